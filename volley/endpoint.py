@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable, Iterable
+import ipaddress
+from collections.abc import Callable, Collection, Iterable
 from http import HTTPStatus
-from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from typing import TYPE_CHECKING
 
 from volley.errors import JobError
 from volley.exposition import Exposed, registry
+from volley.serving import Server
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -23,9 +21,11 @@ Probe = Callable[[], str | None]
 
 
 class Endpoint:
-    """Serves ``/metrics``, ``/healthz`` and ``/readyz`` over HTTP in daemon threads until it is closed.
+    """Serves ``/metrics``, ``/healthz`` and ``/readyz`` over HTTP in a daemon thread until it is closed.
 
-    A probe answers 200, or 503 with the reason; other paths are 404. Notes stand below the "ok" of ``/readyz``.
+    A probe answers 200, or 503 with the reason; other paths are 404. Notes stand below the "ok" of ``/readyz``. A
+    request for another host is 403: a web page may let its own name lead to this machine, and a browser here would
+    read the metrics for it.
 
     Attributes:
         url: The address of the metrics.
@@ -34,32 +34,28 @@ class Endpoint:
         read: Returns the current metrics.
         host: The address to listen at.
         port: The port; 0 = a free one.
+        hosts: The names under which it may be asked, besides addresses, ``localhost`` and `host`.
 
     Raises:
         JobError: If the port is in use, or the address is not one of this machine.
     """
 
-    def __init__(self, read: Callable[[], Exposed], host: str, port: int) -> None:
+    def __init__(self, read: Callable[[], Exposed], host: str, port: int, hosts: Collection[str] = ()) -> None:
         from prometheus_client import make_wsgi_app
 
+        self._hosts = {name.lower() for name in ("localhost", host, *hosts)}
         self._metrics = make_wsgi_app(registry(read, "volley"))
         self._probes: dict[str, Probe] = {"/healthz": lambda: None, "/readyz": _is_starting}
         self._notes: Callable[[], Iterable[str]] = tuple
         try:
-            self._server = _Server(host, port)
+            self._server = Server(self._answer, host, port)
         except OSError as error:
             raise JobError(
                 f"metrics can't be served at {host}:{port}: {error}",
                 hint="take another metrics_port, or 0 for a free one; metrics_host is an address of this machine",
             ) from error
-        self._server.set_app(self._answer)
-        # It looks every 0.05 s whether it is to end: the job waits for that.
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="volley-endpoint", daemon=True
-        )
-        self._thread.start()
         url_host = f"[{host}]" if ":" in host else host
-        self.url = f"http://{url_host}:{self._server.server_port}/metrics"
+        self.url = f"http://{url_host}:{self._server.port}/metrics"
 
     def probe(self, healthy: Probe, ready: Probe, notes: Callable[[], Iterable[str]]) -> None:
         """Answer by these from now on; until then the job is healthy and not ready."""
@@ -68,11 +64,11 @@ class Endpoint:
 
     def close(self) -> None:
         """Stop serving and free the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     def _answer(self, request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if not self._is_allowed(request.get("HTTP_HOST")):
+            return _plain(start, HTTPStatus.FORBIDDEN, "this host is not one of metrics_allowed_hosts")
         path = request["PATH_INFO"]
         if path == "/metrics":
             answer: Iterable[bytes] = self._metrics(request, start)
@@ -84,6 +80,28 @@ class Endpoint:
         notes = self._notes() if path == "/readyz" else ()
         return _plain(start, HTTPStatus.OK, "\n".join(["ok", *notes]))
 
+    def _is_allowed(self, host: str | None) -> bool:
+        """Return False if a browser may have been led here under another name; one always sends the name."""
+        if host is None:
+            return True
+        name = _without_port(host.strip()).lower()
+        return name in self._hosts or _is_address(name)
+
+
+def _without_port(host: str) -> str:
+    """Return the name of a Host header; an IPv6 address stands in brackets there."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
 
 def _is_starting() -> str:
     return "the job is starting"
@@ -92,16 +110,3 @@ def _is_starting() -> str:
 def _plain(start: StartResponse, status: HTTPStatus, text: str) -> list[bytes]:
     start(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
     return [f"{text}\n".encode()]
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        """Write nothing to stderr."""
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-    def __init__(self, host: str, port: int) -> None:
-        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        super().__init__((host, port), _Quiet)

@@ -115,6 +115,10 @@ class Environment:
                 `metrics_host`: The address to listen at; default ``"127.0.0.1"``. In a container use ``"0.0.0.0"``, so
                 that other hosts can reach it.
 
+                `metrics_allowed_hosts`: A name or a list of names under which the endpoint may be asked, such as
+                ``"orders.example.com"``; addresses, ``localhost`` and `metrics_host` always may. A request for another
+                host gets 403: its sender may be a web page that has let its own name lead to this machine.
+
                 `healthy_within`: ``/healthz`` answers 503 once nothing was committed for this long: seconds, a
                 timedelta or a text such as ``"5m"``. Take longer than the sources may be silent. None = the job is
                 healthy as long as it runs.
@@ -281,10 +285,9 @@ class Environment:
         folder, metrics = locate(self._checkpoints, start.name), Metrics({"job_name": start.name})
         reserve(folder, start.name)
         on_failure.callback(release, folder)
-        endpoint = (
-            None if start.metrics_port is None else Endpoint(metrics.exposed, start.metrics_host, start.metrics_port)
-        )
-        if endpoint:
+        endpoint = None
+        if start.metrics_port is not None:
+            endpoint = Endpoint(metrics.exposed, start.metrics_host, start.metrics_port, start.metrics_allowed_hosts)
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
         sources = [read.source for read in graph.reads(writes, path)]

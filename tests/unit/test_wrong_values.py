@@ -133,6 +133,7 @@ STARTS = {
     "backfill": FLAG,
     "metrics_port": "None 5",
     "metrics_host": "x",
+    "metrics_allowed_hosts": "x list",
     "healthy_within": f"None {DURATION}",
     "outage": f"None {DURATION}",
     "on_epoch": "None type",

@@ -47,6 +47,9 @@ class EndpointModel(Model):
         None, description="Serve /metrics, /healthz and /readyz at this port while the pipeline runs; 0 = a free one."
     )
     metrics_host: str | None = Field(None, description="The address to listen at; 127.0.0.1 by default.")
+    metrics_allowed_hosts: Names | None = Field(
+        None, description="Names under which the endpoint may be asked, besides addresses, localhost and metrics_host."
+    )
     healthy_within: Span | None = Field(
         None, description="/healthz answers 503 once nothing was committed for this long."
     )

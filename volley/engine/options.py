@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -32,6 +32,7 @@ class StartOptions(TypedDict, total=False):
     backfill: bool
     metrics_port: int | None
     metrics_host: str
+    metrics_allowed_hosts: str | Sequence[str]
     healthy_within: checks.Duration | None
     outage: checks.Duration | None
     on_epoch: OnEpoch | None
@@ -51,6 +52,7 @@ class Start:
     backfill: bool = False
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
+    metrics_allowed_hosts: str | Sequence[str] = ()
     healthy_within: checks.Duration | None = None
     outage: checks.Duration | None = None
     on_epoch: OnEpoch | None = None
@@ -69,6 +71,7 @@ class Start:
         checks.optional(checks.one_of(("append", "replace")))("into", self.into)
         checks.optional(_port)("metrics_port", self.metrics_port)
         checks.text("metrics_host", self.metrics_host)
+        checks.keep(self, metrics_allowed_hosts=checks.names)
         checks.optional(_callback)("on_epoch", self.on_epoch)
         checks.optional(_callback)("on_error", self.on_error)
         checks.optional(checks.of_type(Restart, 'Restart(limit=5, backoff="5s")'))("restart", self.restart)
