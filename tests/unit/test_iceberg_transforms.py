@@ -178,9 +178,11 @@ def test_the_lowest_time_has_a_partition_too() -> None:
 
 @pytest.mark.parametrize(("kind", "value", "width"), [((2, 0), "-99", 1000), ((38, 0), "-" + "9" * 38, 50)])
 def test_a_decimal_that_has_no_partition_is_refused(kind: tuple[int, int], value: str, width: int) -> None:
-    values = pa.array([Decimal(value)], pa.decimal128(*kind))
-    with pytest.raises(SchemaMismatchError, match="is beyond its type"):
-        transformed(TruncateTransform[Any](width), values)
+    for place in (0, 1, 2):
+        values = [Decimal(1), None]
+        values.insert(place, Decimal(value))
+        with pytest.raises(SchemaMismatchError, match="is beyond its type"):
+            transformed(TruncateTransform[Any](width), pa.array(values, pa.decimal128(*kind)))
 
 
 def test_a_decimal_may_have_a_digit_more_in_its_partition() -> None:

@@ -101,13 +101,13 @@ _IN_DUCKDB = {
     "i - j / 2 > 5 and s <> ''": "i - j::double / 2 > 5 and s <> ''",
     "octet_length(encode(t))": "strlen(t)",
     "array_length(v)": "len(v)",
-    "array_contains(w, 2)": "list_contains(w, 2)",
+    "array_contains(w, 2)": "list_contains(w, 2) or if(list_count(w) < len(w), null, false)",
     "n < timestamp_ntz '2000-01-01 00:00:00'": "n < timestamp '2000-01-01 00:00:00'",
     # Half away from zero, as in Spark.
     "cast(m as decimal(12, 1))": "round(m, 1)::decimal(12, 1)",
     "array_length(v) ": "len(v)",
 }
-_HERE = {"octet_length(encode(t))": "octet_length(t)"}
+_HERE = {"octet_length(encode(t))": "octet_length(t)", "rtrim(s, 'c\t')": "rtrim('c\t', s)"}
 
 
 @pytest.mark.parametrize("text", SAME_AS_DUCKDB)
@@ -188,6 +188,21 @@ def test_a_text_is_the_expression_that_methods_build(text: str, expression: Expr
         ("-'5'", "- stands before '5'", "before a number"),
         ("a = b not in (1, 2)", "ambiguous", "parentheses"),
         ("(" * 5000 + "a" + ")" * 5000, "nested too deeply", "columns"),
+        (
+            "ltrim(a, 'x')",
+            "ltrim takes the characters, a constant text, before the text",
+            "trim(leading 'x' from name)",
+        ),
+        ("rtrim(a, b)", "rtrim takes the characters, a constant text, before the text", "trim(trailing"),
+        ("ltrim()", "ltrim got 0 arguments", "ltrim(characters, text)"),
+        *(
+            (f"split(a, '{pattern}')", "split takes a text, not the pattern", "[.]")
+            for pattern in (".", "|", "a+", "\\d")
+        ),
+        *(
+            (f"regexp_replace(a, '(x)', '{other}')", f"puts '{other}' in", "$1 to $9 are the groups")
+            for other in ("$", "$x", "${name}", "a$12")
+        ),
     ],
 )
 def test_mistakes_have_their_place_and_a_way_out(text: str, message: str, hint: str) -> None:
@@ -195,6 +210,47 @@ def test_mistakes_have_their_place_and_a_way_out(text: str, message: str, hint: 
         sql(text)
     assert message in raised.value.message
     assert hint in (raised.value.hint or "")
+
+
+def test_texts_are_replaced_split_and_trimmed_as_in_spark() -> None:
+    rows = pa.table({"s": ["xxaxx", "2026-01", "a.b|c", None, "ABC"]})
+    for text, expected in {
+        r"regexp_replace(s, '(\d+)-(\d+)', '$2/$1')": ["xxaxx", "01/2026", "a.b|c", None, "ABC"],
+        "regexp_replace(s, 'a', '<$0>')": ["xx<a>xx", "2026-01", "<a>.b|c", None, "ABC"],
+        r"regexp_replace(s, '(a)', '\$1\q')": ["xx$1qxx", "2026-01", "$1q.b|c", None, "ABC"],
+        r"regexp_replace(s, '(a)', '\1\1')": ["xxaaxx", "2026-01", "aa.b|c", None, "ABC"],
+        "split(s, '[.]')": [["xxaxx"], ["2026-01"], ["a", "b|c"], None, ["ABC"]],
+        r"split(s, '\|')": [["xxaxx"], ["2026-01"], ["a.b", "c"], None, ["ABC"]],
+        "split(s, '-')": [["xxaxx"], ["2026", "01"], ["a.b|c"], None, ["ABC"]],
+        "ltrim('x', s)": ["axx", "2026-01", "a.b|c", None, "ABC"],
+        "rtrim('xa', s)": ["", "2026-01", "a.b|c", None, "ABC"],
+        "ltrim('  a ')": ["a "] * 5,
+        "ltrim('x', null)": [None] * 5,
+        "trim(leading 'x' from s)": ["axx", "2026-01", "a.b|c", None, "ABC"],
+        "btrim(s, 'x')": ["a", "2026-01", "a.b|c", None, "ABC"],
+        "substr(s, -4, 2)": ["xa", "6-", ".b", None, "A"],
+        "substring(s from -7 for 4)": ["xx", "2026", "a.", None, ""],
+    }.items():
+        assert values_of(sql(text), rows) == expected, text
+
+
+def test_a_group_that_a_pattern_does_not_have_is_refused() -> None:
+    with pytest.raises(ExpressionError, match="Invalid replacement"):
+        values_of(sql("regexp_replace(s, 'a', '$1')"))
+
+
+def test_times_of_texts_without_a_format_are_in_iso_8601() -> None:
+    at = datetime(2026, 1, 5, 10, tzinfo=UTC)
+    texts = ["2026-01-05T10:00:00", "2026-01-05 10:00:00.5", "2026-01-05T15:30:00+05:30", "2026-01-05", None]
+    expected = [at, at.replace(microsecond=500_000), at, at.replace(hour=0), None]
+    assert values_of(sql("to_timestamp(s)"), pa.table({"s": texts})) == expected
+    assert values_of(sql("to_date(s)"), pa.table({"s": ["2024-02-29", None]})) == [date(2024, 2, 29), None]
+    for text in ("10:00 on Monday", "2026-02-30", "2026-01-05 10:00:60", ""):
+        with pytest.raises(ExpressionError, match="cast from string to timestamp"):
+            values_of(sql("to_timestamp(s)"), pa.table({"s": ["2026-01-05", text, None, "2026-01-05"]}))
+        with pytest.raises(ExpressionError, match="cast from string to date"):
+            values_of(sql("to_date(s)"), pa.table({"s": ["2026-01-05", text, None, "2026-01-05"]}))
+    assert values_of(sql("to_date(s, '%d.%m.%Y')"), pa.table({"s": ["31.12.2026", "x"]})) == [date(2026, 12, 31), None]
 
 
 _LIKE = st.text("ab%_!\\.", max_size=6)

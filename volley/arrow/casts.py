@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.calendar import are_near, near
 from volley.arrow.exact import rescaled
 from volley.arrow.text_forms import (
     decimal_of,
@@ -256,6 +257,14 @@ def _is_fixed_text(value: Datum, target: pa.DataType) -> Datum:
     return is_utf8(pc.cast(value, pa.binary()))
 
 
+def _moment_to_text(value: Datum, target: pa.DataType) -> Datum:
+    return moment_text(near(value))
+
+
+def _is_near(value: Datum, target: pa.DataType) -> Datum:
+    return are_near(value)
+
+
 _TIMESTAMPS = _is(_UTC, _NTZ)
 # Microseconds of 64 bits have that many days.
 _MOST_DAYS = 106_751_991
@@ -294,10 +303,10 @@ _CASTS = [
     _Cast(pa.types.is_fixed_size_binary, pa.types.is_binary, pc.cast),
     _Cast(pa.types.is_fixed_size_binary, pa.types.is_string, _fixed_to_text, _is_fixed_text, by_spark=False),
     _Cast(_is(pa.uuid()), pa.types.is_string, lambda value, target: texts(value)),
-    _Cast(pa.types.is_date32, pa.types.is_string, pc.cast),
+    _Cast(pa.types.is_date32, pa.types.is_string, _moment_to_text, _is_near, by_spark=False),
     _Cast(pa.types.is_date32, _TIMESTAMPS, _via_naive, _is_date_in_range),
     _Cast(_TIMESTAMPS, pa.types.is_date32, _via_naive),
     _Cast(_TIMESTAMPS, _TIMESTAMPS, pc.cast),
-    _Cast(_TIMESTAMPS, pa.types.is_string, lambda value, target: moment_text(value), by_spark=False),
+    _Cast(_TIMESTAMPS, pa.types.is_string, _moment_to_text, _is_near, by_spark=False),
     _Cast(pa.types.is_time64, pa.types.is_string, lambda value, target: moment_text(value), by_spark=False),
 ]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import decode
 
-__all__ = ["doubles", "exact_cast", "rescaled"]
+__all__ = ["doubles", "exact_cast", "rescaled", "with_headroom"]
 
 _DIGITS = 38
 # Holds any decimal of 38 digits with 38 more.
@@ -35,6 +35,23 @@ def rescaled(values: Any, data_type: pa.Decimal128Type) -> Any:
         # Arrow multiplies in 128 bits and keeps the overflowed product.
         values = pc.cast(values, pa.decimal256(_WIDEST, data_type.scale))
     return pc.cast(values, data_type)
+
+
+def with_headroom(values: Any) -> Any:
+    """Return decimals, an array or a scalar, in a type with one digit more, before they are rounded.
+
+    Where a rounded decimal needs a digit more than its type has, Arrow returns 0 for it, and raises only if it is the
+    last value of the array.
+
+    Example:
+        >>> import pyarrow.compute as pc
+        >>> shares = pa.array(["9.5", "1.0"]).cast(pa.decimal128(2, 1))
+        >>> pc.round(shares).to_pylist(), pc.round(with_headroom(shares)).to_pylist()
+        ([Decimal('0.0'), Decimal('1.0')], [Decimal('10.0'), Decimal('1.0')])
+    """
+    precision, scale = values.type.precision, values.type.scale
+    wide = pa.decimal128(precision + 1, scale) if precision < _DIGITS else pa.decimal256(precision + 1, scale)
+    return pc.cast(values, wide)
 
 
 def doubles(numbers: Any) -> Any:

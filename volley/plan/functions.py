@@ -31,6 +31,7 @@ class Function:
 
 
 _TEXT, _MOMENT, _NUMBER = "string", "date or timestamp", "number"
+_ROUNDED = "the same type; of decimals one with the digits that are left, and one more before the point"
 
 _ALL = (
     Function("coalesce", "coalesce", "any, of one type", "that type", "the first value that is not null", False),
@@ -75,7 +76,13 @@ _ALL = (
     Function("array", "array", "any, of one type", "array of that type", "never null", False),
     Function("list_length", "list.length", "array", "int"),
     Function("list_get", "list.get", "array, position", "the items' type", "null without such an item"),
-    Function("list_contains", "list.contains", "array, value", "boolean"),
+    Function(
+        "list_contains",
+        "list.contains",
+        "array, value",
+        "boolean",
+        "null if the list is, or if it has a null and no such item",
+    ),
     Function("list_join", "list.join", "array<string>, separator", "string", "null items are passed over"),
     Function("map_length", "map.length", "map", "int"),
     Function("map_keys", "map.keys", "map", "array of the keys' type"),
@@ -109,9 +116,9 @@ _ALL = (
     Function("from_epoch", "from_epoch", "whole number, unit", "timestamp"),
     Function("abs", "abs", _NUMBER, "the same type"),
     Function("sign", "sign", _NUMBER, "int"),
-    Function("floor", "floor", _NUMBER, "the same type"),
-    Function("ceil", "ceil", _NUMBER, "the same type"),
-    Function("round", "round", "number, digits", "the same type"),
+    Function("floor", "floor", _NUMBER, _ROUNDED),
+    Function("ceil", "ceil", _NUMBER, _ROUNDED),
+    Function("round", "round", "number, digits", _ROUNDED),
     Function("sqrt", "sqrt", _NUMBER, "double"),
     Function("exp", "exp", _NUMBER, "double"),
     Function("ln", "ln", _NUMBER, "double"),

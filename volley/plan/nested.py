@@ -42,7 +42,7 @@ class Lists(Namespace[E]):
         return self._record("list_get", parameters.number("position", position))
 
     def contains(self, value: Any) -> E:
-        """Return true if one of the items equals a constant."""
+        """Return true if an item equals a constant, NaN included; null without one if an item is null."""
         return self._record("list_contains", value)
 
     def join(self, separator: str = "") -> E:

@@ -46,15 +46,19 @@ class Numeric(Aggregable, Generic[E]):
         return self._call("sign")
 
     def floor(self) -> E:
-        """Return the largest whole number that is not larger."""
+        """Return the largest whole number that is not larger; a decimal(10, 2) becomes a decimal(9, 0)."""
         return self._call("floor")
 
     def ceil(self) -> E:
-        """Return the smallest whole number that is not smaller."""
+        """Return the smallest whole number that is not smaller; a decimal(10, 2) becomes a decimal(9, 0)."""
         return self._call("ceil")
 
     def round(self, digits: int = 0, mode: Rounding = "half_up") -> E:
         """Return the nearest number with at most this many digits behind the point.
+
+        A float is rounded as the shortest text that gives it back: 1.005 to two digits is 1.01. A decimal(10, 4)
+        rounded to two digits becomes a decimal(9, 2), as 999999.9999 needs a digit more before the point; with as many
+        digits as it has, or more, it stays.
 
         Args:
             digits: The number of digits, 0 to 30.

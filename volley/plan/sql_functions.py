@@ -11,19 +11,13 @@ from typing import Any
 from volley.errors import ExpressionError
 from volley.plan.choices import coalesce, concat_str, greatest, least, murmur3, xxhash64
 from volley.plan.expressions import Expr, lit
+from volley.plan.sql_texts import regexp_replace, split, substring, trim_end, trim_start
 
-__all__ = ["FUNCTIONS", "LITERALS", "PARTS", "arguments_of", "like", "substring"]
+__all__ = ["FIRST_CONSTANT", "FUNCTIONS", "LITERALS", "PARTS", "arguments_of", "like"]
 
 Build = Callable[..., Expr]
 
 _ANY, _CHARACTER, _RE2 = "%", "_", frozenset(r"\.+*?()|[]{}^$")
-
-
-def substring(text: Expr, start: Any, length: Any = None) -> Expr:
-    """Return a part of a text; as in SQL, positions count from 1, and negative ones from the end."""
-    if type(start) is not int or start == 0:
-        raise ExpressionError(f"substring starts at {start!r}", hint="a whole number: 1 is the first character")
-    return text.str.slice(start - 1 if start > 0 else start, length)
 
 
 def like(text: Expr, pattern: Any, escape: str = "", ignore_case: bool = False) -> Expr:
@@ -80,12 +74,12 @@ def _date_trunc(unit: Any, moment: Any) -> Expr:
     return _value(moment).dt.truncate(unit)
 
 
-def _to_date(text: Expr, format: str = "%Y-%m-%d") -> Expr:
-    return text.str.to_date(format)
+def _to_date(text: Expr, format: str | None = None) -> Expr:
+    return text.cast("date") if format is None else text.str.to_date(format)
 
 
-def _to_timestamp(text: Expr, format: str = "%Y-%m-%d %H:%M:%S") -> Expr:
-    return text.str.to_timestamp(format)
+def _to_timestamp(text: Expr, format: str | None = None) -> Expr:
+    return text.cast("timestamp") if format is None else text.str.to_timestamp(format)
 
 
 def _value(value: Any) -> Expr:
@@ -117,8 +111,8 @@ _NAMED: dict[str, Build] = {
     "concat": lambda *texts: concat_str(*texts),
     "lower": lambda text: text.str.lower(),
     "upper": lambda text: text.str.upper(),
-    "ltrim": lambda text, characters=" ": text.str.strip_start(characters),
-    "rtrim": lambda text, characters=" ": text.str.strip_end(characters),
+    "ltrim": trim_start,
+    "rtrim": trim_end,
     "btrim": lambda text, characters=" ": text.str.strip(characters),
     "length": lambda text: text.str.length(),
     "char_length": lambda text: text.str.length(),
@@ -126,12 +120,12 @@ _NAMED: dict[str, Build] = {
     "substr": substring,
     "left": lambda text, length: text.str.slice(0, length),
     "replace": lambda text, part, other: text.str.replace(part, other),
-    "regexp_replace": lambda text, pattern, other: text.str.replace_pattern(pattern, other),
+    "regexp_replace": regexp_replace,
     "regexp_like": lambda text, pattern: text.str.matches(pattern),
     "starts_with": lambda text, prefix: text.str.starts_with(prefix),
     "ends_with": lambda text, suffix: text.str.ends_with(suffix),
     "contains": lambda text, part: text.str.contains(part),
-    "split": lambda text, separator: text.str.split(separator),
+    "split": split,
     "reverse": lambda text: text.str.reverse(),
     "to_date": _to_date,
     "to_timestamp": _to_timestamp,
@@ -163,6 +157,9 @@ _NAMED: dict[str, Build] = {
 
 FUNCTIONS: dict[str, Build] = _NAMED | PARTS
 """Each function, by its name in lower case. It takes expressions first; constants come as Python values."""
+
+FIRST_CONSTANT = ("date_trunc", "ltrim", "rtrim")
+"""Those whose first argument may come as a Python value, too."""
 
 
 def arguments_of(name: str, build: Build) -> str:

@@ -15,7 +15,8 @@ from sqlglot.parser import Parser
 from volley.errors import ConfigError, ExpressionError, near
 from volley.plan.choices import concat_str, when
 from volley.plan.expressions import Expr, col, lit
-from volley.plan.sql_functions import FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
+from volley.plan.sql_functions import FIRST_CONSTANT, FUNCTIONS, LITERALS, PARTS, arguments_of, like
+from volley.plan.sql_texts import substring
 
 __all__ = ["expression_of"]
 
@@ -243,9 +244,9 @@ def _extract(node: exp.Extract) -> Expr:
 
 
 def _trim(node: exp.Trim) -> Expr:
-    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or ""), "btrim")
-    characters = node.args.get("expression")
-    return FUNCTIONS[name](_expr(node.this), " " if characters is None else _value(characters))
+    text, characters = _expr(node.this).str, node.args.get("expression")
+    strip = {"LEADING": text.strip_start, "TRAILING": text.strip_end}.get(str(node.args.get("position")), text.strip)
+    return strip(" " if characters is None else _value(characters))
 
 
 def _substring(node: exp.Substring) -> Expr:
@@ -270,7 +271,7 @@ def _call(node: exp.Anonymous) -> Expr:
     except TypeError as error:
         hint = arguments_of(name, build)
         raise _Mistake(f"{node.name} got {len(arguments)} arguments", node, f"call it as {hint}") from error
-    if arguments and not isinstance(arguments[0], Expr) and name != "date_trunc":
+    if arguments and not isinstance(arguments[0], Expr) and name not in FIRST_CONSTANT:
         arguments[0] = lit(arguments[0])
     return build(*arguments)
 

@@ -101,8 +101,9 @@ class Strings(Namespace[E]):
         """Return a part of the text.
 
         Args:
-            start: The first character; a negative one counts from the end.
-            length: The most characters; None = up to the end.
+            start: The first character; a negative one counts from the end, also to before the text.
+            length: The most characters; None = up to the end. Those before the text count: of "ABC", two from -4 are
+                "A".
         """
         whole = parameters.number("start", start), None if length is None else parameters.number("length", length, 0)
         return self._record("str_slice", *whole)
@@ -173,6 +174,8 @@ class Strings(Namespace[E]):
 
     def to_timestamp(self, format: str = "%Y-%m-%d %H:%M:%S") -> E:
         """Return the wall-clock time that a text names, in whole seconds; null if it does not fit the format.
+
+        Texts in ISO 8601, with ``T``, fractions or offsets, are read by ``cast("timestamp")``.
 
         Args:
             format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, …. With ``%z``, an offset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -121,9 +121,19 @@ def _extreme(compute: Callable[..., Datum]) -> Lowering:
         if pa.types.is_nested(out) or pa.types.is_null(out) or out == pa.uuid() or pa.types.is_boolean(out):
             raise misfit(node, [arg.type for arg in args], "numbers, strings or times")
         values = [to_type(arg, out) for arg in args]
-        return CompiledExpression(out, lambda batch: compute(*(value(batch) for value in values)), any_fails(args))
+        return CompiledExpression(
+            out, lambda batch: _compared(out, compute, [value(batch) for value in values]), any_fails(args)
+        )
 
     return lower
+
+
+def _compared(out: pa.DataType, compute: Callable[..., Datum], values: Sequence[Datum]) -> Datum:
+    """Return the greatest or least of values of a type; of instants by their wall-clock times, which Arrow compares."""
+    if not pa.types.is_timestamp(out) or out.tz is None:
+        return compute(*values)
+    wall = pa.timestamp(out.unit)
+    return pc.cast(compute(*(pc.cast(value, wall) for value in values)), out)
 
 
 def _greatest(*values: Datum) -> Datum:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
 from volley.arrow.compiled import misfit
@@ -10,11 +13,11 @@ from volley.arrow.operand_types import literal_type, operand_type
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 
-__all__ = ["constant_of"]
+__all__ = ["constant_of", "equal_to"]
 
 
-def constant_of(node: Call, among: pa.DataType, container: pa.DataType, expected: str) -> tuple[pa.DataType, pa.Scalar]:
-    """Return the type in which a call's constant is compared, and the constant in it.
+def constant_of(node: Call, among: pa.DataType, container: pa.DataType, expected: str) -> pa.Scalar:
+    """Return a call's constant, in the type in which it is compared.
 
     Args:
         node: The call; its second argument is the constant.
@@ -31,4 +34,17 @@ def constant_of(node: Call, among: pa.DataType, container: pa.DataType, expected
     if pa.types.is_nested(among) or among == pa.uuid():
         raise misfit(node, [container], expected)
     common = operand_type(node, [among, literal_type(constant)])
-    return common, cast(pa.scalar(constant.value, literal_type(constant)), common)
+    return cast(pa.scalar(constant.value, literal_type(constant)), common)
+
+
+def equal_to(values: pa.Array, constant: pa.Scalar) -> pa.Array:
+    """Return true for each value that is equal to a constant; NaN equals NaN, as for ``==``.
+
+    Args:
+        values: The values; they are compared in the constant's type.
+        constant: The constant, as `constant_of` returns it.
+    """
+    operands = cast(values, constant.type)
+    if pa.types.is_floating(constant.type) and math.isnan(constant.as_py()):
+        return pc.is_nan(operands)
+    return pc.equal(operands, constant)

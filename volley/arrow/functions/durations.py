@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.calendar import near
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, as_array, misfit, parameter
 from volley.arrow.functions.distinct import of_distinct
 from volley.arrow.functions.times import moment
@@ -114,10 +115,10 @@ def _in_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     there, rules = pa.timestamp("us", zone), ZoneInfo(zone)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = value.evaluate(batch).cast(there)
+        values = near(value.evaluate(batch)).cast(there)
         return _by_rule(values, pc.local_timestamp(values), lambda instant: instant + _offset(instant, rules))
 
-    return CompiledExpression(pa.timestamp("us"), evaluate, value.can_fail)
+    return CompiledExpression(pa.timestamp("us"), evaluate, True)
 
 
 def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -128,11 +129,11 @@ def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression
     rules = ZoneInfo(zone)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = value.evaluate(batch)
+        values = near(value.evaluate(batch))
         instants = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="latest").cast(_INSTANT)
         return _by_rule(values, instants, lambda wall: _instant(wall, rules))
 
-    return CompiledExpression(_INSTANT, evaluate, value.can_fail)
+    return CompiledExpression(_INSTANT, evaluate, True)
 
 
 def _by_rule(values: Datum, computed: Datum, compute: Callable[[int], int]) -> Datum:

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, as_array, misfit, parameter
-from volley.arrow.functions.constants import constant_of
+from volley.arrow.functions.constants import constant_of, equal_to
 from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED"]
@@ -48,17 +47,25 @@ def _get(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 def _contains(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value = _list(node, args)
-    common, wanted = constant_of(node, value.type.value_type, value.type, "a list of plain values")
+    constant = constant_of(node, value.type.value_type, value.type, "a list of plain values")
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         lists = as_array(value.evaluate(batch), batch.num_rows)
         items, lists_of = _items(lists)
-        matches = pc.fill_null(pc.equal(cast(items, common), wanted), False)
-        found = np.zeros(len(lists), np.bool_)
-        found[lists_of[matches.to_numpy(zero_copy_only=False)]] = True
-        return pc.if_else(lists.is_valid(), pa.array(found), pa.scalar(None, pa.bool_()))
+        matches = pc.fill_null(equal_to(items, constant), False)
+        has_match = _any(lists, lists_of, matches)
+        # A null may be equal to the constant.
+        is_known = pc.or_(has_match, pc.invert(_any(lists, lists_of, items.is_null())))
+        return pc.if_else(pc.and_(lists.is_valid(), is_known), has_match, pa.scalar(None, pa.bool_()))
 
     return CompiledExpression(pa.bool_(), evaluate, value.can_fail)
+
+
+def _any(lists: pa.ListArray, lists_of: Any, items: pa.Array) -> pa.Array:
+    """Return which lists have an item that is true."""
+    found = np.zeros(len(lists), np.bool_)
+    found[lists_of[items.to_numpy(zero_copy_only=False)]] = True
+    return pa.array(found)
 
 
 def _join(node: Call, args: list[CompiledExpression]) -> CompiledExpression:

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, misfit
-from volley.arrow.functions.constants import constant_of
+from volley.arrow.functions.constants import constant_of, equal_to
 from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED"]
@@ -67,10 +66,10 @@ def _contains(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 def _places(node: Call, value: CompiledExpression) -> Callable[[pa.MapArray], pa.Array]:
     """Return the function that finds where the values of the constant key stand; null without it."""
-    common, wanted = constant_of(node, value.type.key_type, value.type, "a map with plain keys")
+    key = constant_of(node, value.type.key_type, value.type, "a map with plain keys")
 
     def places(maps: pa.MapArray) -> pa.Array:
-        matches = np.flatnonzero(pc.equal(cast(maps.keys, common), wanted).to_numpy(zero_copy_only=False))
+        matches = np.flatnonzero(equal_to(maps.keys, key).to_numpy(zero_copy_only=False))
         starts, ends = maps.offsets.to_numpy()[:-1], maps.offsets.to_numpy()[1:]
         # The last match before each map's end.
         at = np.append(matches, -1)[np.searchsorted(matches, ends) - 1] if len(matches) else np.full(len(maps), -1)

@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, nonzero, to_type
+from volley.arrow.exact import with_headroom
 from volley.arrow.operand_types import INT_DIGITS, is_number, operand_type
+from volley.arrow.rounding import rounded_floats
 from volley.plan.expression_nodes import Call, Literal
 
 __all__ = ["LOWERED"]
 
 _MODES = {"half_up": "half_towards_infinity", "half_even": "half_to_even"}
-_MANTISSA_BITS = {pa.float32(): 24, pa.float64(): 53}
 
 
 def _number(node: Call, value: CompiledExpression) -> None:
@@ -49,18 +50,21 @@ def _whole(compute: Callable[[Datum], Datum]) -> Lowering:
         _number(node, value)
         if value.type in INT_DIGITS:
             return value
-        return _rounded(value, compute)
+        if pa.types.is_decimal(value.type):
+            return _decimal_rounded(value, 0, compute)
+        return CompiledExpression(value.type, lambda batch: compute(value.evaluate(batch)), value.can_fail)
 
     return lower
 
 
-def _rounded(value: CompiledExpression, compute: Callable[[Datum], Datum]) -> CompiledExpression:
-    out = value.type
-    if not pa.types.is_decimal(out):
-        return CompiledExpression(out, lambda batch: compute(value.evaluate(batch)), value.can_fail)
-    # Arrow rounds no decimal to whole numbers without a digit before the point, be it to 0.
-    wide = pa.decimal256(out.precision + 1, out.scale) if out.precision == out.scale else out
-    return CompiledExpression(out, lambda batch: compute(value.evaluate(batch).cast(wide)).cast(out), True)
+def _decimal_rounded(value: CompiledExpression, scale: int, compute: Callable[[Datum], Datum]) -> CompiledExpression:
+    """Round decimals to fewer digits behind the point; 9.5 becomes 10: one more digit before the point, as in Spark."""
+    if not value.type.scale:
+        return value
+    out = pa.decimal128(value.type.precision - value.type.scale + 1 + scale, scale)
+    return CompiledExpression(
+        out, lambda batch: pc.cast(compute(with_headroom(value.evaluate(batch))), out), value.can_fail
+    )
 
 
 def _round(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -69,19 +73,14 @@ def _round(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     digits, mode = (arg.value for arg in node.args[1:] if isinstance(arg, Literal))
     if value.type in INT_DIGITS:
         return value
-    if pa.types.is_decimal(value.type) and digits >= value.type.scale:
-        return value
-    options = pc.RoundOptions(digits, _MODES[mode])
     if pa.types.is_decimal(value.type):
-        return _rounded(value, lambda numbers: pc.round(numbers, options=options))
-    return _rounded(value, lambda numbers: _round_floats(numbers, options))
-
-
-def _round_floats(numbers: Datum, options: pc.RoundOptions) -> Datum:
-    """Round floats; those too large for a fraction stay: Arrow multiplies by a power of 10, which may overflow."""
-    large = pc.greater_equal(pc.abs(numbers), pa.scalar(2.0 ** _MANTISSA_BITS[numbers.type], numbers.type))
-    rounded = pc.round(pc.if_else(large, pa.scalar(0, numbers.type), numbers), options=options)
-    return pc.if_else(large, numbers, rounded)
+        if digits >= value.type.scale:
+            return value
+        options = pc.RoundOptions(digits, _MODES[mode])
+        return _decimal_rounded(value, digits, lambda numbers: pc.round(numbers, options=options))
+    return CompiledExpression(
+        value.type, lambda batch: rounded_floats(value.evaluate(batch), digits, mode), value.can_fail
+    )
 
 
 def _of_doubles(compute: Callable[..., Datum]) -> Lowering:

@@ -52,10 +52,9 @@ def _strip(whitespace: Callable[[Datum], Datum], characters: Callable[..., Datum
 def _slice(value: Datum, start: int, length: int | None) -> Datum:
     if length is None:
         return pc.utf8_slice_codeunits(value, start)
-    if start >= 0:
-        return pc.utf8_slice_codeunits(value, start, start + length)
-    # A start before the first character is the first one.
-    return pc.utf8_slice_codeunits(pc.utf8_slice_codeunits(value, start), 0, length)
+    stop = start + length
+    # Places before the first character count, as in SQL: two from the fourth last one of "ABC" are "A".
+    return pc.utf8_slice_codeunits(value, start, stop if start >= 0 or stop < 0 else None)
 
 
 def _extract(value: Datum, pattern: str, group: str) -> Datum:

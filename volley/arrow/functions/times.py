@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.calendar import near, part, truncated, year
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, misfit, parameter
 from volley.arrow.moments import has_offset
 from volley.plan.expression_nodes import Call
@@ -50,7 +51,7 @@ def moment(node: Call, value: CompiledExpression) -> CompiledExpression:
 
 
 def _day(compute: Callable[[Datum], Datum]) -> Lowering:
-    return _part(compute, _is_day, "a date or timestamp")
+    return _part(part(compute), _is_day, "a date or timestamp")
 
 
 def _clock(compute: Callable[[Datum], Datum]) -> Lowering:
@@ -65,9 +66,7 @@ def _truncate(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, unit = moment(node, args[0]), parameter(node)
     if pa.types.is_date(value.type) and unit not in _DAYS:
         raise misfit(node, [value.type], f"a timestamp for the unit {unit!r}")
-    return CompiledExpression(
-        value.type, lambda batch: pc.floor_temporal(value.evaluate(batch), unit=unit).cast(value.type), value.can_fail
-    )
+    return CompiledExpression(value.type, lambda batch: truncated(value.evaluate(batch), unit), True)
 
 
 def _epoch_seconds(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -92,14 +91,14 @@ def _format(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     runs = [(fraction, "".join(run)) for fraction, run in groupby(re.split("(%.)", format), lambda part: part == "%f")]
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = value.evaluate(batch)
+        values = near(value.evaluate(batch))
         # Arrow writes the fraction of a finer unit with %S.
         seconds = pc.floor_temporal(values, unit="second").cast(pa.timestamp("s", zone))
         precise = seconds if pa.types.is_date(value.type) else values
         texts = [_fraction(precise) if is_fraction else pc.strftime(seconds, run) for is_fraction, run in runs]
         return pc.binary_join_element_wise(*texts, "")
 
-    return CompiledExpression(pa.string(), evaluate, value.can_fail)
+    return CompiledExpression(pa.string(), evaluate, True)
 
 
 def _fraction(value: Datum) -> Datum:
@@ -107,7 +106,7 @@ def _fraction(value: Datum) -> Datum:
 
 
 LOWERED: dict[str, Any] = {
-    "dt_year": _day(pc.year),
+    "dt_year": _part(year, _is_day, "a date or timestamp"),
     "dt_quarter": _day(pc.quarter),
     "dt_month": _day(pc.month),
     "dt_day": _day(pc.day),

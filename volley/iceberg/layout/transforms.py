@@ -83,19 +83,20 @@ def _truncate(transform: TruncateTransform[Any], values: pa.Array) -> pa.Array:
 
 
 def _decimals_down(values: pa.Array, width: int) -> pa.Array:
-    """Return unscaled values rounded down to multiples of `width`; computed with 38 digits."""
+    """Return unscaled values rounded down to multiples of `width`; computed with one digit more, with 38 digits."""
     data_type = values.type
-    wide = pa.decimal128(38, data_type.scale)
+    # Arrow's rounding returns 0 for a value that needs more digits than its type has.
+    wide = pa.decimal256(39, data_type.scale)
     multiple = pa.scalar(Decimal(width).scaleb(-data_type.scale), wide)
     try:
         down = pc.round_to_multiple(values.cast(wide), multiple, round_mode="down")
         lowest = pc.min(down).as_py()
+        # The result may have one more digit than its type, as long as it fits into the type's bytes in manifests.
+        if lowest is not None and bytes_required(lowest) > decimal_required_bytes(data_type.precision):
+            raise _beyond(data_type, width)
+        return down.cast(pa.decimal128(38, data_type.scale))
     except pa.ArrowInvalid as error:
         raise _beyond(data_type, width) from error
-    # The result may have one more digit than its type, as long as it fits into the type's bytes in manifests.
-    if lowest is not None and bytes_required(lowest) > decimal_required_bytes(data_type.precision):
-        raise _beyond(data_type, width)
-    return down
 
 
 def _beyond(data_type: pa.DataType, width: int) -> SchemaMismatchError:
