@@ -30,17 +30,17 @@ def regexp_replace(text: Expr, pattern: Any, other: Any) -> Expr:
     r"""Return a text with another one in the place of each match; ``$1`` in it is the first group, ``\$`` a ``$``."""
     if not isinstance(other, str):
         return text.str.replace_pattern(pattern, other)
-    parts, end = [], 0
-    for part in iter(_REPLACEMENT.scanner(other).match, None):
-        group, kept = part["group"], part["kept"]
-        parts.append(f"\\{group or kept}" if group or kept else part["quoted"] or part["text"])
-        end = part.end()
-    if end < len(other):
+    if unread := _REPLACEMENT.sub("", other):
         raise ExpressionError(
-            f"regexp_replace puts {other!r} in, of which {other[end:]!r} can't be read",
+            f"regexp_replace puts {other!r} in, of which {unread!r} can't be read",
             hint=r"$1 to $9 are the groups, $0 is the match; write \$ for a dollar sign, \\ for a backslash",
         )
-    return text.str.replace_pattern(pattern, "".join(parts))
+    return text.str.replace_pattern(pattern, _REPLACEMENT.sub(_in_re2, other))
+
+
+def _in_re2(part: re.Match[str]) -> str:
+    kept = part["group"] or part["kept"]
+    return f"\\{kept}" if kept else part["quoted"] or part["text"]
 
 
 def split(text: Expr, separator: Any) -> Expr:
