@@ -8,7 +8,7 @@ CLASSES := $(VENV)/classes.jsa
 # Tests and benchmarks start Python thousands of times: what is compiled once is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test coverage test-slow lint unit oldest bench chaos docs dist clean
+.PHONY: demo test coverage test-slow lint unit oldest bench chaos fuzz docs dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -63,6 +63,10 @@ bench: $(STAMP)
 chaos: $(CLASSES)
 	@echo "chaos: 300 kills and as many other faults, then all rows are compared by value (an hour at most)"
 	@$(BIN)/python -m tests.chaos
+
+fuzz: $(STAMP)
+	@echo "fuzz: mutated files of every kind, each in a process of its own, for ten minutes; prints the seed that repeats it"
+	@$(BIN)/python -m tests.fuzz
 
 docs: $(STAMP)
 	@echo "docs: the documentation as a site, in .volley/site"

@@ -276,6 +276,16 @@ def test_only_an_empty_csv_field_is_null(files: Files, schema: str | None) -> No
     assert codes == [*TEXTS_OF_NULL, "", None, "NA"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+@pytest.mark.parametrize(("line", "row"), [('"x",', ("x", None)), ('"x",""', ("x", "")), (',"x"', (None, "x"))])
+def test_an_empty_last_csv_field_is_null_whatever_ends_its_line(
+    files: Files, line: str, row: tuple[str | None, ...], end: str
+) -> None:
+    files.put("1.csv", f"a,b\n1,2\n{line}{end}")
+    found = files.rows(format="csv", schema="a string, b string")
+    assert [tuple(each.values()) for each in found] == [("1", "2"), row]
+
+
 def test_csv_texts_that_are_given_are_null_in_every_column(files: Files) -> None:
     files.put("a.csv", 'code,n,d\nNA,-,NA\n"NA",1,-\nNaN,2,NaN\n,,\n')
     options = {"null_values": ["NA", "-"]}

@@ -213,10 +213,34 @@ class _Quotes:
         return True
 
 
+class _Ended:
+    """A byte stream whose last line has an end.
+
+    Without one, Arrow reads an empty last value as an empty text, not as null, if the value before it is quoted.
+    """
+
+    def __init__(self, stream: Any, options: CsvOptions) -> None:
+        self._stream = stream
+        self._ends = b"\r\n" + (options.escape or "").encode()
+        self._last = b""
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._stream.read(size)
+        if data:
+            self._last = data[-1:]
+        elif self._last and self._last not in self._ends:
+            data = self._last = b"\n"
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+
 def _reader(stream: Any, schema: pa.Schema | None, options: CsvOptions) -> Any:
     names = options.column_names or (schema.names if schema is not None else None)
     return pcsv.open_csv(
-        stream,
+        _Ended(stream, options),
         read_options=pcsv.ReadOptions(
             use_threads=False,
             block_size=_BLOCK,

@@ -84,6 +84,8 @@ def _parsed(group: list[Record], names: list[str], schema: pa.Schema, options: C
     if not all(record.whole for record in group):
         raise BadValue(0, "a quote is opened and never closed")
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
+    # As for whole files: without a line end, Arrow may read an empty last value as a text.
+    data += b"" if data.endswith((b"\r", b"\n")) else b"\n"
     read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)
 
     def parse(columns: pa.Schema) -> pa.RecordBatch:

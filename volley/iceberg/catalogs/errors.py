@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["catalog_errors", "refuses", "retry_after"]
 
-_CATALOG_CLIENTS = {"hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+_CATALOG_CLIENTS = {"hive_metastore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
 
 
 @contextmanager
@@ -148,6 +148,12 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
         return CatalogError(
             f"catalog {address} rejected the request for table {place.table}: {text}",
             hint="the reason is the catalog's own: if it is the name, choose one that this catalog takes",
+        )
+    if isinstance(error, UnicodeDecodeError) or type(error).__module__.startswith("pydantic_core"):
+        return CatalogError(
+            f"catalog {address}: what it has of table {place.table} is not in the form of Iceberg's metadata: {text}",
+            hint="the table's metadata file may be damaged, or of a format that pyiceberg does not know; the catalog's "
+            "list of earlier metadata files has one to go back to",
         )
     if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
