@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from tests.recovery.lake import QUERY, write
+from tests.recovery.lake import QUERY, Lake, write
 from tests.recovery.remote import RemoteLake
 from tests.services.fault_proxy import (
     Answer,
@@ -413,3 +414,23 @@ def test_a_clock_behind_the_tables_sends_the_tables_time(remote: RemoteLake, pro
     times = [snapshot.timestamp_ms for snapshot in remote.table().snapshots()]
     assert times[1:] == [int(ahead * 1000)] * 3
     assert remote.rows() == [1, 1, 2]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_old_metadata_files_are_deleted_without_a_warning(
+    gone: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some REST servers have deleted the files already."""
+    lake = Lake(tmp_path)
+    lake.config = lake.config.with_table_properties({"write.metadata.previous-versions-max": "2"})
+    driver = lake.driver()
+    folder = Path(lake.table().location().removeprefix("file://")) / "metadata"
+    for number in range(6):
+        old = sorted(folder.glob("*.metadata.json"))[:-2]
+        for file in old if gone else []:
+            file.unlink()
+        driver.commit(*write(driver, number, [number]))
+    assert not caplog.records
+    assert len(list(folder.glob("*.metadata.json"))) == 3
+    assert lake.rows() == [0, 1, 2, 3, 4, 5]
+    lake.close()

@@ -257,6 +257,13 @@ def test_branches_and_tags_of_nessies_tables_are_refused(ask: Callable[[], objec
     assert "NessieCatalog(…, branch=…)" in str(caught.value.hint)
 
 
+def test_changes_of_nessies_tables_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Nessie shows a table's last snapshot only") as caught:
+        IcebergSourceConfig(ON_NESSIE).with_changes("follow")
+    assert "another catalog" in str(caught.value.hint)
+    assert IcebergSourceConfig(ON_NESSIE).ref == ON_NESSIE
+
+
 def test_nessies_main_is_a_branch_like_any_other_of_rest() -> None:
     assert ON_NESSIE.with_branch("main") == ON_NESSIE
     rest = replace(ON_NESSIE, catalog=RestCatalog(NESSIE.address))

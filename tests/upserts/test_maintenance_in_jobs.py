@@ -198,10 +198,24 @@ def test_delete_files_are_merged(opened: Open) -> None:
     assert len(lake.rows()) == 100
 
 
-def test_what_the_table_does_not_allow_is_logged_once(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
-    lake, committer = opened(gc_enabled="false")
+def test_what_the_table_does_not_allow_is_said_at_the_start(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "volley"):
+        lake, committer = opened(gc_enabled="false")
+    assert [record.levelname for record in caplog.records if "gc.enabled is false" in record.message] == ["WARNING"]
     for number in range(10):
         commit(lake, committer, number, number)
+    committer._maintainer._maintain()
+    assert all(run.succeeded for run in committer.maintenance.runs)
+    assert "compaction" in names(committer)
+    assert "expiry" not in names(committer)
+
+
+def test_what_the_table_does_not_allow_any_more_is_logged_once(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    lake, committer = opened()
+    for number in range(10):
+        commit(lake, committer, number, number)
+    with lake.table().transaction() as transaction:
+        transaction.set_properties({"gc.enabled": "false"})
     with caplog.at_level(logging.INFO, "volley"):
         committer._maintainer._maintain()
         committer._maintainer._maintain()

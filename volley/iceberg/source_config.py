@@ -215,6 +215,12 @@ class IcebergSourceConfig(FromDocuments):
         if self.keys and self.changes != "follow":
             raise ConfigError('keys pair the updates of with_changes("follow")', hint='with_changes("follow", keys)')
 
+        if self.changes == "follow" and not self.ref.has_history:
+            raise ConfigError(
+                f"the changes of table {self.ref.name} can't be followed: Nessie shows a table's last snapshot only",
+                hint='read its rows with Batch(), or its new rows with on_expired="live_rows" or "rescan"; to follow '
+                "changes, keep the table in another catalog",
+            )
         if self.changes == "follow" and (self.partition_filter is not None or self.on_expired != "fail"):
             raise ConfigError(
                 'with_changes("follow") takes no partition_filter, and no on_expired but "fail"',

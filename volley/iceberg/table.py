@@ -87,6 +87,11 @@ class TableRef(Rows):
         """False if the tables of the catalog have no branches and tags of their own."""
         return self._catalog.has_refs
 
+    @property
+    def has_history(self) -> bool:
+        """False if the catalog shows the last snapshot of a table alone."""
+        return self._catalog.has_history
+
     def check_refs(self, what: str) -> None:
         """Raise ConfigError if the tables of the catalog have no branches and tags.
 

@@ -21,6 +21,8 @@ class CatalogConfig(ABC):
     """The extra of volley-stream that installs the client's package."""
     has_refs: ClassVar[bool] = True
     """False if a table has no branches and tags of its own."""
+    has_history: ClassVar[bool] = True
+    """False if the last snapshot of a table alone is shown, so that its changes can't be followed."""
     has_nested_namespaces: ClassVar[bool] = True
     """False if the namespace of a table is one name."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from volley.iceberg.catalogs.config import CatalogConfig
     from volley.iceberg.storage.values import IcebergStorage
 
-__all__ = ["catalog_errors", "refuses", "retry_after"]
+__all__ = ["catalog_errors", "refuses", "retry_after", "status_of"]
 
 _CATALOG_CLIENTS = {"hive_metastore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
 
@@ -73,6 +73,11 @@ def refuses(error: BaseException) -> bool:
     is_refused = any(400 <= status < 500 and status != 408 for status, _ in _answers(error))
     # Raised for a request that the catalog does not offer, before it is sent, and for 501.
     return is_refused or any(isinstance(cause, NotImplementedError) for cause in _causes(error))
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the status of the HTTP answer that has caused an error; None without one."""
+    return next((status for status, _ in _answers(error)), None)
 
 
 def retry_after(error: BaseException) -> float | None:
@@ -144,7 +149,7 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
         return _glue_error(error, address, text)
     if isinstance(error, NotImplementedError):
         return _not_offered(address, text, place.table)
-    if isinstance(error, theirs.BadRequestError):
+    if isinstance(error, theirs.BadRequestError) or type(error).__name__ == "InvalidObjectException":
         return CatalogError(
             f"catalog {address} rejected the request for table {place.table}: {text}",
             hint="the reason is the catalog's own: if it is the name, choose one that this catalog takes",

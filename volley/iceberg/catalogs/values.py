@@ -131,6 +131,7 @@ class NessieCatalog(RestCatalog):
     """
 
     has_refs: ClassVar[bool] = False
+    has_history: ClassVar[bool] = False
 
     branch: str = "main"
 

@@ -16,6 +16,7 @@ from tenacity import retry_if_exception_type
 from volley.errors import TableNotFoundError
 from volley.iceberg.catalogs.retry import commit_retry, retry_reads
 from volley.iceberg.commit.evolution import _written, evolution
+from volley.iceberg.commit.namespaces import make_namespace
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import spec_of
@@ -150,7 +151,7 @@ def _add_first_snapshot(table: Table) -> Table:
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:
     _check_creation(config)
     schema, spec = _new_layout(config, stream)
-    catalog.create_namespace_if_not_exists(config.identifier[:-1])
+    make_namespace(catalog, config.identifier[:-1], config.ref.address)
     properties = {**_BOUNDED, **config.table_properties}
     try:
         return catalog.create_table(config.identifier, schema, partition_spec=spec, properties=properties)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -12,11 +14,14 @@ from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.maintainer import Maintainer
 from volley.iceberg.maintain.thread import MaintenanceThread
+from volley.iceberg.maintain.unneeded import owns_files
 from volley.iceberg.maintenance import Maintenance
 from volley.maintenance import MaintenanceReport
 from volley.sink import SinkContext
 
 __all__ = ["MaintainingCommitter", "open_committer"]
+
+_log = logging.getLogger(__name__)
 
 
 def open_committer(
@@ -38,7 +43,19 @@ def open_committer(
     if config.maintenance is None:
         return IcebergCommitter(catalog, table, config, context)
     thread = thread or MaintenanceThread(f"volley-maintenance-{config.table_name}")
-    return MaintainingCommitter(catalog, table, config, context, config.maintenance, thread)
+    return MaintainingCommitter(catalog, table, config, context, _possible(config.maintenance, table), thread)
+
+
+def _possible(maintenance: Maintenance, table: Table) -> Maintenance:
+    """Return maintenance without the expiry of snapshots where the table does not allow it."""
+    expires = maintenance.expire_after is not None or maintenance.retain_most is not None
+    if not expires or owns_files(table):
+        return maintenance
+    _log.warning(
+        "table %s: maintenance expires no snapshots, since the table's property gc.enabled is false",
+        ".".join(table.name()),
+    )
+    return replace(maintenance, expire_after=None, retain_most=None)
 
 
 class MaintainingCommitter(IcebergCommitter):

@@ -21,10 +21,15 @@ from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.listing import data_folder
 
-__all__ = ["check_own_files", "check_whole", "is_inside", "unneeded_files"]
+__all__ = ["check_own_files", "check_whole", "is_inside", "owns_files", "unneeded_files"]
 
 _THREADS = 16
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+
+
+def owns_files(table: Table) -> bool:
+    """Return False if other tables may need a table's files, as its property ``gc.enabled`` says."""
+    return table.properties.get("gc.enabled", "true").lower() != "false"
 
 
 def check_own_files(table: Table, what: str, done: str) -> None:
@@ -35,7 +40,7 @@ def check_own_files(table: Table, what: str, done: str) -> None:
         what: What is to be deleted, for the message.
         done: What is to be done with it, for the message.
     """
-    if table.properties.get("gc.enabled", "true").lower() == "false":
+    if not owns_files(table):
         raise ConfigError(
             f"{what} of table {'.'.join(table.name())} can't be {done}: its property gc.enabled is false, since "
             "other tables may need its files",

@@ -7,8 +7,10 @@ by a clock that is behind the table's takes the table's time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -37,6 +39,29 @@ class GuardedCatalog(Catalog):
         response = super().commit_table(table, requirements, dated)  # type: ignore[safe-super]
         _check_refs(".".join(table.name()), response.metadata, updates)
         return response
+
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Delete the metadata files that a commit has dropped from the log; some servers have done it already."""
+        Catalog._delete_old_metadata(_Deleting(io), base, metadata)
+
+
+class _Deleting(FileIO):
+    """Deletes files like another FileIO, without an error for those that are gone."""
+
+    def __init__(self, io: FileIO) -> None:
+        super().__init__(io.properties)
+        self._io = io
+
+    def new_input(self, location: str) -> InputFile:
+        return self._io.new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        return self._io.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        with suppress(FileNotFoundError):
+            self._io.delete(location)
 
 
 def check_snapshots(name: str, metadata: TableMetadata) -> None:

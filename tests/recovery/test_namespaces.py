@@ -1,0 +1,112 @@
+"""A namespace is made only if it is missing, with those around it where the catalog needs them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from tests.recovery.lake import SCHEMA, write
+from tests.recovery.remote import RemoteLake
+from tests.servers.seaweed import Seaweed
+from tests.services.fault_proxy import Answer, FaultProxy, Server, answer_with, named
+from volley import (
+    CatalogAuthError,
+    CatalogError,
+    ConfigError,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    Metrics,
+    SinkContext,
+)
+from volley.iceberg import GlueCatalog, HiveCatalog, TableRef
+from volley.iceberg.catalogs.config import CatalogConfig
+
+CREATION = r"/namespaces(\?|$)"
+
+
+def fill(config: IcebergSinkConfig) -> None:
+    committer = IcebergSink(config).open(SinkContext("job", SCHEMA, Metrics()))
+    committer.commit(*write(committer, 0, [1]))  # type: ignore[arg-type]
+
+
+def without(endpoint: str, server: Server) -> Answer:
+    """The server's settings, without one of the requests that every server offers."""
+    answer = server()
+    offered = [
+        *("GET /v1/{prefix}/namespaces", "GET /v1/{prefix}/namespaces/{namespace}", "POST /v1/{prefix}/namespaces"),
+        *("GET /v1/{prefix}/namespaces/{namespace}/tables/{table}", "POST /v1/{prefix}/namespaces/{namespace}/tables"),
+        "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    ]
+    body = json.loads(answer.body) | {"endpoints": [each for each in offered if each != endpoint]}
+    return Answer(answer.status, answer.headers, json.dumps(body).encode())
+
+
+@pytest.fixture
+def ready(remote: RemoteLake) -> RemoteLake:
+    """The namespace is there."""
+    replace(remote, catalog_uri=remote.server.rest_uri, table_name=f"t{uuid.uuid4().hex}").driver()
+    return remote
+
+
+def test_a_namespace_that_is_there_is_not_made(ready: RemoteLake, proxy: FaultProxy) -> None:
+    proxy.arm(answer_with(403), "POST", CREATION, times=None)
+    fill(ready.config)
+    assert ready.rows() == [1]
+    assert not proxy.asked("POST", CREATION)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["POST /v1/{prefix}/namespaces", "GET /v1/{prefix}/namespaces/{namespace}"], ids=["create", "ask"]
+)
+def test_a_catalog_that_does_not_offer_namespaces(ready: RemoteLake, proxy: FaultProxy, endpoint: str) -> None:
+    proxy.arm(named("without", lambda server: without(endpoint, server)), "GET", "/v1/config", times=None)
+    fill(ready.config)
+    assert ready.rows() == [1]
+
+
+def test_a_namespace_that_may_not_be_looked_at(ready: RemoteLake, proxy: FaultProxy) -> None:
+    proxy.arm(answer_with(403), "GET", r"/namespaces/db(\?|$)", times=None)
+    fill(ready.config)
+    assert ready.rows() == [1]
+
+
+def test_one_that_is_missing_and_may_not_be_made(remote: RemoteLake, proxy: FaultProxy) -> None:
+    proxy.arm(answer_with(403), "POST", CREATION, times=None)
+    with pytest.raises(CatalogAuthError, match=r"namespace absent is not in .* may not be made") as caught:
+        fill(replace(remote.config, namespace=["absent"]))
+    assert "NAMESPACE_CREATE" in str(caught.value.hint)
+
+
+def test_one_that_is_missing_where_the_catalog_can_t_make_it(remote: RemoteLake, proxy: FaultProxy) -> None:
+    fault = named("without", lambda server: without("POST /v1/{prefix}/namespaces", server))
+    proxy.arm(fault, "GET", "/v1/config", times=None)
+    with pytest.raises(CatalogError, match=r"does not offer a request that this needs: .*POST /v1") as caught:
+        fill(replace(remote.config, namespace=["absent"]))
+    assert caught.value.hint
+
+
+def test_those_around_it_are_made_where_the_catalog_needs_them(
+    remote: RemoteLake, proxy: FaultProxy, seaweed: Seaweed
+) -> None:
+    outer, inner = f"n{uuid.uuid4().hex}", "n2"
+    config = replace(remote.config, namespace=[outer, inner])
+    proxy.arm(answer_with(404, "NoSuchNamespaceException"), "POST", CREATION)
+    fill(config)
+    catalog = config.ref.load_catalog()
+    assert (outer,) in catalog.list_namespaces()
+    assert [exchange.client for exchange in proxy.asked("POST", CREATION)] == [404, 200, 200]
+    assert catalog.load_table(config.identifier).scan().to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("catalog", [GlueCatalog("eu"), HiveCatalog("thrift://h:1")], ids=["glue", "hive"])
+def test_catalogs_with_one_level(catalog: CatalogConfig) -> None:
+    with pytest.raises(ConfigError, match=r"namespace 'a\.b' has 2 levels") as caught:
+        TableRef("a.b", "events", IcebergStorage.Local("/lake"), catalog)
+    assert "one level of namespaces" in str(caught.value.hint)
+    with pytest.raises(ConfigError, match="2 levels"):
+        IcebergSinkConfig(namespace=["a", "b"], table="t", storage=IcebergStorage.Local("/lake"), catalog=catalog)
+    assert TableRef("a", "events", IcebergStorage.Local("/lake"), catalog).namespace == ("a",)

@@ -1,0 +1,49 @@
+"""Makes the namespace of a new table, where it is missing."""
+
+from __future__ import annotations
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, RESTError
+
+from volley.errors import CatalogAuthError
+from volley.iceberg.catalogs.errors import status_of
+
+__all__ = ["make_namespace"]
+
+
+def make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -> None:
+    """Make a namespace, and those around it if the catalog needs them, unless it is there.
+
+    Args:
+        catalog: The catalog.
+        namespace: The names of the namespace.
+        address: The catalog's address, for messages.
+
+    Raises:
+        CatalogAuthError: If it is missing and may not be made.
+    """
+    if _is_there(catalog, namespace):
+        return
+    try:
+        catalog.create_namespace_if_not_exists(namespace)
+    except ForbiddenError as error:
+        raise CatalogAuthError(
+            f"namespace {'.'.join(namespace)} is not in catalog {address}, and may not be made: {error}",
+            hint="create it, or grant the privilege to create namespaces (Polaris: NAMESPACE_CREATE)",
+        ) from error
+    except (NoSuchNamespaceError, RESTError) as error:
+        if len(namespace) == 1 or not (isinstance(error, NoSuchNamespaceError) or status_of(error) == 404):
+            raise
+        # Nessie makes a namespace only inside one that is there.
+        make_namespace(catalog, namespace[:-1], address)
+        catalog.create_namespace_if_not_exists(namespace)
+
+
+def _is_there(catalog: Catalog, namespace: tuple[str, ...]) -> bool:
+    try:
+        catalog.load_namespace_properties(namespace)
+    except NoSuchNamespaceError:
+        return False
+    except (ForbiddenError, NotImplementedError):
+        pass  # what can't be asked for may be there: the table's own request tells
+    return True
