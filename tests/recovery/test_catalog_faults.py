@@ -434,3 +434,27 @@ def test_old_metadata_files_are_deleted_without_a_warning(
     assert len(list(folder.glob("*.metadata.json"))) == 3
     assert lake.rows() == [0, 1, 2, 3, 4, 5]
     lake.close()
+
+
+@pytest.mark.parametrize("fault", [lose_answer, *map(answer_after, (400, 403, 404, 409, 429, 500))], ids=by_name)
+def test_a_start_over_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
+    driver = remote.driver()
+    driver.commit(*write(driver, 0, [1, 2]))
+    with remote.table().transaction() as transaction:
+        # pyiceberg itself would take the first refusal for the truth.
+        transaction.set_properties({"commit.retry.num-retries": "0"})
+    proxy.arm(fault, "POST", remote.path)
+    driver.clear()
+    assert len(proxy.asked("POST", remote.path)) == 2
+    assert remote.rows() == []
+    driver.commit(*write(driver, 1, [3]))
+    assert remote.rows() == [3]
+
+
+def test_a_start_over_that_is_refused_changes_nothing(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    driver.commit(*write(driver, 0, [1, 2]))
+    proxy.arm(answer_with(403), "POST", remote.path, times=None)
+    with pytest.raises(CatalogAuthError, match="injected 403"):
+        driver.clear()
+    assert remote.rows() == [1, 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,10 +39,11 @@ from volley import (
     CatalogUnreachableError,
     CommitConflictError,
     CommitStateUnknownError,
+    ConfigError,
     IcebergSinkConfig,
     IcebergStorage,
 )
-from volley.iceberg import GlueCatalog, HiveCatalog, NessieCatalog, RestCatalog, SqlCatalog
+from volley.iceberg import GlueCatalog, HiveCatalog, NessieCatalog, RestCatalog, SnapshotManager, SqlCatalog
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.pyiceberg_private.rest import TimeoutRestCatalog
 
@@ -225,6 +227,37 @@ def test_what_is_written_to_a_branch_of_nessie_is_not_on_main(nessie: Nessie, re
     main = replace(here, catalog=replace(here.catalog, branch="main")).ref.load_catalog()
     assert lake.ids(here) == [1]
     assert not main.table_exists(here.identifier)
+
+
+@pytest.mark.slow
+def test_branches_and_tags_of_nessies_tables_lose_no_row(nessie: Nessie, request: pytest.FixtureRequest) -> None:
+    lake = lakes.nessie(request)
+    here = lake.config()
+    assert isinstance(here.catalog, NessieCatalog)
+    ours = driver(here)
+    ours.commit(*write(ours, 0, [1]))
+    with pytest.raises(ConfigError, match="no branches and tags"):
+        here.with_branch("audit")
+    # As any other REST catalog it takes branches, and does not make them.
+    shared = {name: getattr(here.catalog, name) for name in ("warehouse", "credential", "properties", "timeout")}
+    as_rest = replace(here, catalog=RestCatalog(here.catalog.address, **shared))
+    audit = driver(as_rest.with_branch("audit"))
+    written = write(audit, 1, [10])
+    ours.commit(*write(ours, 1, [2]))
+    with pytest.raises(CommitStateUnknownError, match="none of this name"):
+        audit.commit(*written)
+    with pytest.raises(CommitStateUnknownError, match="none of this name"):
+        SnapshotManager(as_rest).create_tag("audited")
+    assert lake.ids(here) == [1, 2]
+
+
+@pytest.mark.slow
+def test_nested_namespaces_of_nessie(nessie: Nessie, request: pytest.FixtureRequest) -> None:
+    lake = lakes.nessie(request)
+    nested = replace(lake.config(), namespace=[f"n{uuid.uuid4().hex}", "n2"])
+    ours = driver(nested)
+    ours.commit(*write(ours, 0, [1]))
+    assert lake.ids(nested) == [1]
 
 
 # --- a server that goes and comes back

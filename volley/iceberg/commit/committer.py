@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
-from warnings import catch_warnings
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID
@@ -29,6 +26,7 @@ from volley.errors import (
 )
 from volley.iceberg.catalogs.retry import commit_retry, retry_reads
 from volley.iceberg.commit.attempts import Attempts, UnknownOutcome
+from volley.iceberg.commit.clearing import Clearing
 from volley.iceberg.commit.evolution import evolution
 from volley.iceberg.commit.marks import (
     BRANCH,
@@ -38,14 +36,14 @@ from volley.iceberg.commit.marks import (
     MARKS,
     OFFSETS,
     QUERY,
-    RUN,
     epoch_before,
     epoch_of,
     queries_of,
     run_mark,
     snapshot_id_of,
 )
-from volley.iceberg.commit.overwrite import Overwriting, overwrite
+from volley.iceberg.commit.metadata import MetadataChange, commit_change
+from volley.iceberg.commit.overwrite import Overwriting
 from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.commit.turns import turn
 from volley.iceberg.config import IcebergSinkConfig
@@ -155,26 +153,10 @@ class IcebergCommitter(Committer):
     def clear(self) -> None:
         """Delete all rows, of a shared table those of this job, and the marks of its queries, in one commit."""
         self._refresh()
-        queries, marks = queries_of(self._table, self._context.job), self._table.properties
-        with (
-            self._config.ref.errors(),
-            storage_errors(self._table.location()),
-            self._table.transaction() as transaction,
-        ):
-            stale = [name for query in queries for mark in (*MARKS, RUN) if (name := f"{mark}.{query}") in marks]
-            transaction.remove_properties(*stale)
-            self._delete_rows(transaction)
+        clearing = Clearing(self._config.branch, self._context.job, self._context.shared)
+        change = MetadataChange("deleting the rows", clearing.stage, clearing.has_landed)
+        commit_change(self._config.ref, change, self._catalog)
         self._refresh()
-
-    def _delete_rows(self, transaction: Transaction) -> None:
-        summary, branch = {JOB: self._context.job}, self._config.branch
-        if self._context.shared:
-            # By the column, not by the names of files: a compaction puts rows of several jobs into one file.
-            ours = EqualTo.model_validate({"type": "eq", "term": "job", "value": self._context.job})
-            with catch_warnings(action="ignore", category=UserWarning):
-                transaction.delete(ours, summary, branch=branch)
-        elif emptying := overwrite(Overwrite(), (), branch, self._table):
-            write_manifests(transaction, emptying, uuid.uuid4().int >> 65, summary, branch)
 
     def writer(self, epoch: Epoch) -> IcebergWriter | UpsertWriter:
         """Return the writer for this epoch, for the table's schema after the epoch's commit.

@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate, ValidatableTableRequirement
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate, ValidatableTableRequirement
 from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
 
@@ -21,6 +21,7 @@ __all__ = [
     "delete_merged_manifests",
     "partition_values",
     "require",
+    "snapshot_ids",
     "stage",
     "still",
     "truncate_width",
@@ -96,6 +97,11 @@ def delete_merged_manifests(table: Table, transaction: Transaction) -> None:
             used = {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
             for path in set(producer._written_manifests) - used:
                 table.io.delete(path)
+
+
+def snapshot_ids(transaction: Transaction) -> set[int]:
+    """Return the ids of the snapshots that a transaction adds."""
+    return {update.snapshot.snapshot_id for update in transaction._updates if isinstance(update, AddSnapshotUpdate)}
 
 
 def delete_manifests(transaction: Transaction) -> None:

@@ -17,7 +17,7 @@ from pyiceberg.table.update import SetStatisticsUpdate
 from pyiceberg.types import NestedField, PrimitiveType
 
 from volley.epoch import WriteResult
-from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
+from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError, VolleyError
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.maintain.tasks import Runner, delete_files, run_tasks
@@ -176,8 +176,8 @@ class _Computation:
         except CommitStateUnknownError:
             raise
         except BaseException as error:
-            # Once an attempt was made, only a conflict tells that no other one can land.
-            if not attempts or isinstance(error, CommitConflictError):
+            # An attempt that was interrupted may have landed.
+            if not attempts or isinstance(error, VolleyError):
                 delete_files(self._table.io, [path])
             raise
         reach("after-statistics-commit", 0)
