@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -13,18 +14,24 @@ from itertools import cycle
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import psutil
+
 from tests.chaos.job import STOPPED, config, dead_letters, load_table, pipeline, run
 from tests.chaos.kinds import KINDS
 from tests.drivers import Drivers
+from tests.iceberg.clocks import check_times
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
+from tests.waiting import wait_until
 from volley import VolleyError
 from volley.iceberg import remove_orphan_files
-from volley.spark.log import COMMITS, SparkLog
+from volley.spark.log import COMMITS, OFFSETS, SparkLog
 from volley.task.failpoints import POINTS
 
 _AHEAD = 10
 _AT_ONCE = timedelta(0)
 _RECOVERY = "in-recovery"
+_OFTEN = 0.2
+_SELDOM = 0.1
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,46 @@ class _Campaign:
 
     def run(self) -> None:
         """One start of the job: workers die in some epochs, then the driver; a fault may end it before."""
+        if self.drivers.jvm is None and self._dice.random() < _SELDOM:
+            self._kill_the_jvm()
+        if self._dice.random() < _SELDOM:
+            self._run_on_an_old_checkpoint()
+        self._run_and_die()
+        if self._dice.random() < _OFTEN:
+            shutil.rmtree(self._old, ignore_errors=True)
+            shutil.copytree(self._checkpoint, self._old)
+
+    def _kill_the_jvm(self) -> None:
+        """Kill the JVM under a driver in the middle of its epochs: the job fails, and nothing is lost."""
+        first = self._next_epoch()
+        self._feed(first + self.ahead)
+        driver = self._start([], kill_driver=False)
+        planned = self._checkpoint / OFFSETS / str(first + 1)
+        wait_until(lambda: planned.exists() or not driver.is_alive(), 120, "an epoch of the job whose JVM dies")
+        for process in psutil.Process(driver.pid).children() if driver.is_alive() else ():
+            if "java" in process.name():
+                process.kill()
+                self._note("JVM killed")
+        self.drivers.wait(driver)
+
+    def _run_on_an_old_checkpoint(self) -> None:
+        """Start the job on an old copy of its checkpoint: it goes on, or refuses and gets the newest back."""
+        if not self._old.exists():
+            return
+        newest = self._checkpoint.with_name(f"{self.kind}-newest")
+        self._checkpoint.rename(newest)
+        shutil.copytree(self._old, self._checkpoint)
+        self._note("old checkpoint")
+        ends_well = self.drivers.wait(self._start([], kill_driver=False)) == 0
+        # A fault may have stopped it once it was further than the newest.
+        if ends_well or (self._log.last_planned or 0) > (SparkLog(str(newest)).last_planned or 0):
+            shutil.rmtree(newest)
+        else:
+            self._note("old checkpoint refused")
+            shutil.rmtree(self._checkpoint)
+            newest.rename(self._checkpoint)
+
+    def _run_and_die(self) -> None:
         point, dice = next(self._points), self._dice
         if point == _RECOVERY or dice.random() < 0.1:
             self._forget_the_last_commit()
@@ -128,6 +175,8 @@ class _Campaign:
         """Remove what is left of dead attempts, then compare all rows with those of the input."""
         tables = [self.kind, *([dead_letters(self.kind)] if KINDS[self.kind].bad else [])]
         orphans = [path for name in tables for path in remove_orphan_files(config(self.folder, name), _AT_ONCE)]
+        for name in tables:
+            check_times(json.loads(load_table(self.folder, name).metadata.model_dump_json()))
         deaths, faults = self.deaths, self.faults
         return Verdict(
             kind=self.kind,
@@ -181,7 +230,7 @@ class _Campaign:
         if not epochs or self._log.unfinished is not None:
             return
         for name in (f"{epochs[-1]}", f".{epochs[-1]}.crc"):
-            (self.folder / "checkpoints" / self.kind / COMMITS / name).unlink(missing_ok=True)
+            (self._checkpoint / COMMITS / name).unlink(missing_ok=True)
         self._note("Spark's last commit forgotten")
 
     def _next_epoch(self) -> int:
@@ -195,7 +244,16 @@ class _Campaign:
 
     @property
     def _log(self) -> SparkLog:
-        return SparkLog(str(self.folder / "checkpoints" / self.kind))
+        return SparkLog(str(self._checkpoint))
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoints" / self.kind
+
+    @property
+    def _old(self) -> Path:
+        """The old copy of the checkpoint."""
+        return self._path("old-checkpoint")
 
     @property
     def _input(self) -> Path:

@@ -8,6 +8,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
 
 from tests.chaos.kinds import KINDS
+from tests.iceberg.clocks import AHEAD, clock
 from volley import (
     CatalogError,
     CommitError,
@@ -115,6 +117,11 @@ class Tormentor:
         CachedSqlCatalog.load_table = load_with_faults  # type: ignore[method-assign, assignment]
         IcebergCommitter.commit = commit_with_loss  # type: ignore[method-assign, assignment]
 
+    def clock(self) -> AbstractContextManager[None]:
+        """A clock that may be wrong by hours, in either direction."""
+        wrong = self._dice.choice([-1, 1]) * AHEAD if self._chosen("clock jumps") else 0
+        return clock(lambda now: now + wrong)
+
     def explains(self, error: VolleyError) -> bool:
         """Whether a fault that was met can be the reason for this end of the job."""
         return _VANISHED in self._met if isinstance(error, StorageError) else bool(self._met)
@@ -127,11 +134,18 @@ class Tormentor:
         if table.name()[-1] == self._kind:
             for name, change in self._changes().items():
                 if self._chosen(name, _SELDOM if change is _add_column else _OFTEN):
-                    change(_plain(self._folder).load_table(table.name()))
+                    self._interfere(change, _plain(self._folder).load_table(table.name()))
         answer = commit()
         if self._chosen("answer lost"):
             raise Unreachable("injected: connection reset after the commit")
         return answer
+
+    def _interfere(self, change: Callable[[Table], Any], table: Table) -> None:
+        """Change a table as another writer, whose clock may be ahead, but not behind the table's times."""
+        ahead = AHEAD if self._chosen("rival with a clock ahead") else 0
+        last = table.metadata.last_updated_ms / 1000
+        with clock(lambda now: max(now, last) + ahead):
+            change(table)
 
     def _changes(self) -> dict[str, Callable[[Table], Any]]:
         return {
@@ -216,7 +230,8 @@ def run(folder: Path, kind: str, seed: str) -> None:
     tormentor = Tormentor(folder, kind, random.Random(seed))
     tormentor.torment()
     try:
-        pipeline(folder, kind, "local[2,8]").execute(kind)
+        with tormentor.clock():
+            pipeline(folder, kind, "local[2,8]").execute(kind)
     except (CatalogError, CommitError, StorageError) as error:
         if not tormentor.explains(error):
             raise

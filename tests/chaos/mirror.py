@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyiceberg.types import StringType
+
 from tests.drivers import Drivers
 from tests.recovery.runs import load
+from tests.waiting import wait_until
 from volley import (
     Environment,
     FileSource,
@@ -18,8 +23,10 @@ from volley import (
     IcebergSourceConfig,
     IcebergStorage,
     Job,
+    Pipeline,
 )
-from volley.iceberg import TableRef, Upsert
+from volley.iceberg import Batch, Incremental, TableRef, Upsert
+from volley.iceberg.source_config import ReadMode
 from volley.spark.log import SparkLog
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
 
@@ -51,10 +58,35 @@ def write(folder: Path) -> Job:
 
 def follow(folder: Path) -> Job:
     """Keep the table ``copy`` the same as ``events``, one snapshot an epoch."""
-    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+    return _followed(folder, Batch()).execute("follow")
+
+
+def watch(folder: Path) -> None:
+    """The same without an end."""
+    _followed(folder, Incremental(0.1)).start("follow").wait()
+
+
+def _followed(folder: Path, mode: ReadMode) -> Pipeline:
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), checkpoint_interval=0)
     source = IcebergSourceConfig(_table(folder, "events")).with_changes("follow", "id").with_max_rows_per_epoch(1)
-    changes = environment.from_source(IcebergSource(source)).drop("_snapshot", "_committed_at")
-    return changes.to_sink(_sink(folder, "copy", "_change")).execute("follow")
+    changes = environment.from_source(IcebergSource(source.with_mode(mode))).drop("_snapshot", "_committed_at")
+    return changes.to_sink(_sink(folder, "copy", "_change"))
+
+
+def widen(folder: Path, number: int) -> None:
+    """Add a column to ``events`` as another writer, and rows that have it, one snapshot after the other."""
+    column = f"extra_{number}"
+    table = load(folder)
+    with table.update_schema() as update:
+        update.add_column(column, StringType())
+    for place in range(3):
+        row = {"id": _IDS + 10 * number + place, "name": "other", column: f"{number}.{place}"}
+        table = load(folder)
+        table.append(
+            pa.Table.from_pylist([row], pa.schema([("id", pa.int64()), ("name", pa.string()), (column, pa.string())]))
+        )
+        with (folder / "widened").open("a") as log:
+            log.write(json.dumps(row) + "\n")
 
 
 def feed(folder: Path, dice: random.Random, file: int) -> None:
@@ -80,9 +112,13 @@ def check(folder: Path) -> None:
             expected.pop(row["id"], None)
             if row.pop("op") != "d":
                 expected[row["id"]] = row
+    widened = folder / "widened"
+    for row in map(json.loads, widened.read_text().splitlines() if widened.exists() else ()):
+        expected[row["id"]] = row
+    columns = [field.name for field in load(folder).schema().fields]
     for name in ("events", "copy"):
         rows = load(folder, f"db.{name}").scan().to_arrow().sort_by("id").to_pylist()
-        assert rows == [expected[id] for id in sorted(expected)], name
+        assert rows == [{column: expected[id].get(column) for column in columns} for id in sorted(expected)], name
 
 
 def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 10) -> int:
@@ -109,13 +145,26 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
         epoch = next_epoch(folder, job.__name__)
         # The next epoch may be in the table already, if the driver died after the commit: it passes few points then.
         armed = f"{point}@{epoch},{point}@{epoch + 1}"
-        drivers.die(armed, job, folder, kill_driver=point in _TASK_POINTS)
+        if job is follow and number % 4 == 1:
+            _die_with_another_schema(drivers, folder, number, epoch, point)
+        else:
+            drivers.die(armed, job, folder, kill_driver=point in _TASK_POINTS)
         if (number + 1) % check_every == 0:
             write(folder)
             follow(folder)
             check(folder)
             checks += 1
     return checks
+
+
+def _die_with_another_schema(drivers: Drivers, folder: Path, number: int, epoch: int, point: str) -> None:
+    """Kill an endless follower behind the first snapshot of another schema, or in its epoch."""
+    armed = ",".join(f"{point}@{epoch + more}" for more in range(2, 5))
+    driver = drivers.start(watch, folder, failpoint=armed, kill_driver=point in _TASK_POINTS)
+    begun = folder / "checkpoints" / "follow" / "commits" / str(epoch)
+    wait_until(lambda: begun.exists() or not driver.is_alive(), 120, "the follower's first epoch")
+    widen(folder, number)
+    assert drivers.wait(driver) == -signal.SIGKILL
 
 
 def next_epoch(folder: Path, job: str) -> int:

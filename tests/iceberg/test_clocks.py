@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import pairwise
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog as PlainCatalog
 from pyiceberg.table import Table
 
+from tests.iceberg.clocks import AHEAD, check_times, clock
 from tests.recovery.lake import SCHEMA, Lake, write
 from volley import Environment, MaterializedView, Metrics, SinkContext, col, lit
 from volley.iceberg import (
@@ -31,16 +31,12 @@ from volley.iceberg import (
 )
 from volley.iceberg.maintain.lease import Lease
 
-HOURS_MS = 2 * 3_600_000
+HOURS_MS = AHEAD * 1000
 
 
-@contextmanager
-def clock_ahead() -> Iterator[None]:
+def clock_ahead() -> AbstractContextManager[None]:
     """The clock of this process is two hours ahead."""
-    real = time.time
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "time", lambda: real() + HOURS_MS / 1000)
-        yield
+    return clock(lambda now: now + AHEAD)
 
 
 def other_writer(lake: Lake, table: str = "events") -> Table:
@@ -53,18 +49,6 @@ def metadata_of(lake: Lake, table: str = "events") -> dict[str, Any]:
     place = other_writer(lake, table).metadata_location
     metadata: dict[str, Any] = json.loads(Path(place.removeprefix("file://")).read_text())
     return metadata
-
-
-def check(metadata: dict[str, Any]) -> None:
-    """Check what Java's TableMetadata does, without its tolerance of a minute."""
-    for name in ("snapshot-log", "metadata-log"):
-        times = [entry["timestamp-ms"] for entry in metadata[name]]
-        assert all(first <= second for first, second in pairwise(times)), (name, times)
-        assert metadata["last-updated-ms"] >= max(times)
-    by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata["snapshots"]}
-    for snapshot in by_id.values():
-        parent = by_id.get(snapshot.get("parent-snapshot-id"))
-        assert parent is None or parent["timestamp-ms"] <= snapshot["timestamp-ms"]
 
 
 @pytest.fixture
@@ -103,7 +87,7 @@ def to_branch(lake: Lake) -> None:
     audit = lake.config.with_branch("audit")
     committer: Any = IcebergSink(audit).open(SinkContext("job", SCHEMA, Metrics()))
     committer.commit(*write(committer, 3, [3]))
-    check(metadata_of(lake))
+    check_times(metadata_of(lake))
     publish_branch(audit)
 
 
@@ -150,7 +134,7 @@ def test_a_clock_behind_the_tables_does_not_turn_its_times_back(action: Callable
     after = metadata_of(ahead)
     assert after["last-updated-ms"] >= before["last-updated-ms"]
     assert len(after["metadata-log"]) > len(before["metadata-log"])
-    check(after)
+    check_times(after)
 
 
 def test_a_view_that_was_refreshed_by_another_clock(ahead: Lake) -> None:
@@ -163,7 +147,7 @@ def test_a_view_that_was_refreshed_by_another_clock(ahead: Lake) -> None:
     append(ahead)
     view.refresh("incremental")
     assert sorted(IcebergTable(view.into).to_arrow()["id"].to_pylist()) == [1, 2, 3, 99]
-    check(metadata_of(ahead, "ids"))
+    check_times(metadata_of(ahead, "ids"))
 
 
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
@@ -174,7 +158,7 @@ def test_times_stay_those_of_the_clock_where_it_is_not_behind(action: Callable[[
     began = int(time.time() * 1000)
     action(lake)
     metadata = metadata_of(lake)
-    check(metadata)
+    check_times(metadata)
     assert began <= metadata["last-updated-ms"] <= int(time.time() * 1000)
 
 

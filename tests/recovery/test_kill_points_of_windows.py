@@ -166,12 +166,17 @@ def test_an_epoch_that_spark_repeats_and_damaged_state(tmp_path: Path) -> None:
     job = windowed.main(tmp_path)
     assert job.metrics.by_sink[next(iter(job.metrics.by_sink))].rows_late == on_time(files, final=True)[1]
     checkpoint = tmp_path / "checkpoints" / "windowed"
+    folder = checkpoint / "volley" / "windows-0" / str(FILES - 1)
     for name in (f"{FILES - 1}", f".{FILES - 1}.crc"):
         (checkpoint / "commits" / name).unlink()
+    # As in an old copy: to pass over the epoch would leave no state to go on with.
+    state_after = (folder / "done.json").rename(folder / "elsewhere")
+    with pytest.raises(StorageError, match=f"sinks have epoch {FILES - 1}, and the checkpoint lacks the state"):
+        windowed.main(tmp_path)
+    state_after.rename(folder / "done.json")
     windowed.main(tmp_path)
     check(tmp_path, files)
 
-    folder = checkpoint / "volley" / "windows-0" / str(FILES - 1)
     state = next(path for path in sorted(folder.glob("state-*.arrow")))
     whole = state.read_bytes()
     pq.write_table(

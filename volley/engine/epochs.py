@@ -200,6 +200,8 @@ class Epochs:
         results: list[list[WriteResult]] = [[] for _ in self._all]
         if skipped:
             reach("in-recovery", epoch.number)
+            if self.second_stage is not None:
+                self.second_stage.skip(epoch.number)
             if self.plan.stateful:
                 self.tables.pin(epoch.number)
                 evaluate(frame)

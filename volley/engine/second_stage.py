@@ -61,12 +61,26 @@ class SecondStage:
         Args:
             task: The task with a writer for each sink.
             due: Per sink, whether it lacks the epoch.
+
+        Raises:
+            StorageError: If the state is missing, or damaged.
         """
         partials: list[Writer | None] = []
         for state, tree in zip(self.states, self.plan.trees, strict=True):
             is_due = any(due[sink] for sink in tree.sinks)
+            if not is_due:
+                state.check(task.epoch)
             partials += state.writers(task.epoch) if is_due else [None] * state.inputs
         return replace(task, writers=(*_reached(task.plan, task.writers), *partials))
+
+    def skip(self, epoch: int) -> None:
+        """Check that the state has an epoch that all sinks have.
+
+        Raises:
+            StorageError: If it does not.
+        """
+        for state in self.states:
+            state.check(epoch)
 
     def second(self, spark: SparkSession, task: Task, results: _Results, sources: Sequence[int] | None) -> _Results:
         """Run the second stage; return the results of both without those of the keyed steps.

@@ -200,6 +200,20 @@ class KeyedState:
         folder = f"{self._folder(epoch)}/partials"
         return [PartialWriter(self.operator, number, folder, limits) for number in range(self.inputs)]
 
+    def check(self, epoch: int) -> None:
+        """Check that there is the state after an epoch that the sinks behind the step have.
+
+        Raises:
+            StorageError: If it is missing, as in an old copy of the checkpoint: no later epoch could begin.
+        """
+        path = self._path(f"{self._folder(epoch)}/done.json")
+        if not self._files.exists(path):
+            raise StorageError(
+                f"the sinks have epoch {epoch}, and the checkpoint lacks the state after it ({path}): it is an old "
+                "copy, or has lost files",
+                hint='restore its newest copy; or start over: fresh=True, into="replace"',
+            )
+
     @property
     def inputs(self) -> int:
         """The number of the step's inputs."""
