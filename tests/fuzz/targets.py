@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 
+from tests.fuzz.sealed import SEALED
 from tests.fuzz.target import Target
 from volley import FileSource, IcebergStorage, SourceContext
 from volley.iceberg import IcebergTable, TableRef
@@ -170,5 +171,6 @@ TARGETS: dict[str, Target] = {
         Lake("metadata of tables", "00003-*.metadata.json"),
         Lake("manifests and their lists", "*.avro"),
         Lake("data files of tables", "*.parquet"),
+        *SEALED,
     )
 }
