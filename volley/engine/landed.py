@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from volley.errors import StorageError
 from volley.sink import Committer
 from volley.spark.log import SparkLog, usable
 from volley.storage.durable import write_durably
-from volley.storage.remembered import MALFORMED
+from volley.storage.remembered import MALFORMED, malformed
 from volley.storage.state_formats import LANDED
 
 __all__ = ["Landed"]
-
-_log = logging.getLogger(__name__)
 
 
 class Landed:
@@ -70,10 +67,10 @@ class Landed:
             self._written = dict(self._seen)
 
     def _read(self) -> dict[str, int]:
-        """Read the record; empty if it is missing or damaged, as it is only an additional check.
+        """Read the record; empty if there is none yet.
 
         Raises:
-            StorageError: If a newer Volley wrote it, or the checkpoint can't be read.
+            StorageError: If it is damaged, a newer Volley wrote it, or the checkpoint can't be read.
         """
         with usable(self._log.checkpoint):
             try:
@@ -82,5 +79,4 @@ class Landed:
             except FileNotFoundError:
                 return {}
             except MALFORMED as error:
-                _log.warning("%s is damaged: it can't be told whether a target is an old copy: %s", self._path, error)
-                return {}
+                raise malformed(self._path, error) from error

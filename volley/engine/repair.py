@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from volley import checks
 from volley.arrow.schema_bytes import read_schema
+from volley.connectors.files.log import LoggedFile
 from volley.engine.checkpoint import PIPELINE, Binding
 from volley.engine.running import claim
 from volley.errors import StorageError
@@ -17,7 +18,7 @@ from volley.spark.log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of,
 from volley.storage.durable import write_durably
 from volley.storage.envelope import Format
 from volley.storage.remembered import MALFORMED
-from volley.storage.state_formats import FILE_LOG, INITIAL_OFFSET, SCHEMA
+from volley.storage.state_formats import FILE_LOG, INITIAL_OFFSET, LANDED, RUN, SCHEMA
 
 __all__ = ["check", "repair"]
 
@@ -116,6 +117,7 @@ def _apply(log: SparkLog, damage: Damage) -> None:
 
 def _all_damages(log: SparkLog) -> Iterator[Damage]:
     yield from _damages(log)
+    yield from _damages_of_records(log)
     if log.last_planned is not None:
         yield from _damages_of_sources(log)
 
@@ -208,6 +210,21 @@ def _damaged_checksums(log: SparkLog, path: str) -> Iterator[Damage]:
         yield Damage(checksums, "is damaged", "deletes it: the file beside it is whole", (checksums,))
 
 
+def _damages_of_records(log: SparkLog) -> Iterator[Damage]:
+    """Yield the damages of what the job has written down of its runs."""
+    for name, format, remedy in (
+        ("landed.json", LANDED, "deletes it: make sure that no target is an old copy, which it would have told"),
+        ("run.json", RUN, None),
+    ):
+        path = f"{log.root}/volley/{name}"
+        if log.files.exists(path) and not _parses(log, path, format, _is_object):
+            yield Damage(path, "is damaged", remedy, (path,))
+
+
+def _is_object(data: bytes) -> bool:
+    return isinstance(json.loads(data), dict)
+
+
 def _damages_of_sources(log: SparkLog) -> Iterator[Damage]:
     """Yield the damages of the sources' files; at a start, each source checks its own."""
     for source in sorted(log.files.ls(f"{log.root}/volley", detail=False)):
@@ -253,7 +270,7 @@ def _parses(log: SparkLog, path: str, format: Format, parse: Callable[[bytes], o
 
 
 def _is_file_log_entry(data: bytes) -> bool:
-    return all(set(entry) == {"path", "size"} for entry in json.loads(data))
+    return all(LoggedFile(**entry).size >= 0 for entry in json.loads(data))
 
 
 _SOURCE_FILES: dict[str, tuple[Format, Callable[[bytes], object]]] = {

@@ -6,19 +6,19 @@ from volley.storage.envelope import Format
 
 __all__ = [
     *("BACKLOG", "CAPTURED_TABLE", "FAILURE", "FENCE", "FILE_LOG", "INITIAL_OFFSET", "JOIN_LIST", "JOIN_PIN"),
-    *("JOIN_ROWS", "LANDED", "LOAD", "PARKED_ROWS", "PIPELINE", "ROUTED_TABLES", "SCHEMA", "SEGMENT", "SINK_FOLDER"),
-    *("SINK_MARK", "SLOT", "STATE", "STATE_OF_EPOCH", "STATE_PLAN", "WEBHOOK_LOG"),
+    *("JOIN_ROWS", "LANDED", "LOAD", "PARKED_ROWS", "PIPELINE", "ROUTED_TABLES", "RUN", "SCHEMA", "SEGMENT"),
+    *("SINK_FOLDER", "SINK_MARK", "SLOT", "STATE", "STATE_OF_EPOCH", "STATE_PLAN", "WEBHOOK_KEYS", "WEBHOOK_LOG"),
 ]
 
 # The job.
 PIPELINE = Format("pipeline")
 LANDED = Format("landed")
+RUN = Format("run")
 
 # Windows, series and joins of streams.
 STATE_PLAN = Format("state-plan")
 STATE_OF_EPOCH = Format("state-of-epoch")
 STATE = Format("state")
-RUN = Format("run")
 
 # Joins with tables.
 JOIN_PIN = Format("join-pin")
@@ -40,6 +40,7 @@ SEGMENT = Format("segment")
 
 # Webhooks: the version of the whole log, whose id is read first.
 WEBHOOK_LOG = Format("webhook-log")
+WEBHOOK_KEYS = Format("webhook-keys")
 
 # Sinks.
 SINK_FOLDER = Format("sink-folder")

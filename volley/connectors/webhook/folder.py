@@ -116,9 +116,19 @@ class LogFolder:
 
     @property
     def released(self) -> Mark:
-        """The end of what every sink has committed."""
+        """The end of what every sink has committed.
+
+        Raises:
+            SourceError: If the file that says so is damaged.
+        """
         data = self._read("released")
-        return (Mark.from_bytes(data) if data else None) or Mark()
+        mark = Mark() if data is None else Mark.from_bytes(data)
+        if mark is None:
+            raise SourceError(
+                f"{self.path}/released is damaged",
+                hint="restore it from a backup; or delete it: a job that starts over reads again what is still there",
+            )
+        return mark
 
     def release(self, mark: Mark) -> None:
         """Record that all requests before a mark are committed, and delete the segments that have no other.
@@ -147,7 +157,12 @@ class LogFolder:
 
     @property
     def failure(self) -> VolleyError | None:
-        """Why there is no receiver, though the job has started one; None = there is one."""
+        """Why there is no receiver, though the job has started one; None = there is one.
+
+        Raises:
+            SourceError: If the file that says so is damaged.
+            StorageError: If a newer Volley wrote it.
+        """
         data = self._read("failure.json")
         return None if data is None else _parsed(f"{self.path}/failure.json", data)
 
@@ -176,7 +191,7 @@ def _parsed(path: str, data: bytes) -> VolleyError:
     try:
         return VolleyError.from_json(FAILURE.unseal(data, path).decode())
     except MALFORMED as error:
-        return SourceError(f"{path} is damaged: {error}", hint="start the job again: it is written anew")
+        raise SourceError(f"{path} is damaged: {error}", hint="start the job again: it is written anew") from error
 
 
 def _files() -> Any:

@@ -7,23 +7,30 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-from volley.errors import ConfigError
+from volley.errors import ConfigError, SourceError
 from volley.storage.private import begin_local_file
+from volley.storage.state_formats import WEBHOOK_KEYS
 
 __all__ = ["KeyStore", "digest", "json_key", "json_path"]
 
 _DIGEST_BYTES = 16
+# A body's digest is followed by a CRC-32 of key and digest.
+_SUM_BYTES = 4
 # A bit says whether any key has it: with a million keys, 99 of 100 new ones need no look-up. 16 MB.
 _BITS = 1 << 27
 _TABLES = (
     "create table if not exists young (key blob primary key, body blob) without rowid",
     "create table if not exists old (key blob primary key, body blob) without rowid",
     "create table if not exists state (name text primary key, value integer)",
-    "insert or ignore into state values ('indexed', 0), ('began', 0)",
+    "insert or ignore into state values ('indexed', 0), ('began', 0), ('sum', 0)",
 )
+_ALL = "select key, body from young union all select key, body from old"
+_SEAL = "update {} set body = sealed(key, body)"
 _FIND = "select body from young where key = ?1 union all select body from old where key = ?1"
 _EXPIRE = ("drop table old", "alter table young rename to old")
 
@@ -42,19 +49,51 @@ class KeyStore:
     Args:
         path: The file.
         remember: Seconds to remember a key, at least.
+
+    Raises:
+        SourceError: If the file can't be read, or is damaged.
+        StorageError: If a newer Volley wrote it.
     """
 
     def __init__(self, path: str, remember: float) -> None:
         self._remember = remember
-        self._writer = _connect(path)
-        self._writer.executescript(";".join(_TABLES))
-        if not self._state("began"):
-            with self._writer:
-                self._set("began", int(time.time()))
-        # Look-ups come from the event loop, while another thread adds keys.
-        self._reader = _connect(path)
         self._bits = bytearray(_BITS // 8)
-        self._set_bits(key for (key,) in self._writer.execute("select key from young union all select key from old"))
+        with _readable(path), ExitStack() as stack:
+            self._writer = stack.enter_context(closing(_connect(path)))
+            self._prepare(path)
+            self._check()
+            # Look-ups come from the event loop, while another thread adds keys.
+            self._reader = stack.enter_context(closing(_connect(path)))
+            self._set_bits(_checked(row) for row in self._writer.execute(_ALL))
+            stack.pop_all()
+
+    def _prepare(self, path: str) -> None:
+        """Make the tables of a new file, and give those of version 1 their checksums."""
+        version = self._number("pragma user_version")
+        WEBHOOK_KEYS.check(WEBHOOK_KEYS.name, version, path)
+        if version == WEBHOOK_KEYS.version:
+            return
+        self._writer.create_function("sealed", 2, _sealed_once, deterministic=True)
+        with self._writer:
+            self._writer.execute("begin")
+            for statement in (*_TABLES, *map(_SEAL.format, ("young", "old"))):
+                self._writer.execute(statement)
+            self._set("began", self._state("began") or int(time.time()))
+            self._writer.execute(f"pragma user_version = {WEBHOOK_KEYS.version}")
+
+    def _check(self) -> None:
+        """Raise ValueError if SQLite finds the file damaged, or the numbers in it do not fit their checksum."""
+        ((fault,),) = self._writer.execute("pragma quick_check(1)")
+        if fault != "ok":
+            raise ValueError(fault)
+        if self._state("sum") != self._sum():
+            raise ValueError("its numbers do not fit their checksum")
+
+    def _sum(self) -> int:
+        return zlib.crc32(f"{self._state('indexed')} {self._state('began')}".encode())
+
+    def _number(self, statement: str, *values: object) -> int:
+        return int(self._writer.execute(statement, values).fetchone()[0])
 
     @property
     def indexed(self) -> int:
@@ -67,7 +106,7 @@ class KeyStore:
         if not self._bits[bit >> 3] >> (bit & 7) & 1:
             return None
         row = self._reader.execute(_FIND, (key,)).fetchone()
-        return None if row is None else row[0]
+        return None if row is None else row[0][:-_SUM_BYTES]
 
     def add(self, keys: Iterable[tuple[bytes, bytes]], indexed: int) -> None:
         """Add keys with their bodies' digests, and force them to disk.
@@ -80,7 +119,8 @@ class KeyStore:
         self._set_bits(key for key, _ in keys)
         with self._writer:
             # In order of the keys, a page of the table is changed once for many.
-            self._writer.executemany("insert or replace into young values (?, ?)", keys)
+            rows = ((key, _sealed(key, body)) for key, body in keys)
+            self._writer.executemany("insert or replace into young values (?, ?)", rows)
             self._set("indexed", indexed)
         if time.time() - self._state("began") >= self._remember:
             with self._writer:
@@ -100,10 +140,48 @@ class KeyStore:
             self._bits[bit >> 3] |= 1 << (bit & 7)
 
     def _state(self, name: str) -> int:
-        return int(self._writer.execute("select value from state where name = ?", (name,)).fetchone()[0])
+        return self._number("select value from state where name = ?", name)
 
     def _set(self, name: str, value: int) -> None:
         self._writer.execute("update state set value = ? where name = ?", (value, name))
+        self._writer.execute("update state set value = ? where name = 'sum'", (self._sum(),))
+
+
+def _sealed(key: bytes, body: bytes) -> bytes:
+    """Return a body's digest with its checksum."""
+    return body + zlib.crc32(key + body).to_bytes(_SUM_BYTES, "little")
+
+
+def _sealed_once(key: bytes, body: bytes) -> bytes:
+    """Return a body's digest of version 1 with its checksum."""
+    if len(body) != _DIGEST_BYTES:
+        raise ValueError("a digest has another length")
+    return _sealed(key, body)
+
+
+def _checked(row: tuple[bytes, bytes]) -> bytes:
+    """Return the key of a row whose checksum is right.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    key, body = row
+    if _sealed(key, body[:-_SUM_BYTES]) != body:
+        raise ValueError("a key does not fit its checksum")
+    return key
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn what a damaged file raises into a SourceError."""
+    try:
+        yield
+    except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+        raise SourceError(
+            f"{path}, which has the idempotency keys, can't be read: {error}",
+            hint="make room if the disk is full; else restore it from a backup, or delete it: requests that are sent "
+            "again are stored again then, if only it had their keys",
+        ) from error
 
 
 def _connect(path: str) -> sqlite3.Connection:

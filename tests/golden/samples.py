@@ -1,0 +1,310 @@
+"""A small sample of each format: what writes its files into an empty folder, and what is read from them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+import pyarrow as pa
+
+from tests.windows.local import LocalStep, windows
+from volley import (
+    Environment,
+    Epoch,
+    FileSink,
+    FileSource,
+    HttpSource,
+    MemorySource,
+    Metrics,
+    SinkContext,
+    SourceContext,
+    SourceError,
+    StorageError,
+    count,
+    sum_,
+    tumbling,
+)
+from volley.connectors.files.log import FileLog, LoggedFile
+from volley.connectors.postgres import slot
+from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.known import KnownTable as CapturedTable
+from volley.connectors.postgres.known import KnownTables as CapturedTables
+from volley.connectors.postgres.loads import Loads
+from volley.connectors.postgres.segments import Segments
+from volley.connectors.postgres.settings import TableName
+from volley.connectors.postgres.tables import StoredFile, Table
+from volley.connectors.postgres.types import Column
+from volley.connectors.webhook.folder import LogFolder
+from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.keys import KeyStore, digest
+from volley.connectors.webhook.log import Log
+from volley.engine.checkpoint import Binding, Checkpoint
+from volley.engine.joins import JoinedTables
+from volley.engine.landed import Landed
+from volley.iceberg.route.backlog import Backlog
+from volley.iceberg.route.known import KnownTable, KnownTables
+from volley.iceberg.route.parking import ParkedRows, ParkingWriter
+from volley.spark.log import SparkLog
+from volley.storage.paths import filesystem
+from volley.task.joined_rows import read_index, read_list, read_pin
+
+__all__ = ["SAMPLES", "Sample"]
+
+QUERY = "2b6f8a5e-0000-4000-8000-000000000000"
+ROWS = pa.record_batch({"k": ["a", "b", None], "n": [1, 2, 3]})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of some formats.
+
+    Args:
+        write: Writes files into an empty folder.
+        read: Returns what such files say.
+        exact: True if the files have the same bytes whenever they are written.
+    """
+
+    write: Callable[[Path], object]
+    read: Callable[[Path], Any]
+    exact: bool = True
+
+
+def write_pipeline(folder: Path) -> None:
+    binding = Binding(QUERY, ["files"], ["aggregate"], {"db.t": "1"})
+    (folder / "offsets").mkdir()
+    (folder / "offsets" / "0").write_text("v1\n{}\n{}")
+    (folder / "volley").mkdir()
+    Checkpoint(str(folder), "job")._write(binding)
+
+
+def read_pipeline(folder: Path) -> object:
+    (folder / "metadata").write_text('{"id":"' + QUERY + '"}')
+    return Checkpoint(str(folder), "job").bind(Binding(None, ["files"], ["aggregate"], {}), [], False, False)
+
+
+def _sink(folder: Path) -> Any:
+    return FileSink(folder / "out", format="json").open(SinkContext("job", ROWS.schema, Metrics()))
+
+
+def write_sink(folder: Path) -> None:
+    with patch("uuid.uuid4", return_value=UUID(int=7)):
+        _sink(folder).commit(Epoch(QUERY, 3, "offsets"), [])
+
+
+def read_sink(folder: Path) -> object:
+    sink = _sink(folder)
+    return sink.identity, sink.last_epoch(QUERY), sink.landed_offsets(Epoch(QUERY, 3))
+
+
+def write_landed(folder: Path) -> None:
+    write_sink(folder)
+    (folder / "volley").mkdir()
+    Landed(SparkLog(str(folder))).remember([_sink(folder)], QUERY)
+
+
+def read_landed(folder: Path) -> object:
+    landed, sink = Landed(SparkLog(str(folder))), _sink(folder)
+    try:
+        landed.check(sink, 2)
+    except StorageError as error:
+        return error.message.partition("had ")[2]
+    return None
+
+
+SCHEMA = pa.schema({"k": pa.string(), "i": pa.int64(), "at": pa.timestamp("us", "UTC")})
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _windows(folder: Path) -> LocalStep:
+    rows = Environment().from_source(MemorySource(SCHEMA.empty_table())).key_by("k").window(tumbling("1m"), on="at")
+    return windows(rows.aggregate(n=count(), total=sum_("i")), SCHEMA, folder)
+
+
+def _events(*minutes: int) -> list[pa.RecordBatch]:
+    rows = [{"k": f"k{minute % 2}", "i": minute, "at": START + timedelta(minutes=minute)} for minute in minutes]
+    return [pa.RecordBatch.from_pylist(rows, SCHEMA)]
+
+
+def write_windows(folder: Path) -> None:
+    _windows(folder).epoch(0, [(0, _events(0, 1, 1))])
+
+
+def read_windows(folder: Path) -> object:
+    rows = _windows(folder).epoch(1, [(0, _events(1))], ends=True)
+    return sorted(map(str, rows.to_pylist()))
+
+
+def _joined(folder: Path) -> JoinedTables:
+    tables = JoinedTables("job", str(folder / "joins"))
+    table = MemorySource([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+    tables.open([Environment().from_source(MemorySource([{"id": 1}])).join(table, on="id")._node])
+    return tables
+
+
+def write_join(folder: Path) -> None:
+    _joined(folder).pin(0)
+
+
+def read_join(folder: Path) -> object:
+    _joined(folder).pin(0)
+    (pin,) = folder.rglob("0.json")
+    files = [file for path in pin.parent.glob("*.files") for file in read_list(str(path))]
+    rows = [read_index(f"{pin.parent}/{file.name}").rows.to_pylist() for file in files]
+    return read_pin(str(pin.parent), 0), rows
+
+
+def write_inferred(folder: Path) -> None:
+    (folder / "in").mkdir()
+    (folder / "in" / "a.json").write_text('{"k": "a", "n": 1}\n')
+    read_inferred(folder)
+
+
+def read_inferred(folder: Path) -> object:
+    source = FileSource(folder / "in", format="json")
+    return source.open(SourceContext(str(folder / "state"))).schema
+
+
+def write_file_log(folder: Path) -> None:
+    log = FileLog(str(folder / "files"))
+    log.append([LoggedFile("in/a.json", 3), LoggedFile("in/b.json", 4)])
+    log.append([LoggedFile("in/c.json", 5)])
+
+
+def read_file_log(folder: Path) -> object:
+    return [(file.path, file.size) for file in FileLog(str(folder / "files")).entries]
+
+
+def _captured() -> CapturedTable:
+    columns = (Column("id", 1, 23, -1, 0, False), Column("total", 2, 1700, 655366, None, True))
+    table = Table(TableName("public", "orders"), 77, columns, files=(StoredFile(77, 78, 900, False),), gone=(3,))
+    return CapturedTable(table, frozenset({"old"}), (900, 901), (columns[0],))
+
+
+def write_postgres(folder: Path) -> None:
+    state = str(folder / "state")
+    with patch("uuid.uuid4", return_value=UUID(int=7)):
+        Loads(state).add(77, anew=True)
+        (load,) = Loads(state).listed()
+        Loads(state).begin(load, Fence(735, (731, 733), 5_000))
+    tables = CapturedTables(state)
+    tables.keep(_captured())
+    slot._keep(*filesystem(f"{state}/slot.json", {}), slot.Origin(1, 2, 3))
+
+
+def read_postgres(folder: Path) -> object:
+    state = str(folder / "state")
+    tables = CapturedTables(state)
+    tables.read()
+    fences = {oid: (fence.xmax, fence.running, fence.position) for oid, fence in Loads(state).fences(1).items()}
+    return Loads(state).listed(), fences, tables[77], slot._origin(state)[0]
+
+
+def write_segment(folder: Path) -> None:
+    segments = Segments(str(folder / "segments"))
+    writer = segments.writer(segments.chain(100))
+    writer.write(bytearray(b"onetwo"), array("i", [3, 3]))
+    writer.write(bytearray(b"three"), array("i", [5]))
+    writer.finish(200, 1.5)
+
+
+def read_segment(folder: Path) -> object:
+    segments = Segments(str(folder / "segments"))
+    with segments.opened(1) as file:
+        batches = [file.batch(number) for number in range(len(file))]
+    messages = [message for batch in batches for message in batch.column("message").to_pylist()]
+    return segments.chain(100), segments.last_commit(1), messages
+
+
+def write_webhooks(folder: Path) -> None:
+    (folder / "log").mkdir()
+    with patch("uuid.uuid4", return_value=UUID(int=7)), patch("time.time_ns", return_value=7_000):
+        log = LogFolder(str(folder / "log"))
+        assert log.id
+        writer = Log(log)
+        writer.append([Entry(b"key", b"[]", b'{"id": 1}'), Entry(b"", b"", b"two")])
+        writer.append([Entry(b"", b"", b"three")])
+        writer.close()
+        log.release(log.durable)
+        log.fail(SourceError("the port is taken", hint="another port"))
+        assert _hooks(folder).open(SourceContext(str(folder / "state"))).initial_offset()
+
+
+def _hooks(folder: Path) -> HttpSource:
+    return HttpSource(port=0, path="/", value_format="string", bounded=True, folder=str(folder / "log"))
+
+
+def read_webhooks(folder: Path) -> object:
+    log = LogFolder(str(folder / "log"))
+    writer = Log(log)
+    entries = [(entry, frame.head.time) for frame in writer.frames_from(0) for entry in frame.entries]
+    writer.close()
+    offset = _hooks(folder).open(SourceContext(str(folder / "state"))).initial_offset()
+    return log.id, log.durable, str(log.failure), entries, {name: offset[name] for name in ("log", "position")}
+
+
+def write_keys(folder: Path) -> None:
+    store = KeyStore(str(folder / "keys.sqlite"), remember=1e9)
+    store.add([(digest(bytes([number])), digest(b"body")) for number in range(5)], indexed=70)
+    store.close()
+
+
+def read_keys(folder: Path) -> object:
+    store = KeyStore(str(folder / "keys.sqlite"), remember=1e9)
+    try:
+        return store.indexed, [store.find(digest(bytes([number]))) for number in range(6)]
+    finally:
+        store.close()
+
+
+def write_route(folder: Path) -> None:
+    tables = KnownTables.load(str(folder))
+    schema = ROWS.schema.serialize().to_pybytes()
+    tables.tables["a"] = KnownTable(0, "a", ("db", "a"), str(UUID(int=7)), ("k",), schema, 4)
+    tables.tables["b"] = KnownTable(1, "b", ("db", "b"))
+    tables.save()
+    Backlog(str(folder / "backlog"), {}).add(Epoch(QUERY, 3, "offsets"), [ParkedRows("parked.arrow", 3, schema)])
+
+
+def read_route(folder: Path) -> object:
+    epochs = Backlog.load(str(folder / "backlog"), QUERY).epochs
+    parked = [(epoch, [(file.url, file.rows, file.arrow_schema) for file in files]) for epoch, files in epochs.items()]
+    known = [
+        (table.number, table.name, table.uuid, table.epoch) for table in KnownTables.load(str(folder)).tables.values()
+    ]
+    return known, parked
+
+
+def write_parked(folder: Path) -> None:
+    writer = ParkingWriter(f"{folder}/parked-")
+    with patch("uuid.uuid4", return_value=UUID(int=7)):
+        writer.write(ROWS)
+        writer.write(ROWS.slice(1, 1))
+        writer.close()
+
+
+def read_parked(folder: Path) -> object:
+    (path,) = folder.glob("parked-*")
+    return [row for batch in ParkedRows(str(path), 4, b"").read() for row in batch.to_pylist()]
+
+
+SAMPLES = {
+    "pipeline": Sample(write_pipeline, read_pipeline),
+    "landed": Sample(write_landed, read_landed),
+    "file-sink": Sample(write_sink, read_sink),
+    "windows": Sample(write_windows, read_windows, exact=False),
+    "join": Sample(write_join, read_join, exact=False),
+    "schema": Sample(write_inferred, read_inferred, exact=False),
+    "file-log": Sample(write_file_log, read_file_log),
+    "postgres": Sample(write_postgres, read_postgres),
+    "segment": Sample(write_segment, read_segment, exact=False),
+    "webhooks": Sample(write_webhooks, read_webhooks),
+    "keys": Sample(write_keys, read_keys, exact=False),
+    "route": Sample(write_route, read_route),
+    "parked": Sample(write_parked, read_parked, exact=False),
+}
