@@ -26,6 +26,7 @@ from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.row_groups import matching_groups
 from volley.iceberg.schema.mapping import mapped_fields
+from volley.iceberg.schema.types import optional_columns
 
 __all__ = ["FileTask", "Mask", "RowReader", "file_task"]
 
@@ -109,7 +110,7 @@ class RowReader:
         Raises:
             CatalogError: If the table's name mapping is none.
         """
-        return cls(schema or table.schema(), mapped_fields(table))
+        return cls(optional_columns(schema or table.schema()), mapped_fields(table))
 
     def read(self, io: FileIO, task: FileTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file, or of its part, that no delete file deletes, in the file's order.

@@ -41,6 +41,7 @@ __all__ = [
     "fits",
     "iceberg_type",
     "is_widened",
+    "optional_columns",
     "table_type_name",
     "to_iceberg_schema",
 ]
@@ -114,6 +115,27 @@ def arrow_type_of(data_type: IcebergType) -> pa.DataType:
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's data files: that of its rows, with names that are valid in Avro."""
     return arrow_schema(sanitize_column_names(schema))
+
+
+def optional_columns(schema: Schema) -> Schema:
+    """Return a schema whose columns, and fields at every level, may be null: rows of every origin have one type."""
+    return Schema(*map(_optional_field, schema.fields), schema_id=schema.schema_id)
+
+
+def _optional_field(field: NestedField) -> NestedField:
+    return field.model_copy(update={"required": False, "field_type": _optional(field.field_type)})
+
+
+def _optional(data_type: IcebergType) -> IcebergType:
+    if isinstance(data_type, StructType):
+        return StructType(*map(_optional_field, data_type.fields))
+    if isinstance(data_type, ListType):
+        element = _optional(data_type.element_type)
+        return ListType(data_type.element_id, element, element_required=False)
+    if isinstance(data_type, MapType):
+        key, value = _optional(data_type.key_type), _optional(data_type.value_type)
+        return MapType(data_type.key_id, key, data_type.value_id, value, value_required=False)
+    return data_type
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
