@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.iceberg.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
 from volley import (
+    CatalogError,
     CatalogUnreachableError,
     CommitConflictError,
     CommitStateUnknownError,
@@ -308,3 +310,27 @@ def test_wrong_arguments(history: History) -> None:
         manager.expire_snapshots(-1)
     with pytest.raises(ConfigError, match="at 'yesterday' is not valid"):
         manager.snapshot_at_timestamp("yesterday")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manager: manager.create_tag("audited"),
+        lambda manager: manager.create_branch("audit"),
+        lambda manager: manager.expire_snapshots("0s"),
+        lambda manager: IcebergTable(manager.ref).compute_statistics(),
+    ],
+    ids=["tag", "branch", "expiry", "statistics"],
+)
+def test_format_version_3_is_refused_and_not_in_doubt(
+    change: Callable[[SnapshotManager], object], history: History
+) -> None:
+    """pyiceberg refuses it before it writes anything, in a catalog that is a database."""
+    history.append(1)
+    history.append(2)
+    metadata = Path(history.ref.load().metadata_location.removeprefix("file://"))
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 2}))
+    with pytest.raises(CatalogError, match="has format version 3, which pyiceberg can't commit to") as caught:
+        change(SnapshotManager(history.ref))
+    assert "engine that writes format version 3" in str(caught.value.hint)
+    assert sorted(history.ref.load().scan().to_arrow()["id"].to_pylist()) == [1, 2]

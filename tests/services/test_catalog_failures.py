@@ -242,7 +242,7 @@ def test_branches_and_tags_of_nessies_tables_lose_no_row(nessie: Nessie, request
     shared = {name: getattr(here.catalog, name) for name in ("warehouse", "credential", "properties", "timeout")}
     as_rest = replace(here, catalog=RestCatalog(here.catalog.address, **shared))
     audit = driver(as_rest.with_branch("audit"))
-    written = write(audit, 1, [10])
+    written = write(audit, 2, [10])
     ours.commit(*write(ours, 1, [2]))
     with pytest.raises(CommitStateUnknownError, match="none of this name"):
         audit.commit(*written)
