@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.decimals import decimals_of
 from volley.arrow.dictionaries import decode
 
 __all__ = ["doubles", "exact_cast", "rescaled", "with_headroom"]
@@ -171,7 +172,7 @@ def _decimal(column: pa.Array, data_type: pa.Decimal128Type) -> pa.Array:
     if pc.any(pc.greater(pc.abs(column.cast(pa.float64())), limit)).as_py():
         raise pa.ArrowInvalid(f"Decimal value does not fit in precision {data_type.precision}")
     # Parse the text: Arrow's source cast rounds a float with more digits.
-    return column.cast(pa.string()).cast(pa.decimal256(_WIDEST, data_type.scale)).cast(data_type)
+    return decimals_of(column.cast(pa.string()), data_type)
 
 
 def _float(column: pa.Array, data_type: pa.DataType) -> pa.Array:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.decimals import in_scale
 from volley.arrow.exact import exact_cast
 from volley.arrow.text_forms import of_array
 
@@ -61,6 +62,7 @@ def comparable(table: pa.Table) -> pa.Table:
 
 def array_of(values: list[Any], data_type: pa.DataType) -> pa.Array:
     """Return an array of Python values, also with UUIDs in lists, maps and structs, which `pa.array` rejects."""
+    values = in_scale(values, data_type)
     if not has_uuids(data_type):
         return pa.array(values, data_type)
     return _relabeled(pa.array([_bytes(value) for value in values], stored(data_type)), data_type)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from volley.errors import ConfigError, SourceError
+from volley.formats.json_exponents import check_exponents, objects
 
 __all__ = ["check", "fault", "inferred", "parsed"]
 
@@ -20,11 +20,10 @@ _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
 _NULL_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*null")
 _NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
-# Arrow reads these as infinity, and numbers that are too large.
 # A double holds each whole number of 15 digits.
 _LONG_NUMBER = re.compile(rb"\d{16}")
 _LONGEST_DOUBLE = 300
-_NOT_BLANK = re.compile(r"\S")
+# Arrow reads these as infinity, and numbers that are too large.
 _STRINGS_AND_INFINITIES = re.compile(_STRING + rb"|-?Inf(?:inity)?")
 
 
@@ -63,6 +62,7 @@ def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[p
         pyarrow.ArrowInvalid: If it is not JSON, or a value has another type.
     """
     _check_text(text)
+    check_exponents(text, schema)
     columns = pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in schema])
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=unexpected)
     table = _table(text, options)
@@ -95,12 +95,7 @@ def _children(data_type: pa.DataType) -> list[pa.DataType]:
 def _check_doubles(text: bytes, schema: pa.Schema) -> None:
     """Raise SourceError if a column of doubles has a whole number that a double would round."""
     decoder = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= _LONGEST_DOUBLE else 0)
-    rows = text.removeprefix(BOM_UTF8).decode(errors="replace").strip()
-    at = 0
-    while at < len(rows):
-        row, end = decoder.raw_decode(rows, at)
-        more = _NOT_BLANK.search(rows, end)
-        at = more.start() if more else len(rows)
+    for row in objects(text, decoder):
         for field in schema:
             for number in _rounded(row.get(field.name), field.type):
                 raise SourceError(f"column {field.name!r}: a double would round {number}")

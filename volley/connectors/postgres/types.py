@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.decimals import decimals_of
 from volley.errors import SourceError
 
 __all__ = ["Column", "from_text", "holds"]
@@ -117,6 +118,8 @@ def _cast(column: Column, texts: pa.StringArray) -> pa.Array:
     if (parse := _PARSERS.get(column.type)) is not None:
         return parse(texts)
     data_type = column.data_type
+    if pa.types.is_decimal(data_type):
+        return decimals_of(texts, data_type)
     return texts if data_type == pa.string() else texts.cast(data_type)
 
 

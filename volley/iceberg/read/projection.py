@@ -13,6 +13,7 @@ from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from volley.arrow.dictionaries import can_stay_encoded, decode
+from volley.arrow.uuids import array_of
 from volley.errors import StorageError
 
 __all__ = ["FileField", "Projection", "identified"]
@@ -154,7 +155,7 @@ class Projection:
         if isinstance(target, pa.BaseExtensionType):
             stored = pa.repeat(pa.scalar(getattr(value, "bytes", value), target.storage_type), rows)
             return pa.ExtensionArray.from_storage(target, stored)
-        return pa.repeat(pa.scalar(value, target), rows)
+        return pa.repeat(_scalar(field, value, target), rows)
 
     def _array(self, data_type: IcebergType, target: pa.DataType, field: FileField, array: pa.Array) -> pa.Array:
         if isinstance(data_type, StructType):
@@ -217,3 +218,13 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     # Tables of format version 1 and 2 have no nanoseconds: Iceberg's own readers truncate them too.
     is_exact = not pa.types.is_timestamp(array.type) or array.type.unit != "ns"
     return array.cast(target, safe=is_exact)
+
+
+def _scalar(field: NestedField, value: Any, target: pa.DataType) -> pa.Scalar:
+    try:
+        return array_of([value], target)[0]
+    except pa.ArrowInvalid as error:
+        raise StorageError(
+            f"column {field.name!r} has a constant that it can't hold: {error}",
+            hint="correct the column's initial default or the file's partition in the table's metadata",
+        ) from error
