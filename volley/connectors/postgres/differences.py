@@ -23,12 +23,14 @@ class Difference:
         hint: What to do if the table is not loaded again.
         is_rewrite: True if columns and key are the same, and rows may have other values, or not.
         writers: The transactions that gave the table its new files; None = it has other differences, too.
+        is_loss: True if changes themselves may be missing in the stream, not only values of older rows.
     """
 
     reason: str
     hint: str
     is_rewrite: bool = False
     writers: frozenset[int] | None = None
+    is_loss: bool = False
 
 
 def difference(known: Table, dropped: frozenset[str], table: Table, is_keyed: bool) -> Difference | None:
@@ -55,16 +57,51 @@ def _differences(known: Table, dropped: frozenset[str], table: Table, is_keyed: 
     if is_keyed and known.keys != table.keys:
         # A deleted row has the values of its key alone, of whichever it was then.
         yield Difference(f"{name}: its key was {_listed(known.keys)} and is {_listed(table.keys)} now", ANEW)
+    yield from _of_publication(known, table)
+    yield from _of_printed_types(known, table)
     yield from _of_files(known, table)
+
+
+def _of_publication(known: Table, table: Table) -> Iterator[Difference]:
+    # A job's state of an earlier version does not have the membership.
+    if known.membership and table.membership and not known.membership.is_kept_by(table.membership):
+        yield Difference(
+            f"publication {table.membership.name!r} was altered since the last look: the stream may lack changes of "
+            f"table {known.name}",
+            f'if none were left out, as by another owner: on_rewrite="ignore" once; else {ANEW}',
+            is_rewrite=True,
+            is_loss=True,
+        )
+
+
+def _of_printed_types(known: Table, table: Table) -> Iterator[Difference]:
+    before = {(printed.column, printed.oid): printed for printed in known.printed}
+    names = {column.number: column.name for column in (*table.columns, *table.unsent)}
+    for printed in table.printed:
+        old = before.get((printed.column, printed.oid))
+        if old is not None and (change := old.changed(printed)):
+            yield Difference(
+                f"table {known.name}: type {printed.name} of column {names[printed.column]!r} was altered: {change} "
+                "now, which the stream does not say of the rows before",
+                f'{ANEW}; or on_rewrite="ignore", and older rows keep their texts',
+                is_rewrite=True,
+            )
 
 
 def _of_columns(known: Table, dropped: frozenset[str], table: Table) -> Iterator[Difference]:
     name = f"table {known.name}"
     before = {column.number: column for column in known.columns}
+    unsent = {column.number for column in known.unsent}
     names = {*known.names} | dropped
     for column in table.columns:
         old = before.get(column.number)
-        if old is not None and old.name != column.name:
+        if column.number in unsent:
+            yield Difference(
+                f"{name}: the stream has column {column.name!r} now, which it did not have of the rows before",
+                f'{ANEW}; or on_rewrite="ignore", and older rows stay null in it',
+                is_rewrite=True,
+            )
+        elif old is not None and old.name != column.name:
             yield Difference(
                 f"{name}: column {old.name!r} is named {column.name!r} now, which the stream does not say of the rows "
                 "before",
@@ -87,12 +124,15 @@ def _of_columns(known: Table, dropped: frozenset[str], table: Table) -> Iterator
                 f'{ANEW}; or on_rewrite="ignore", and older rows stay null in it',
                 is_rewrite=True,
             )
+    for column in table.unsent:
+        if column.number in before:
+            yield Difference(f"{name}: the stream does not have column {column.name!r} any more", ANEW)
     yield from _of_unseen_columns(known, table)
 
 
 def _of_unseen_columns(known: Table, table: Table) -> Iterator[Difference]:
     """Yield a difference if a new column may have the name of one that came and went since the last look."""
-    before = {column.number for column in known.columns}
+    before = {column.number for column in (*known.columns, *known.unsent)}
     unseen = {*table.gone} - {*known.gone} - before
     for column in table.columns:
         if unseen and column.number not in before and column.number > min(unseen):

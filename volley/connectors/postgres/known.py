@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from volley.connectors.postgres.settings import TableName
@@ -29,12 +29,14 @@ class KnownTable:
         dropped: The names of columns that it had once.
         truncations: The lower 32 bits of the ids of the last transactions that truncated it.
         wider: Columns as they were before they got a narrower type: staged changes may have values of the wider one.
+        bases: By the oids of the domains that its columns have had, the types below them, with their modifiers.
     """
 
     table: Table
     dropped: frozenset[str] = frozenset()
     truncations: tuple[int, ...] = ()
     wider: tuple[Column, ...] = ()
+    bases: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def widest(self) -> Table:
@@ -49,6 +51,7 @@ class KnownTable:
             table=table,
             dropped=(self.dropped | {*self.table.names}) - {*table.names},
             wider=tuple(before[column.name] for column in table.columns if _is_narrower(column, before)),
+            bases={**self.bases, **_bases(self.table), **_bases(table)},
         )
 
     def with_dropped(self, names: Iterable[str]) -> KnownTable:
@@ -80,6 +83,9 @@ class KnownTables:
             paths = [path for path in files.ls(folder, detail=False) if path.endswith(".json")]
             self._tables = {int(posixpath.basename(path)[:-5]): _known(files, path) for path in paths}
 
+    def __iter__(self) -> Iterator[KnownTable]:
+        return iter(self._tables.values())
+
     def __contains__(self, oid: int) -> bool:
         return oid in self._tables
 
@@ -101,9 +107,14 @@ class KnownTables:
             "dropped": sorted(known.dropped),
             "truncations": list(known.truncations),
             "wider": [asdict(column) for column in known.wider],
+            "bases": [[domain, *base] for domain, base in known.bases.items()],
         }
         write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), CAPTURED_TABLE.dump(values))
         self._tables[oid] = known
+
+
+def _bases(table: Table) -> dict[int, tuple[int, int]]:
+    return {column.declared: (column.type, column.modifier) for column in table.columns if column.is_of_domain}
 
 
 def _is_narrower(column: Column, before: Mapping[str, Column]) -> bool:
@@ -117,6 +128,7 @@ def _known(files: Any, path: str) -> KnownTable:
         values = CAPTURED_TABLE.load(files.cat_file(path), path)
         table = Table.from_json(values["table"])
         wider = tuple(Column(**column) for column in values["wider"])
-        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider)
+        bases = {domain: (base, modifier) for domain, base, modifier in values.get("bases", ())}
+        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider, bases)
     except MALFORMED as error:
         raise malformed(path, error) from error

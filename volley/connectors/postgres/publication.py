@@ -5,23 +5,24 @@ from __future__ import annotations
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import query
+from volley.connectors.postgres.membership import GENERATED_SINCE, SCHEMAS_SINCE, members
 from volley.connectors.postgres.selection import Selection
-from volley.connectors.postgres.settings import TableName
+from volley.connectors.postgres.settings import ANEW, TableName
 from volley.connectors.postgres.tables import Table, describe, oid_of
-from volley.connectors.postgres.watch import published
 from volley.errors import SourceError
 
-__all__ = ["ensure_publication", "selected_tables"]
+__all__ = ["check_has", "check_sent", "ensure_publication", "exists", "selected_tables"]
 
 _EVERY = """
     select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'
         and n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%' order by 1, 2
 """
-_PUBLICATION = """
-    select pubinsert and pubupdate and pubdelete and pubtruncate, pubviaroot from pg_publication where pubname = %s
+_LACKS_ROOT = """
+    select relkind = 'p' and not pubviaroot from pg_class, pg_publication where pg_class.oid = %s and pubname = %s
 """
-_SCHEMAS_SINCE = 150_000
+_VIA_ROOT = "publish_via_partition_root = true"
+_STORED = "publish_generated_columns = stored"
 
 
 def selected_tables(connection: Connection, name: str, selection: Selection) -> tuple[list[Table], bool]:
@@ -31,44 +32,38 @@ def selected_tables(connection: Connection, name: str, selection: Selection) -> 
         SourceError: If a table that is named does not exist, or there is none.
     """
     named = [oid_of(connection, table) for table in selection.named]
-    exists = bool(query(connection, _PUBLICATION, name))
+    is_there = exists(connection, name)
     if selection.only is not None:
         oids = named
-    elif exists:
-        oids = [*published(connection, name, selection)]
+    elif is_there:
+        oids = [member.oid for member in members(connection, name) if member.name in selection]
     else:
         oids = [oid_of(connection, table) for table in _matching(connection, selection)]
         if not oids:
             raise SourceError(f"no table matches {selection}", hint="check schema and name; case counts")
-    tables = (describe(connection, oid) for oid in oids)
-    return [table for table in tables if table is not None], exists and selection.only is None
+    tables = (describe(connection, oid, name) for oid in oids)
+    return [table for table in tables if table is not None], is_there and selection.only is None
+
+
+def exists(connection: Connection, name: str) -> bool:
+    """Return True if there is a publication of a name."""
+    return bool(query(connection, "select 1 from pg_publication where pubname = %s", name))
 
 
 def ensure_publication(connection: Connection, name: str, selection: Selection) -> None:
-    """Create the publication if there is none; otherwise check that it has the tables, whole.
+    """Create the publication if there is none; otherwise check that it has the tables that are named.
 
     Raises:
-        SourceError: If it lacks a table, some of its operations, rows or columns.
+        SourceError: If it lacks one.
     """
-    found = query(connection, _PUBLICATION, name)
-    if not found:
-        query(connection, f'create publication "{name}" for {_members(connection, selection)} with ({_VIA_ROOT})')
+    if not exists(connection, name):
+        # Its writers would break if the replica identity had a column that is generated, and not published.
+        options = [_VIA_ROOT, *([_STORED] if connection.server_version >= GENERATED_SINCE else [])]
+        tables = _members(connection, selection)
+        query(connection, f'create publication "{name}" for {tables} with ({", ".join(options)})')
         return
-    has_all, via_root = found[0]
-    if not has_all:
-        raise SourceError(
-            f"publication {name!r} leaves out operations: the tables would miss changes",
-            hint=f"alter publication {name} set (publish = 'insert, update, delete, truncate')",
-        )
-    for named in selection.named:
-        _check_has(connection, name, named, via_root)
-    for oid in published(connection, name, selection):
-        table = describe(connection, oid)
-        if table is not None:
-            _check_whole(connection, name, table)
-
-
-_VIA_ROOT = "publish_via_partition_root = true"
+    for table in selection.named:
+        check_has(connection, name, table)
 
 
 def _matching(connection: Connection, selection: Selection) -> list[TableName]:
@@ -78,20 +73,25 @@ def _matching(connection: Connection, selection: Selection) -> list[TableName]:
 def _members(connection: Connection, selection: Selection) -> str:
     if selection.is_whole_database:
         return "all tables"
-    ((version,),) = query(connection, "select current_setting('server_version_num')::int")
-    schemas = selection.schemas if version >= _SCHEMAS_SINCE else ()
+    schemas = selection.schemas if connection.server_version >= SCHEMAS_SINCE else ()
     tables = [name.quoted for name in _matching(connection, selection) if name.schema not in schemas]
     parts = [f"table {', '.join(tables)}"] if tables else []
     quoted = [TableName(schema, "").quoted.partition(".")[0] for schema in schemas]
     return ", ".join([*parts, *(f"tables in schema {schema}" for schema in quoted)])
 
 
-def _check_has(connection: Connection, name: str, table: TableName, via_root: bool) -> None:
+def check_has(connection: Connection, name: str, table: TableName) -> None:
+    """Check that a publication has a table.
+
+    Raises:
+        SourceError: If it does not.
+    """
     oid = oid_of(connection, table)
-    if oid in published(connection, name, Selection((table,))):
+    if members(connection, name, oid):
         return
-    ((kind,),) = query(connection, "select relkind::text from pg_class where oid = %s", oid)
-    if kind == "p" and not via_root:
+    if not exists(connection, name):
+        raise SourceError(f"publication {name!r} is gone: the stream lacks changes", hint=ANEW)
+    if query(connection, _LACKS_ROOT, oid, name) == [(True,)]:
         raise SourceError(
             f"publication {name!r} has the partitions of {table}, and not the table itself",
             hint=f"alter publication {name} set ({_VIA_ROOT})",
@@ -102,18 +102,37 @@ def _check_has(connection: Connection, name: str, table: TableName, via_root: bo
     )
 
 
-def _check_whole(connection: Connection, name: str, table: Table) -> None:
-    sql = "select to_jsonb(p) from pg_publication_tables p where pubname = %s and schemaname = %s and tablename = %s"
-    for (published_table,) in query(connection, sql, name, table.name.schema, table.name.table):
-        if published_table.get("rowfilter") is not None:
-            raise SourceError(
-                f"publication {name!r} has only some rows of table {table.name}: the load would have all of them",
-                hint="publish the table without a row filter, and filter the stream: .filter_expr(…)",
-            )
-        # PostgreSQL 15 and newer say which columns are published.
-        columns = published_table.get("attnames", table.names)
-        if lacking := [column for column in table.names if column not in columns]:
-            raise SourceError(
-                f"publication {name!r} has only some columns of table {table.name}: it lacks {lacking[0]!r}",
-                hint="publish the table without a list of columns, and drop them from the stream: .drop(…)",
-            )
+def check_sent(name: str, table: Table, is_keyed: bool) -> None:
+    """Check that the stream has all changes of a table, and all that these need.
+
+    Args:
+        name: The publication, which may be about to be made.
+        table: The table.
+        is_keyed: True if rows are found by the table's key.
+
+    Raises:
+        SourceError: If it lacks operations, rows, columns or a part of the key.
+    """
+    if table.membership and not table.membership.whole:
+        raise SourceError(
+            f"publication {name!r} leaves out operations: table {table.name} would miss changes",
+            hint=f"alter publication {name} set (publish = 'insert, update, delete, truncate')",
+        )
+    if table.membership and table.membership.filtered:
+        raise SourceError(
+            f"publication {name!r} has only some rows of table {table.name}: the load would have all of them",
+            hint="publish the table without a row filter, and filter the stream: .filter_expr(…)",
+        )
+    if lacking := [column.name for column in table.unsent if not column.generated]:
+        raise SourceError(
+            f"publication {name!r} has only some columns of table {table.name}: it lacks {lacking[0]!r}",
+            hint="publish the table without a list of columns, and drop them from the stream: .drop(…)",
+        )
+    generated = [column.name for column in table.unsent if column.key is not None]
+    if is_keyed and generated:
+        raise SourceError(
+            f"table {table.name}: its key has the generated column {generated[0]!r}, which publication {name!r} does "
+            "not send: rows can't be told apart",
+            hint=f"alter table {table.name.quoted} replica identity using index …, an index without it; on PostgreSQL "
+            f"18 or newer also: alter publication {name} set ({_STORED})",
+        )

@@ -18,7 +18,7 @@ from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.load import Snapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.output import ManyTables, OneTable, form_of
-from volley.connectors.postgres.publication import ensure_publication, selected_tables
+from volley.connectors.postgres.publication import check_sent, ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
 from volley.connectors.postgres.requirements import check_server, check_table
 from volley.connectors.postgres.segments import Segment
@@ -52,6 +52,7 @@ def inspect(capture: Capture) -> ChangeReader:
         tables, are_published = selected_tables(connection, capture.publication, capture.selection)
         for table in tables:
             check_table(connection, table, are_published)
+            check_sent(capture.publication, table, is_keyed=not capture.changelog)
     if capture.packed:
         return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog))
     (table,) = tables
@@ -197,7 +198,7 @@ class PostgresReader(Reader):
         ]
 
     def _splits_of(self, snapshot: Snapshot, load: Load, anew: bool, first: int) -> Iterator[TableLoad]:
-        table = describe(snapshot.connection, load.oid)
+        table = describe(snapshot.connection, load.oid, self.capture.publication)
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
         if table is not None:
             if anew:

@@ -176,8 +176,7 @@ publication='volley_orders', tables=('public.orders',))
             publication=self.publication,
             loads=self.load == "snapshot",
             nulls=self.unrepresentable == "null",
-            # A changelog promises no table that is equal.
-            on_rewrite="ignore" if self.changelog else self.on_rewrite,
+            on_rewrite=self.on_rewrite,
             changelog=self.changelog,
             bounded=self.bounded,
             max_staged=int(self.max_staged),

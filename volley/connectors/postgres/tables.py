@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,9 @@ import pyarrow as pa
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import query
+from volley.connectors.postgres.membership import GENERATED_SINCE, Member, Membership, members
 from volley.connectors.postgres.messages import TABLE, Relation
+from volley.connectors.postgres.printed import PrintedType, printed_types
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.types import Column
 from volley.errors import SourceError
@@ -38,21 +40,24 @@ _FILES = """
     left join pg_inherits i on i.inhrelid = c.oid left join pg_type t on t.typrelid = c.oid
     where c.relkind = 'r' or c.oid <> %(oid)s order by c.oid
 """
+# Behind the columns of its key an index has those that it includes.
 _COLUMNS = """
     with recursive typed(number, type, modifier) as (
         select attnum, atttypid, atttypmod from pg_attribute
-        where attrelid = %(oid)s and attnum > 0 and not attisdropped and attgenerated = ''
+        where attrelid = %(oid)s and attnum > 0 and not attisdropped
         union all
         select c.number, t.typbasetype, greatest(c.modifier, t.typtypmod)
         from typed c join pg_type t on t.oid = c.type where t.typtype = 'd'
     )
-    select a.attname, a.attnum, c.type::bigint, c.modifier, array_position(i.indkey::smallint[], a.attnum),
-        a.atthasmissing
+    select a.attname, a.attnum, c.type::bigint, c.modifier, k.place, a.atthasmissing, a.attgenerated::text,
+        a.atttypid::bigint
     from typed c join pg_type t on t.oid = c.type and t.typtype <> 'd'
     join pg_attribute a on a.attrelid = %(oid)s and a.attnum = c.number
     join pg_class r on r.oid = a.attrelid
     left join pg_index i on i.indrelid = a.attrelid and i.indimmediate
         and case r.relreplident when 'i' then i.indisreplident else i.indisprimary end
+    left join lateral unnest(i.indkey::smallint[]) with ordinality k(number, place)
+        on k.number = a.attnum and k.place <= i.indnkeyatts
     order by a.attnum
 """
 _GONE = "select attnum from pg_attribute where attrelid = %s and attnum > 0 and attisdropped order by attnum"
@@ -93,13 +98,16 @@ class Table:
     Args:
         name: Its name.
         oid: Its oid; a table that is made again has a new one.
-        columns: The columns that the stream sends: all but generated ones.
+        columns: The columns that the stream sends.
         kind: ``"r"`` = an ordinary table, ``"p"`` = a partitioned one, …
         persistence: ``"p"`` = its changes are in the log.
         identity: What an old row has: ``"d"`` = the primary key, ``"i"`` = an index's columns, ``"f"`` = all columns,
             ``"n"`` = nothing.
         files: Its files.
         gone: The numbers of the columns that it had once.
+        unsent: The columns that the stream does not send: generated ones, or those that a publication leaves out.
+        membership: How it is in the publication; None = it is not, or that is not known.
+        printed: The types that its columns print by.
     """
 
     name: TableName
@@ -110,6 +118,9 @@ class Table:
     identity: str = "d"
     files: tuple[StoredFile, ...] = ()
     gone: tuple[int, ...] = ()
+    unsent: tuple[Column, ...] = ()
+    membership: Membership | None = None
+    printed: tuple[PrintedType, ...] = ()
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -142,18 +153,23 @@ class Table:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Table:
         """Return the table that `to_json` wrote."""
-        name, columns, files = values["name"], values["columns"], values["files"]
+        # What came with a later version, a job's older state lacks.
+        membership = values.get("membership")
         parts = {
-            "name": TableName(**name),
-            "columns": tuple(Column(**column) for column in columns),
-            "files": tuple(StoredFile(**file) for file in files),
+            "name": TableName(**values["name"]),
+            "columns": tuple(Column(**column) for column in values["columns"]),
+            "files": tuple(StoredFile(**file) for file in values["files"]),
             "gone": tuple(values["gone"]),
+            "unsent": tuple(Column(**column) for column in values.get("unsent", ())),
+            "membership": membership and Membership.from_json(membership),
+            "printed": tuple(map(PrintedType.from_json, values.get("printed", ()))),
         }
         return cls(**{**values, **parts})
 
     def to_message(self) -> bytes:
         """Return the message that tells the table's form to those who decode its changes."""
-        return struct.pack(">BI", TABLE, self.oid) + json.dumps(replace(self, files=(), gone=()).to_json()).encode()
+        form = Table(self.name, self.oid, self.columns, self.kind, self.persistence, self.identity)
+        return struct.pack(">BI", TABLE, self.oid) + json.dumps(form.to_json()).encode()
 
 
 def table_of(message: bytes) -> Table:
@@ -173,26 +189,55 @@ def oid_of(connection: Connection, name: TableName) -> int:
     return int(rows[0][0])
 
 
-def describe(connection: Connection, oid: int) -> Table | None:
-    """Return the description of a table; None if there is none of this oid."""
+def describe(connection: Connection, oid: int, publication: str) -> Table | None:
+    """Return the description of a table; None if there is none of this oid.
+
+    Args:
+        connection: A connection to the database.
+        oid: The table's oid.
+        publication: The publication, which may be about to be made.
+    """
     rows = query(connection, _TABLE, oid)
     if not rows:
         return None
     schema, name, kind, persistence, identity = rows[0]
     columns = [Column(*row) for row in query(connection, _COLUMNS, oid=oid)]
     columns = [replace(column, key=None) if identity == "n" else column for column in columns]
-    files = tuple(StoredFile(*row) for row in query(connection, _FILES, oid=oid))
-    gone = tuple(number for (number,) in query(connection, _GONE, oid))
-    return Table(TableName(schema, name), oid, tuple(columns), kind, persistence, identity, files, gone)
+    member = next(iter(members(connection, publication, oid)), None)
+    sent = _sent(connection, columns, member)
+    return Table(
+        TableName(schema, name),
+        oid,
+        tuple(column for column in columns if column.name in sent),
+        kind,
+        persistence,
+        identity,
+        files=tuple(StoredFile(*row) for row in query(connection, _FILES, oid=oid)),
+        gone=tuple(number for (number,) in query(connection, _GONE, oid)),
+        unsent=tuple(column for column in columns if column.name not in sent),
+        membership=member.membership if member else None,
+        printed=printed_types(connection, [oid])[oid],
+    )
 
 
-def described(connection: Connection, relation: Relation, keys: tuple[str, ...]) -> Table:
+def _sent(connection: Connection, columns: Iterable[Column], member: Member | None) -> Collection[str]:
+    """Return the names of the columns that the stream sends, or would, if the job made the publication."""
+    if member is not None and member.columns is not None:
+        return member.columns
+    generated = ("", "s") if member is None and connection.server_version >= GENERATED_SINCE else ("",)
+    return {column.name for column in columns if column.generated in generated}
+
+
+def described(
+    connection: Connection, relation: Relation, keys: tuple[str, ...], bases: Mapping[int, tuple[int, int]]
+) -> Table:
     """Return a table in the form in which the stream sends its changes, which may be older than the catalog's.
 
     Args:
         connection: A connection to the database.
         relation: The stream's description.
         keys: The table's key columns.
+        bases: By the oids of domains the types below them, with their modifiers: a domain may be gone by now.
     """
     types = [column.type for column in relation.columns]
     modifiers = [column.modifier for column in relation.columns]
@@ -204,8 +249,8 @@ def described(connection: Connection, relation: Relation, keys: tuple[str, ...])
     if not set(keys) <= set(names):
         keys = tuple(column.name for column in relation.columns if column.is_identity)
     columns = []
-    for number, name in enumerate(names, 1):
-        # The values of a type that is gone by now are texts.
-        data_type, modifier = resolved.get(number, (_TEXT, -1))
+    for number, (name, declared) in enumerate(zip(names, types, strict=True), 1):
+        # The values of any other type that is gone by now are texts.
+        data_type, modifier = resolved.get(number) or bases.get(declared, (_TEXT, -1))
         columns.append(Column(name, 0, data_type, modifier, keys.index(name) if name in keys else None, False))
     return Table(TableName(relation.schema, relation.table), relation.oid, tuple(columns))

@@ -50,6 +50,8 @@ class Column:
         modifier: The type's modifier, such as a numeric's precision; -1 = none.
         key: Its place in the replica identity, from 0; None = it is not part of it.
         default: True if rows that are older than the column have a value in the catalog, and not in the table.
+        generated: ``"s"`` = generated and stored, ``"v"`` = generated when it is read, ``""`` = neither.
+        declared: The oid of the type that the table names: `type`, or a domain over it; 0 = not known.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Column:
     modifier: int
     key: int | None
     default: bool
+    generated: str = ""
+    declared: int = 0
 
     @property
     def data_type(self) -> pa.DataType:
@@ -65,6 +69,11 @@ class Column:
         if self.type == _NUMERIC:
             return self._decimal() or pa.string()
         return _TYPES.get(self.type, pa.string())
+
+    @property
+    def is_of_domain(self) -> bool:
+        """True if its type is a domain."""
+        return self.declared not in (0, self.type)
 
     @property
     def limits(self) -> str | None:

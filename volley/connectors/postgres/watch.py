@@ -18,28 +18,28 @@ from volley.connectors.postgres.differences import Difference, difference
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.loads import Loads
+from volley.connectors.postgres.membership import Member, members
 from volley.connectors.postgres.messages import relation_of, truncated
+from volley.connectors.postgres.printed import PrintedType, printed_types
+from volley.connectors.postgres.publication import check_has, check_sent
 from volley.connectors.postgres.selection import Selection
-from volley.connectors.postgres.settings import Server, TableName
+from volley.connectors.postgres.settings import Server
 from volley.connectors.postgres.tables import Table, describe, described
 from volley.errors import SourceError
 
-__all__ = ["RewritePolicy", "Watch", "published"]
+__all__ = ["RewritePolicy", "Watch"]
 
 _log = logging.getLogger(__name__)
 RewritePolicy = Literal["stop", "reload", "ignore"]
+Signature = tuple[str, Member, tuple[PrintedType, ...]]
 _SECONDS = 5.0
 # A page of the server's log, and the longest header of one (src/include/access/xlog_internal.h).
 _PAGE_BYTES, _LONGEST_HEADER = 8192, 40
-_PUBLISHED = """
-    select c.oid::bigint, p.schemaname, p.tablename,
-        concat_ws(' ', c.relfilenode, c.xmin, case when c.relkind = 'p' then (
-            select string_agg(concat_ws(':', m.oid, m.relfilenode, m.xmin), ' ' order by m.oid)
-            from pg_partition_tree(c.oid) t join pg_class m on m.oid = t.relid
-        ) end)
-    from pg_publication_tables p join pg_namespace n on n.nspname = p.schemaname
-    join pg_class c on c.relnamespace = n.oid and c.relname = p.tablename
-    where p.pubname = %s order by p.schemaname, p.tablename
+_ENTRIES = """
+    select c.oid::bigint, concat_ws(' ', c.relfilenode, c.xmin, case when c.relkind = 'p' then (
+        select string_agg(concat_ws(':', m.oid, m.relfilenode, m.xmin), ' ' order by m.oid)
+        from pg_partition_tree(c.oid) t join pg_class m on m.oid = t.relid
+    ) end) from pg_class c where c.oid = any(%s::bigint[]::oid[])
 """
 
 
@@ -58,10 +58,12 @@ class _Suspect:
     position: int
 
 
-def published(connection: Connection, publication: str, selection: Selection) -> dict[int, str]:
-    """Return the oids of the tables that a publication has and a source reads; with what tells that they changed."""
-    rows = query(connection, _PUBLISHED, publication)
-    return {oid: signature for oid, schema, name, signature in rows if TableName(schema, name) in selection}
+def _signatures(connection: Connection, publication: str, selection: Selection) -> dict[int, Signature]:
+    """Return by the oids of the tables that a publication has and a source reads what tells that they changed."""
+    captured = {member.oid: member for member in members(connection, publication) if member.name in selection}
+    printed = printed_types(connection, [*captured])
+    entries: dict[int, str] = dict(query(connection, _ENTRIES, [*captured]))
+    return {oid: (entries[oid], member, printed[oid]) for oid, member in captured.items() if oid in entries}
 
 
 class Watch:
@@ -95,7 +97,8 @@ class Watch:
         self._is_loaded = loads
         self._on_rewrite = on_rewrite
         self._is_keyed = is_keyed
-        self._signatures: dict[int, str] = {}
+        self._signatures: dict[int, Signature] = {}
+        self._absent: set[int] = set()
         self._suspects: dict[int, _Suspect] = {}
         self._looked = 0.0
 
@@ -116,7 +119,10 @@ class Watch:
         """
         self._looked = time.monotonic()
         with self._connected() as connection:
-            for oid, signature in published(connection, self._publication, self._selection).items():
+            signatures = _signatures(connection, self._publication, self._selection)
+            for table in [known.table for known in self._known if known.table.oid not in signatures]:
+                self._miss(connection, table)
+            for oid, signature in signatures.items():
                 if self._signatures.get(oid) != signature:
                     self._look_at(connection, oid)
                     self._signatures[oid] = signature
@@ -143,14 +149,11 @@ class Watch:
         relation = relation_of(message)
         with self._connected() as connection:
             _wait_for(connection, xid)
-            is_captured = relation.oid in self._known or relation.oid in published(
-                connection, self._publication, self._selection
-            )
-            table = self._look_at(connection, relation.oid) if is_captured else None
+            table = self._look_at(connection, relation.oid) if self._captures(connection, relation.oid) else None
             if relation.oid not in self._known:
                 return None
             known = self._known[relation.oid]
-            form = described(connection, relation, (table or known.table).keys)
+            form = described(connection, relation, (table or known.table).keys, known.bases)
             if table is not None:
                 self._known.keep(known.with_dropped({*form.names} - {*table.names}))
             return form.to_message()
@@ -183,10 +186,30 @@ class Watch:
                 del self._suspects[oid]
                 self._resolve(self._known[oid], suspect.table, suspect.difference)
 
+    def _captures(self, connection: Connection, oid: int) -> bool:
+        found = members(connection, self._publication, oid)
+        return oid in self._known or any(member.name in self._selection for member in found)
+
+    def _miss(self, connection: Connection, table: Table) -> None:
+        """Stop the job if the publication no longer has a table that it needs; warn if it may do without."""
+        now = describe(connection, table.oid, self._publication)
+        if now is None or now.name != table.name or now.name not in self._selection:
+            return
+        if now.name in self._selection.named or now.kind == "p":
+            check_has(connection, self._publication, now.name)
+        if table.oid not in self._absent:
+            self._absent.add(table.oid)
+            _log.warning(
+                "publication %s does not have table %s any more: its changes are not captured",
+                *(self._publication, table.name),
+            )
+
     def _look_at(self, connection: Connection, oid: int) -> Table | None:
-        table = describe(connection, oid)
-        if table is None:
+        table = describe(connection, oid, self._publication)
+        # One that the publication does not have any more is compared with what is known when it has it again.
+        if table is None or table.membership is None:
             return None
+        check_sent(self._publication, table, self._is_keyed)
         if oid not in self._known:
             self._join(table)
             return table
@@ -218,9 +241,11 @@ class Watch:
 
     def _resolve(self, known: KnownTable, table: Table, found: Difference) -> None:
         """Load a table again, or raise the error that stops the job."""
-        if _is_explained(found, known) or (found.is_rewrite and self._on_rewrite == "ignore"):
+        # A changelog promises all events, and no table that is equal.
+        policy = self._on_rewrite if self._is_keyed or found.is_loss else "ignore"
+        if _is_explained(found, known) or (found.is_rewrite and policy == "ignore"):
             self._known.keep(known.with_table(table))
-        elif self._on_rewrite == "reload":
+        elif policy == "reload":
             _log.warning("%s: it is loaded again", found.reason)
             self._loads.add(table.oid, anew=True, replaced=known.table.oid)
             self._known.keep(known.with_table(table))
