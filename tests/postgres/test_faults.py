@@ -120,7 +120,7 @@ def test_a_server_that_is_silent(
 
 def test_a_stop_does_not_wait_for_a_lock(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "_STOP_SECONDS", 0.2)
-    monkeypatch.setattr(watch, "_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "_VISIBLE_SECONDS", 0.0)
     waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
     with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
         with running(shop.source(bounded=False), tmp_path) as run:

@@ -29,10 +29,12 @@ def selected_tables(connection: Connection, name: str, selection: Selection) -> 
     """Return the tables that a source reads now, and whether the publication has them already.
 
     Raises:
-        SourceError: If a table that is named does not exist, or there is none.
+        SourceError: If a table that is named does not exist, or the publication lacks it, or there is none.
     """
     named = [oid_of(connection, table) for table in selection.named]
     is_there = exists(connection, name)
+    if is_there:
+        _check_has_all(connection, name, selection)
     if selection.only is not None:
         oids = named
     elif is_there:
@@ -62,6 +64,10 @@ def ensure_publication(connection: Connection, name: str, selection: Selection) 
         tables = _members(connection, selection)
         query(connection, f'create publication "{name}" for {tables} with ({", ".join(options)})')
         return
+    _check_has_all(connection, name, selection)
+
+
+def _check_has_all(connection: Connection, name: str, selection: Selection) -> None:
     for table in selection.named:
         check_has(connection, name, table)
 

@@ -32,7 +32,8 @@ __all__ = ["RewritePolicy", "Watch"]
 _log = logging.getLogger(__name__)
 RewritePolicy = Literal["stop", "reload", "ignore"]
 Signature = tuple[str, Member, tuple[PrintedType, ...]]
-_SECONDS = 5.0
+_LOOK_SECONDS = 5.0
+_VISIBLE_SECONDS = 5.0
 # A page of the server's log, and the longest header of one (src/include/access/xlog_internal.h).
 _PAGE_BYTES, _LONGEST_HEADER = 8192, 40
 _ENTRIES = """
@@ -129,7 +130,7 @@ class Watch:
 
     def look_if_due(self) -> None:
         """Look at all tables, if the last time is some seconds ago."""
-        if time.monotonic() - self._looked >= _SECONDS:
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self.look()
 
     def describe(self, message: bytes, xid: int) -> bytes | None:
@@ -275,13 +276,15 @@ def _wait_for(connection: Connection, xid: int) -> None:
 
     A commit that waits for a standby is visible only after that.
     """
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _VISIBLE_SECONDS
     while True:
         ((seen,),) = query(connection, "select pg_current_snapshot()::text")
         if Fence.of(seen, 1).has(np.zeros(1), np.array([xid])).all():
             return
         if time.monotonic() > deadline:
-            raise psycopg2.OperationalError(f"transaction {xid} of the stream is not visible after {_SECONDS:.0f} s")
+            raise psycopg2.OperationalError(
+                f"transaction {xid} of the stream is not visible after {_VISIBLE_SECONDS:.0f} s"
+            )
         time.sleep(0.01)
 
 
