@@ -28,9 +28,12 @@ __all__ = ["PageRange", "Snapshot", "load", "page_ranges"]
 _PAGES = 16_384
 """The most pages of 8 KiB that a task reads: 128 MiB."""
 
+_NO_PRIVILEGE = "42501"
 _FLUSH_SECONDS = 0.05
 _BATCH_BYTES = 4 << 20
 _BATCH_SIZE = "adbc.postgresql.batch_size_hint_bytes"
+# PostgreSQL 17 and newer may end a transaction after some time; the older don't know the setting.
+_NO_TIMEOUT = "select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'"
 _PAGED = """
     select format('%%I.%%I', n.nspname, c.relname), pg_relation_size(c.oid) / current_setting('block_size')::bigint
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::bigint[]::oid[]) order by c.oid
@@ -70,6 +73,7 @@ class Snapshot:
     def __init__(self, server: Server) -> None:
         with server_errors(server, "exporting a snapshot"):
             self._connection: Connection = connect(server)
+            query(self._connection, _NO_TIMEOUT)
             query(self._connection, "begin isolation level repeatable read, read only")
             ((self.name, seen),) = query(self._connection, "select pg_export_snapshot(), pg_current_snapshot()::text")
             # Read after the snapshot was taken: the commits of all that it sees are before it.
@@ -132,6 +136,7 @@ def load(server: Server, table: Table, pages: PageRange, nulls: bool) -> Iterato
         closing(connection.cursor()) as cursor,
     ):
         cursor.adbc_statement.set_options(**{_BATCH_SIZE: str(_BATCH_BYTES)})
+        cursor.execute(_NO_TIMEOUT)
         cursor.execute("begin isolation level repeatable read, read only")
         cursor.execute(f"set transaction snapshot '{pages.snapshot}'")
         cursor.execute(sql)
@@ -162,9 +167,16 @@ class _errors:
         if isinstance(error, AdbcError | pa.ArrowInvalid | OSError):
             text = redact(str(error), self._server.secrets)
             raise SourceError(
-                f"{self._server}: loading table {self._table.name} failed: {text}",
-                hint="start the job again: it takes a new snapshot",
+                f"{self._server}: loading table {self._table.name} failed: {text}", hint=_hint(error)
             ) from redacted(error, self._server.secrets)
+
+
+def _hint(error: BaseException) -> str:
+    if "row-level security" in str(error):
+        return "alter role … bypassrls, for the role that the job connects as; then start the job again"
+    if isinstance(error, AdbcError) and error.sqlstate == _NO_PRIVILEGE:
+        return "grant select on the table and its partitions to the role that the job connects as; then start it again"
+    return "start the job again: it takes a new snapshot"
 
 
 def _uri(server: Server) -> str:

@@ -51,7 +51,7 @@ def inspect(capture: Capture) -> ChangeReader:
         check_server(connection, capture.slot)
         tables, are_published = selected_tables(connection, capture.publication, capture.selection)
         for table in tables:
-            check_table(connection, table, are_published)
+            check_table(connection, table, are_published, capture.loads)
             check_sent(capture.publication, table, is_keyed=not capture.changelog)
     if capture.packed:
         return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog))

@@ -29,6 +29,13 @@ _PARTITIONS = """
     where t.isleaf and (c.relkind = 'f' or c.relpersistence <> 'p')
 """
 
+_READABLE = """
+    select format('"%%s"."%%s"', replace(n.nspname, '"', '""'), replace(c.relname, '"', '""')), current_user,
+        has_table_privilege(c.oid, 'select'), row_security_active(c.oid)
+    from (select relid from pg_partition_tree(%(oid)s::oid) union select %(oid)s::oid) m
+    join pg_class c on c.oid = m.relid join pg_namespace n on n.oid = c.relnamespace order by c.oid = %(oid)s desc, 1
+"""
+
 
 def check_server(connection: Connection, slot: str) -> None:
     """Check the server's settings and the role's rights; warn if an unread slot could fill the server's disk.
@@ -61,13 +68,14 @@ def check_server(connection: Connection, slot: str) -> None:
         )
 
 
-def check_table(connection: Connection, table: Table, is_published: bool = False) -> None:
+def check_table(connection: Connection, table: Table, is_published: bool, is_loaded: bool) -> None:
     """Check that a table's changes can be captured without harm to those who write it.
 
     Args:
         connection: A connection to the database.
         table: The table.
         is_published: True if the harm is done already: it has been published with others.
+        is_loaded: True if its rows are read, too, and not only its changes.
 
     Raises:
         SourceError: If they can't.
@@ -88,11 +96,25 @@ def check_table(connection: Connection, table: Table, is_published: bool = False
             f"table {name} has no replica identity: once published, its own updates and deletes would fail",
             hint=f"add a primary key, or: alter table {name.quoted} replica identity full",
         )
+    unsendable = [column.name for column in table.unsent if column.generated == "v"]
+    if unsendable and table.identity == "f" and table.membership is None and connection.server_version >= 180_000:
+        raise SourceError(
+            f"table {name} has replica identity full, and column {unsendable[0]!r}, which is generated and not stored: "
+            "once published, its own updates and deletes would fail",
+            hint=f"alter table {name.quoted} replica identity default; or make the column a stored one",
+        )
     for partition, kind in query(connection, _PARTITIONS, table.oid):
         raise SourceError(
             f"table {name} has the {kind} partition {partition}, whose changes are not logged",
             hint="capture its other partitions, in a publication without publish_via_partition_root",
         )
-    ((may_read,),) = query(connection, "select has_table_privilege(%s::oid, 'select')", table.oid)
-    if not may_read:
-        raise SourceError(f"the role may not read table {name}", hint=f"grant select on {name.quoted} to it")
+    for relation, role, may_read, has_policies in query(connection, _READABLE, oid=table.oid):
+        # Partitions are read one by one.
+        part = "" if relation == name.quoted else f": {relation} is a part of it"
+        if not may_read:
+            raise SourceError(f"the role may not read table {name}{part}", hint=f"grant select on {relation} to it")
+        if has_policies and is_loaded:
+            raise SourceError(
+                f"role {role!r} sees only those rows of table {name} that its row security lets it see{part}",
+                hint=f'alter role "{role}" bypassrls',
+            )

@@ -222,10 +222,15 @@ def describe(connection: Connection, oid: int, publication: str) -> Table | None
 
 def _sent(connection: Connection, columns: Iterable[Column], member: Member | None) -> Collection[str]:
     """Return the names of the columns that the stream sends, or would, if the job made the publication."""
-    if member is not None and member.columns is not None:
+    may_be_generated = connection.server_version >= GENERATED_SINCE
+    if may_be_generated and member is not None and member.columns is not None:
         return member.columns
-    generated = ("", "s") if member is None and connection.server_version >= GENERATED_SINCE else ("",)
-    return {column.name for column in columns if column.generated in generated}
+    # Older servers list generated columns, and never send them.
+    generated = ("", "s") if may_be_generated else ("",)
+    listed = None if member is None else member.columns
+    return {
+        column.name for column in columns if column.generated in generated and (listed is None or column.name in listed)
+    }
 
 
 def described(
