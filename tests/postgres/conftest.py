@@ -8,6 +8,7 @@ import pytest
 
 from tests.captured import Database, database
 from tests.servers.postgres import Postgres
+from volley.connectors.postgres import watch
 
 
 @pytest.fixture
@@ -31,6 +32,12 @@ def any_shop(request: pytest.FixtureRequest) -> Database:
     """The same in PostgreSQL 15 and in PostgreSQL 18."""
     shop: Database = request.getfixturevalue("shop" if request.param == 15 else "shop_18")
     return shop
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at the catalog are a tenth of a second apart."""
+    monkeypatch.setattr(watch, "_LOOK_SECONDS", 0.1)
 
 
 def _fill(shop: Database) -> None:

@@ -14,7 +14,6 @@ from tests.postgres.runs import running
 from tests.postgres.test_many_tables import applied, stored
 from tests.waiting import wait_until
 from volley import IcebergSink, SourceContext, SourceError
-from volley.connectors.postgres import watch
 
 ALTERED = {
     "table": ("alter publication volley drop table orders", "alter publication volley add table orders"),
@@ -45,12 +44,6 @@ MESSAGES = {
 MISSING = r"publication 'volley' was altered since the last look: the stream may lack changes of table public\.orders"
 
 both = pytest.mark.parametrize("kind", ALTERED)
-
-
-@pytest.fixture
-def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks at the catalog are a tenth of a second apart."""
-    monkeypatch.setattr(watch, "_LOOK_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("spark")
