@@ -232,3 +232,19 @@ def test_state_on_object_storage(shop: Database, moto: MotoServer, monkeypatch: 
     with running(shop.source(), folder, other.start) as run:
         assert applied(run.epoch(), table) == stored(shop)
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_a_role_whose_transactions_end_soon(shop_18: Database, tmp_path: Path) -> None:
+    """The snapshot of a load lives on."""
+    role = f"r{shop_18.name}"[:60]
+    shop_18.run(
+        f"create role {role} login replication superuser password 'hush-hush'",
+        f"alter role {role} set transaction_timeout = '200ms'",
+    )
+    with running(shop_18.source(user=role, password="hush-hush"), tmp_path) as run:
+        end = run.plan()
+        age = f"select max(clock_timestamp() - xact_start) from pg_stat_activity where usename = '{role}'"
+        wait_until(lambda: shop_18.rows(f"select ({age}) > '400 ms'") != [(False,)], 30, "the end of the time")
+        assert len(run.read(end)) == 1000
+    shop_18.drop_slots()
+    shop_18.run(f"drop owned by {role} cascade", f"drop role {role}")

@@ -21,20 +21,25 @@ GENERATED_SINCE = 180_000
 _MEMBERS = """
     select c.oid::bigint, n.nspname, c.relname, to_jsonb(p) -> 'attnames', to_jsonb(p) ->> 'rowfilter' is not null,
         b.pubinsert and b.pubupdate and b.pubdelete and b.pubtruncate, concat_ws(' ', b.oid, b.xmin),
-        array(select w.way from ({ways}) w(way, relation) where w.relation = c.oid
-            or w.relation in (select relid from pg_partition_ancestors(c.oid)) order by w.way)
+        array(
+            select w.way from pg_class k, lateral ({ways}) w(way)
+            where k.oid in (select c.oid union select relid from pg_partition_ancestors(c.oid)) order by w.way
+        )
     from pg_publication b join pg_publication_tables p on p.pubname = b.pubname
     join pg_namespace n on n.nspname = p.schemaname
     join pg_class c on c.relnamespace = n.oid and c.relname = p.tablename
     where b.pubname = %(publication)s and (%(oid)s::bigint is null or c.oid = %(oid)s::bigint::oid)
     order by n.nspname, c.relname
 """
-_BY_TABLE = "select concat_ws(' ', 'table', r.oid, r.xmin), r.prrelid from pg_publication_rel r where r.prpubid = b.oid"
-_BY_SCHEMA = """
-    select concat_ws(' ', 'schema', s.oid, s.xmin), k.oid
-    from pg_publication_namespace s join pg_class k on k.relnamespace = s.pnnspid where s.pnpubid = b.oid
+_BY_TABLE = """
+    select concat_ws(' ', 'table', r.oid, r.xmin) from pg_publication_rel r
+    where r.prpubid = b.oid and r.prrelid = k.oid
 """
-_BY_ALL = "select 'all tables', c.oid where b.puballtables"
+_BY_SCHEMA = """
+    select concat_ws(' ', 'schema', s.oid, s.xmin) from pg_publication_namespace s
+    where s.pnpubid = b.oid and s.pnnspid = k.relnamespace
+"""
+_BY_ALL = "select 'all tables' where b.puballtables"
 
 
 @dataclass(frozen=True)

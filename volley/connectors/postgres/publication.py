@@ -11,7 +11,7 @@ from volley.connectors.postgres.settings import ANEW, TableName
 from volley.connectors.postgres.tables import Table, describe, oid_of
 from volley.errors import SourceError
 
-__all__ = ["check_has", "check_sent", "ensure_publication", "exists", "selected_tables"]
+__all__ = ["check_has", "check_sent", "ensure_publication", "exists", "lacks_root", "selected_tables"]
 
 _EVERY = """
     select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -86,6 +86,11 @@ def _members(connection: Connection, selection: Selection) -> str:
     return ", ".join([*parts, *(f"tables in schema {schema}" for schema in quoted)])
 
 
+def lacks_root(connection: Connection, name: str, oid: int) -> bool:
+    """Return True if a table is partitioned, and a publication has the partitions of such tables instead of them."""
+    return query(connection, _LACKS_ROOT, oid, name) == [(True,)]
+
+
 def check_has(connection: Connection, name: str, table: TableName) -> None:
     """Check that a publication has a table.
 
@@ -97,7 +102,7 @@ def check_has(connection: Connection, name: str, table: TableName) -> None:
         return
     if not exists(connection, name):
         raise SourceError(f"publication {name!r} is gone: the stream lacks changes", hint=ANEW)
-    if query(connection, _LACKS_ROOT, oid, name) == [(True,)]:
+    if lacks_root(connection, name, oid):
         raise SourceError(
             f"publication {name!r} has the partitions of {table}, and not the table itself",
             hint=f"alter publication {name} set ({_VIA_ROOT})",

@@ -62,9 +62,11 @@ class PostgresSource(Source):
         bounded: True: read what the tables and the server's log have when the run starts, then stop; if more than
             `max_staged` waits, the next run reads the rest. False: keep reading.
         on_rewrite: What to do if rows change without a change in the stream, as by ``alter table … type``, a column
-            with a default, a partition that is attached, another key, or a table that is dropped and made again:
-            ``"stop"`` the job (the default); ``"reload"`` the table: a truncation, then its rows, exactly beside the
-            stream; ``"ignore"`` rewrites and defaults, as a changelog always does. A changelog needs no key.
+            with a default, a partition that is attached, another key, a renamed label of an enum, or a table that is
+            dropped and made again, or may be missing, as the publication was altered: ``"stop"`` the job (the default);
+            ``"reload"`` the table: a truncation, then its rows, exactly beside the stream; ``"ignore"`` rewrites,
+            defaults, altered types and publications. A changelog ignores all but an altered publication, which leaves
+            out events, and needs no key.
         unrepresentable: What to do with values that Iceberg does not have (infinite or far dates, the time 24:00, the
             NaN of a numeric): ``"fail"`` (the default), or write ``"null"``.
         max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``, and one segment more; when they

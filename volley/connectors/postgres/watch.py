@@ -21,7 +21,7 @@ from volley.connectors.postgres.loads import Loads
 from volley.connectors.postgres.membership import Member, members
 from volley.connectors.postgres.messages import relation_of, truncated
 from volley.connectors.postgres.printed import PrintedType, printed_types
-from volley.connectors.postgres.publication import check_has, check_sent
+from volley.connectors.postgres.publication import check_has, check_sent, lacks_root
 from volley.connectors.postgres.selection import Selection
 from volley.connectors.postgres.settings import Server
 from volley.connectors.postgres.tables import Table, describe, described
@@ -196,7 +196,7 @@ class Watch:
         now = describe(connection, table.oid, self._publication)
         if now is None or now.name != table.name or now.name not in self._selection:
             return
-        if now.name in self._selection.named or now.kind == "p":
+        if now.name in self._selection.named or lacks_root(connection, self._publication, table.oid):
             check_has(connection, self._publication, now.name)
         if table.oid not in self._absent:
             self._absent.add(table.oid)
