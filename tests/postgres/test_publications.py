@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import duckdb
@@ -14,6 +13,7 @@ from tests.postgres.runs import running
 from tests.postgres.test_many_tables import applied, stored
 from tests.waiting import wait_until
 from volley import IcebergSink, SourceContext, SourceError
+from volley.storage.state_formats import CAPTURED_TABLE
 
 ALTERED = {
     "table": ("alter publication volley drop table orders", "alter publication volley add table orders"),
@@ -213,13 +213,13 @@ def test_a_state_of_an_earlier_version(shop: Database, tmp_path: Path) -> None:
     with running(shop.source(), tmp_path) as run:
         run.epoch()
     (record,) = (tmp_path / "state" / "tables").glob("*.json")
-    values = json.loads(record.read_text())
+    values = CAPTURED_TABLE.load(record.read_bytes(), str(record))
     del values["bases"]
     for name in ("unsent", "membership", "printed"):
         del values["table"][name]
     for column in values["table"]["columns"]:
         del column["generated"], column["declared"]
-    record.write_text(json.dumps(values))
+    record.write_bytes(CAPTURED_TABLE.dump(values))
     shop.run("insert into orders values (2000, 'x', 1, null)")
     with running(shop.source(), tmp_path, run.start) as run:
         assert [row["id"] for row in run.epoch()] == [2000]
