@@ -9,7 +9,7 @@ from functools import reduce
 from textwrap import shorten
 
 from volley.errors import ConfigError, near
-from volley.secrets import is_secret_name
+from volley.secrets import FOREIGN, is_secret_name, is_shown
 
 __all__ = ["Mistake", "Path", "Place", "Secrecy", "dotted", "error_of", "is_secret", "nearest"]
 
@@ -18,9 +18,6 @@ SECRET_NAME = (
     r"passw|passphrase|secret|token|credential|access_key|account_key|private_key|bearer|connection_string"
     r"|\bsas\b|^auth$"
 )
-# What stands in these is for a library, and its names are those that volley.secrets masks.
-_FOREIGN = ("storage_options", "properties", "headers")
-
 _LONGEST_HINT = 400
 Path = tuple[Hashable, ...]
 """The keys and list positions that lead to a value of a document."""
@@ -118,18 +115,21 @@ class Secrecy:
 
     Args:
         is_secret: True if the value is a secret, or a list of secrets.
-        is_foreign: True inside a mapping that is for a library.
+        is_foreign: True inside a mapping that is for a library, of which only what is known to be harmless is shown.
+        is_named: True if one of the keys is the name of a secret: all that is below is secret, too.
     """
 
     is_secret: bool = False
     is_foreign: bool = False
+    is_named: bool = False
 
     def below(self, key: Hashable) -> Secrecy:
         """Return that of the value under a key, or at a position of a list."""
         if not isinstance(key, str):
             return self
-        if self.is_foreign or key in _FOREIGN:
-            return Secrecy((self.is_foreign and self.is_secret) or is_secret_name(key), True)
+        if self.is_foreign or key in FOREIGN:
+            is_named = self.is_named or is_secret_name(key)
+            return Secrecy(is_named or not is_shown(key, ""), True, is_named)
         return Secrecy(re.search(SECRET_NAME, key, re.IGNORECASE) is not None)
 
 
@@ -141,5 +141,7 @@ def is_secret(path: Path) -> bool:
         (True, False, False)
         >>> is_secret(("storage_options", "key")), is_secret(("properties", "headers", "x-team"))
         (True, True)
+        >>> is_secret(("properties", "sasl.jaas.config")), is_secret(("storage_options", "client_kwargs", "region"))
+        (True, False)
     """
     return reduce(Secrecy.below, path, Secrecy()).is_secret

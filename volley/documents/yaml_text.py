@@ -11,13 +11,13 @@ import yaml
 
 from volley.documents.mistakes import SECRET_NAME, Mistake, Path, Place, Secrecy, is_secret
 from volley.documents.references import References, UnresolvedReference, is_reference
-from volley.secrets import MASK, redact_uri
+from volley.secrets import FOREIGN, MASK, redact_uri
 
 __all__ = ["Document", "parse"]
 
 # An alias stands for all that it names: a few lines can stand for billions of values.
 _MOST_VALUES = 100_000
-_SECRET_KEY = re.compile(rf"(?:{SECRET_NAME})\w*[\"']?\s*:\s*", re.IGNORECASE)
+_SECRET_KEY = re.compile(rf"(?:{SECRET_NAME}|{'|'.join(FOREIGN)})\w*[\"']?\s*:\s*", re.IGNORECASE)
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {
     "null": (r"~|null|Null|NULL|", "~nN"),

@@ -136,7 +136,9 @@ class FileSource(Source):
 
 def _check_url(url: str) -> None:
     """Raise ConfigError for http(s) URLs with secrets: the path, query string included, is stored in the checkpoint."""
-    if re.search("https?://", url) and redact_uri(url) != url:
+    # A long name in the path may look like a token.
+    address = re.sub(r"(https?://[^/?#]*)[^?#]*", r"\1", url)
+    if re.search("https?://", url) and redact_uri(address) != address:
         raise ConfigError(
             f"path {redact_uri(url)!r} holds a secret, which would go into the checkpoint with it",
             hint="give it by storage_options, or use the storage's own scheme (s3://, abfss://, gs://)",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
 from volley.errors import ConfigError
+from volley.secrets import secrets_in
 
 __all__ = ["ANEW", "Server", "TableName", "identifier", "table_name"]
 
@@ -79,7 +80,7 @@ class Server:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What errors must not show."""
-        return tuple(filter(None, [self.password, *(value for name, value in self.options if "pass" in name)]))
+        return tuple(filter(None, [self.password, *secrets_in(dict(self.options))]))
 
 
 def table_name(text: str) -> TableName:
