@@ -87,6 +87,26 @@ def test_files_that_are_hidden_or_not_finished_are_left_alone(folder: Path, tmp_
         assert ids(source, START, source.latest_offset(START, None, None)) == [1]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a.json._COPYING_", "a.json.part", "a.json.crdownload", "a.json.partial", "a.json.filepart", "a.json~"),
+        *("a.json.TMP", "a.json.temp", "a.json.download", "a.json.inprogress", "a.json_.gstmp", "a.json.aria2"),
+        *("batch.part/a.json", "batch.tmp/deep/a.json"),
+    ],
+)
+def test_a_file_that_is_still_copied_is_read_once_under_its_final_name(name: str, folder: Path, tmp_path: Path) -> None:
+    for path in (folder, f"{folder}/**"):
+        shutil.rmtree(folder)
+        put(folder, "first.json", 1)
+        put(folder, name, 2)
+        source = opened(path, tmp_path / ("folder" if path == folder else "glob"), bounded=False)
+        offset = source.latest_offset(START, None, None)
+        assert ids(source, START, offset) == [1]
+        (folder / name).rename(folder / "final.json")
+        assert ids(source, offset, source.latest_offset(offset, None, None)) == [2]
+
+
 def test_the_folder_asked_for_may_be_hidden(tmp_path: Path) -> None:
     file = put(tmp_path / ".cache" / "_in", "a.json", 1)
     for number, path in enumerate((str(file.parent), str(file), f"{file.parent}/*.json")):

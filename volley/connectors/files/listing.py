@@ -28,7 +28,16 @@ _MAGIC = frozenset("*?[")
 _ESCAPED = re.compile(r"\[([*?[])\]")
 _PATTERN = re.compile(r"((?:\[[*?[]\]|[^*?[])*).*", re.DOTALL)
 _SHOWN = 5
-_LEFT_OUT = "names that begin with . or _ or end in .tmp or .crc are left out, and so are links"
+_UNFINISHED = (
+    *(".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".opdownload", ".download", ".aria2"),
+    *("._copying_", ".gstmp", ".inprogress", ".incomplete", ".swp", "~"),
+)
+"""How names end while something copies, downloads or edits a file, in lower case; then it gets its final name."""
+
+_LEFT_OUT = (
+    f"names that begin with . or _ or end in .crc, {', '.join(_UNFINISHED[:-1])} or {_UNFINISHED[-1]} are left out, "
+    "and so are links"
+)
 
 
 def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> None:
@@ -150,9 +159,17 @@ def _is_of_a_sink(name: str) -> bool:
 
 
 def _is_hidden(name: str, root: str, globbed: bool) -> bool:
-    """Return True if the name of the file, or of a folder between the source's path and it, marks it as hidden."""
+    """Return True if the name of the file, or of a folder between the source's path and it, marks it as hidden.
+
+    A folder may have the name of one that is still copied, too.
+    """
     parts = [part for part in name.removeprefix(_base(root) if globbed else root).split("/") if part]
-    return any(part.startswith((".", "_")) for part in parts) or name.endswith((".tmp", ".crc"))
+    names = [part.lower() for part in (*parts[:-1], posixpath.basename(name))]
+    return any(part.startswith((".", "_")) for part in parts) or any(map(_is_unfinished, names))
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.endswith((".crc", *_UNFINISHED))
 
 
 def _contents(files: Any, path: str) -> str:

@@ -30,12 +30,13 @@ class FileSource(Source):
     """Reads files, each once, oldest first within a listing.
 
     A file must be complete when it gets its final name: write it under a name that starts with ``.`` or ``_`` or ends
-    in ``.tmp``, then rename it.
+    in ``.tmp``, then rename it. So do HDFS, browsers and most programs that copy files, whose endings are left out too.
 
     Args:
         path: A folder (with its subfolders), a file or a glob; a local path or an fsspec URL
-            (``s3://bucket/in/*.json``). Links and names that start with ``.`` or ``_`` or end in ``.tmp`` or ``.crc``
-            are left out. A missing path is an error, and in a bounded source one where there is no file yet.
+            (``s3://bucket/in/*.json``). Left out are links, names that start with ``.`` or ``_`` and names of files
+            that are still copied (``.tmp``, ``.part``, ``._COPYING_``, …). A missing path is an error, and in a
+            bounded source one where there is no file yet.
         format: ``"json"`` (one object per line, or one array of objects), ``"csv"``, ``"parquet"``, ``"orc"`` or
             ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. JSON and CSV files may be
             compressed: .gz, .bz2, .zst.
