@@ -104,8 +104,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "column 'kafka_offset'",
     ),
     "unknown fields": (
-        lambda: KafkaSource("b:1", "t", schema="id long", on_unknown="drop"),  # type: ignore[arg-type]
-        "on_unknown 'drop'",
+        lambda: KafkaSource("b:1", "t", schema="id long", on_unknown="dorp"),  # type: ignore[arg-type]
+        "on_unknown 'dorp'",
     ),
     "unknown fields of text": (
         lambda: KafkaSource("b:1", "t", value_format="string", on_unknown="keep"),
@@ -169,13 +169,13 @@ def test_offsets_of_partitions_are_shown() -> None:
     assert "starting_offsets={'t': {0: 5, 1: 7}}" in repr(source)
 
 
-def rows_of_json(values: list[bytes | None], on_unknown: str = "ignore") -> list[dict[str, Any]]:
+def rows_of_json(values: list[bytes | None], on_unknown: str = "warn") -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = JsonValues(SCHEMA, on_unknown, UNKNOWN).decode(values).to_pylist()
     return rows
 
 
 def test_each_json_value_is_one_row() -> None:
-    values = [b'{"id": 1}', None, b' {"name": "x",\n"id": 3}\n', b'{"more": [{"id": 9}]}']
+    values = [b'{"id": 1}', None, b' {"name": "x",\n"id": 3}\n', b'{"id": null, "more": [{"id": 9}]}']
     assert rows_of_json(values) == [
         {"id": 1, "name": None},
         {"id": None, "name": None},
@@ -195,12 +195,14 @@ def test_each_json_value_is_one_row() -> None:
         [b""],
         [b"[1]"],
         [b"null"],
+        [b'{"ID": 1}'],
+        [b'{"data": {"id": 1}}'],
         [b'{"id": "x"}'],
         [b'{"name": "\xff"}'],
     ],
 )
 def test_values_that_are_not_one_object_each_are_refused(values: list[bytes | None]) -> None:
-    decoder = JsonValues(SCHEMA, "ignore")
+    decoder = JsonValues(SCHEMA, "warn")
     with pytest.raises((SourceError, pa.ArrowInvalid)) as caught:
         decoder.decode([b'{"id": 0}', *values])
     assert decoder.fault(values[-1], caught.value)

@@ -118,7 +118,7 @@ def test_a_null_behind_a_byte_order_mark_is_a_bad_row(tmp_path: Path) -> None:
 
 
 def test_a_row_of_nulls_is_a_row_whatever_its_texts_say(tmp_path: Path) -> None:
-    text = '{"x": "} null"}\n{"id": null, "x": {"y": null}}\n{}\n{"id": null}\n'
+    text = '{"id": null, "x": "} null"}\n{"id": null, "x": {"y": null}}\n{}\n{"id": null}\n'
     rows, letters = read_text(tmp_path, "a.json", text)
     assert [value for _, value in rows] == [None] * 4
     assert letters == []

@@ -233,7 +233,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"path": "in/*.json"},
         {
             **{"path": "", "format": "None", "schema": "None", "max_files_per_epoch": "None 5", "bounded": FLAG},
-            **{"options": "dict", "include": "list", "storage_options": "dict"},
+            **{"options": "dict", "include": "list", "storage_options": "dict", "on_unknown": ""},
         },
     ),
     (FileSink, {"path": "out"}, {"path": "x", "format": "", "storage_options": "dict"}),

@@ -14,6 +14,7 @@ from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
 from volley.engine.run_start import RunStart
 from volley.engine.second_stage import SecondStage
+from volley.engine.unknown import UnknownFields
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics import Metrics
@@ -137,6 +138,11 @@ class Epochs:
         """
         if self.run_start is not None and self.first is not None:
             self.run_start.end(self.first)
+
+    @cached_property
+    def unknown(self) -> UnknownFields:
+        """The fields of the sources that are in no column."""
+        return UnknownFields(self.job)
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""
@@ -274,6 +280,7 @@ class Epochs:
             splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
             sources = [split.reader for split in splits]
             tasks = run_splits(frame.sparkSession, first, splits)
+        self.unknown.record(tasks)
         if self.second_stage is not None:
             tasks = self.second_stage.second(frame.sparkSession, task, tasks, sources)
         return [[task[index] for task in tasks] for index in range(len(self._all))]

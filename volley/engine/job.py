@@ -313,8 +313,10 @@ class Job(Rows):
 
     def _notes(self) -> list[str]:
         """Return what an operator should look after, though the job goes on."""
-        committers = self._run.epochs.committers if self._run else ()
-        return [note for committer in committers for note in committer.notes]
+        if not self._run:
+            return []
+        epochs = self._run.epochs
+        return [*(note for committer in epochs.committers for note in committer.notes), *epochs.unknown.notes]
 
     def _log_nothing_new(self, run: Run) -> None:
         log = run.epochs.log

@@ -50,7 +50,7 @@ class AvroValues:
     def schema(self) -> pa.Schema:
         return avro_columns(self.text)
 
-    def decode(self, values: Values) -> pa.RecordBatch:
+    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         rows = [{} if value is None else self._row(value) for value in values]
         try:
             columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]

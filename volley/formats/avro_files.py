@@ -43,7 +43,9 @@ def read_tolerant(
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     with _opened(file) as (records, own):
-        fields, before = [field for field in own if field.name in schema.names], 0
+        file.check_columns(own, schema)
+        # At least one column: batches without columns have lost their number of rows.
+        fields, before = [field for field in own if field.name in schema.names] or [*own][:1], 0
         while rows := list(islice(records, _BATCH_ROWS)):
             columns = [pa.array([row[field.name] for row in rows], field.type) for field in fields]
             batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.errors import ConfigError, SourceError
+from volley.formats.columns import case_of
 from volley.formats.csv_floats import texts_of
 from volley.formats.csv_records import ends_in_a_quote, place, records
 from volley.formats.csv_values import BadValue, decoded, requested
@@ -296,13 +297,14 @@ def header(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]
         return _own_names(file, schema, options)
     if max(map(len, first)) > _LONGEST_NAME:
         raise file.fault(f"no header (a name has more than {_LONGEST_NAME:,} characters)", 1)
-    if not set(first) & set(schema.names):
+    if not set(first) & set(columns := file.columns_or(schema).schema.names):
         raise SourceError(
-            f"{file.name} has none of the columns {schema.names}: its first line is {first}",
+            f"{file.name} has none of the columns {columns}: its first line is {first}{case_of(first, columns)}",
             hint='if the file has no header, say so: options={"header": False}',
         )
     if twice := [name for name in schema.names if first.count(name) > 1]:
         raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
+    file.check_columns(pa.schema({name: pa.string() for name in first if name}), schema)
     # Arrow rejects a file that ends right after its header. Errors of the first row are reported when it is read.
     with suppress(csv.Error, SourceError):
         return first if next(rows, None) else None

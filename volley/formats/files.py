@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from volley.formats.options import CsvOptions, JsonOptions, NoOptions
+from volley.formats.options import CsvOptions, JsonOptions, NoOptions, OnUnknown
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -110,6 +110,7 @@ class Files:
         declared: The declared schema, in any form; None = infer it.
         must_exist: True: raise if there is no file.
         include: What to add to each row: ``"file"``, ``"row"``.
+        on_unknown: What to do with fields that the schema lacks.
     """
 
     url: str = field(repr=False)
@@ -119,6 +120,7 @@ class Files:
     declared: Any
     must_exist: bool
     include: tuple[str, ...] = ()
+    on_unknown: OnUnknown = "drop"
 
     def undivided(self, path: str) -> str | None:
         """Return why a file is read by one task, however large it is; None if it is read in parts."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from volley.arrow.batches import conform
 from volley.errors import SourceError
+from volley.formats.columns import Columns
 
 __all__ = ["LARGEST_VALUE", "InputFile"]
 
@@ -34,6 +35,8 @@ class InputFile:
         lines_before: The number of header lines that are read in front of every part.
         lines_skipped: The number of lines at the start of the file that are not read.
         unit: What the file consists of, as errors count it.
+        columns: All columns that it can have, and what to do with others; None = those that are read, others are left
+            out.
     """
 
     name: str
@@ -43,6 +46,7 @@ class InputFile:
     lines_before: int = 0
     lines_skipped: int = 0
     unit: Literal["line", "element"] = "line"
+    columns: Columns | None = None
 
     def place(self, number: int, unit: str | None = None) -> str:
         """Return a line number; in a later part of a file it counts from the part's first byte."""
@@ -68,6 +72,18 @@ class InputFile:
         shown = f": {excerpt[:_EXCERPT]}" if excerpt else ""
         # Arrow's messages quote the whole value, however long.
         return SourceError(f"{place}: {reason[:_REASON]}{shown}", hint=hint)
+
+    def columns_or(self, schema: pa.Schema) -> Columns:
+        """Return all columns that the file can have; without any, those of the schema to read."""
+        return self.columns or Columns(schema)
+
+    def check_columns(self, own: pa.Schema, schema: pa.Schema) -> None:
+        """Check the columns that the file has against those that it can have.
+
+        Raises:
+            SourceError: If it has none of them, or has others and must not.
+        """
+        self.columns_or(schema).check_file(self.name, own)
 
     def conform(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """Return the batch in the source's schema.

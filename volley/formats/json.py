@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from volley.errors import ConfigError, SourceError
+from volley.formats.columns import check_match
 from volley.formats.json_exponents import check_exponents, objects
 
 __all__ = ["check", "fault", "inferred", "parsed"]
@@ -49,16 +50,20 @@ def _is_unreadable(data_type: pa.DataType, nested: bool) -> bool:
     )
 
 
-def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[pa.RecordBatch]:
+def parsed(
+    text: bytes, schema: pa.Schema, unexpected: str = "ignore", names: Collection[str] | None = None
+) -> list[pa.RecordBatch]:
     """Return the objects of a text as rows; missing fields are null.
 
     Args:
         text: The objects, separated by white space.
         schema: The columns.
         unexpected: ``"ignore"`` skips unknown fields, ``"error"`` raises.
+        names: The names of all columns of the source, of which each object that has fields needs one; None = those of
+            the schema. Empty = it needs none.
 
     Raises:
-        SourceError: If the text is not UTF-8, or a value doesn't fit.
+        SourceError: If the text is not UTF-8, a value doesn't fit, or an object has none of the columns.
         pyarrow.ArrowInvalid: If it is not JSON, or a value has another type.
     """
     _check_text(text)
@@ -66,6 +71,8 @@ def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[p
     columns = pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in schema])
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=unexpected)
     table = _table(text, options)
+    if names is None or names:
+        check_match(text, table, schema.names if names is None else names)
     if _infinite(table) and (column := _infinite(_table(_without_infinities(text), options))):
         raise SourceError(f"column {column!r}: a number is too large for its type")
     return [_decoded(batch, schema) for batch in table.to_batches()]
@@ -188,7 +195,9 @@ def _time_of_day(text: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise("1970-01-01T", text, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
 
 
-def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignore") -> str | None:
+def fault(
+    lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignore", names: Collection[str] | None = None
+) -> str | None:
     """Return the reason why the last of these lines can't be parsed; None if all can."""
     text = b"\n".join(lines)
     if not text.strip():
@@ -197,7 +206,7 @@ def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignor
         if schema is None:
             inferred(text)
         else:
-            parsed(text, schema, unexpected)
+            parsed(text, schema, unexpected, names)
     except (pa.ArrowException, SourceError) as error:
         # Drop Arrow's row number: it counts within this text, not within the file.
         reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]

@@ -16,8 +16,9 @@ from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.input_file import LARGEST_VALUE, InputFile
-from volley.formats.json import check, fault, inferred, parsed
+from volley.formats.json import check, fault, inferred
 from volley.formats.json_arrays import elements, elements_of, is_array
+from volley.formats.json_parser import JsonParser
 from volley.formats.line_parts import part_of_lines
 from volley.formats.options import JsonOptions
 
@@ -64,12 +65,13 @@ def _depth(line: bytes) -> int:
 
 
 def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the file's lines or elements as rows; missing fields are null, unknown fields are ignored."""
+    """Yield the file's lines or elements as rows; missing fields are null."""
+    parser = JsonParser(file.columns_or(schema), schema)
     for place, before, chunk in _texts(file, part):
         try:
-            batches = parsed(chunk, schema)
+            batches = parser.parse(chunk, file.name)
         except (pa.ArrowException, SourceError) as error:
-            raise _bad_line(place, chunk, before, schema, error) from error
+            raise _bad_line(place, chunk, before, parser, error) from error
         yield from batches
 
 
@@ -77,11 +79,12 @@ def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each line or element that can't be read."""
+    parser = JsonParser(file.columns_or(schema), schema)
     for place, before, chunk in _texts(file, part):
         try:
-            rows: Iterable[PositionedBatch | BadRow] = _located(place, chunk, before, parsed(chunk, schema))
+            rows: Iterable[PositionedBatch | BadRow] = _located(place, chunk, before, parser.parse(chunk, file.name))
         except (pa.ArrowException, SourceError):
-            rows = _salvaged(place, chunk, before, schema)
+            rows = _salvaged(place, chunk, before, parser)
         yield from rows
 
 
@@ -107,15 +110,15 @@ def _texts(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, 
             yield place, before, chunk
 
 
-def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> Iterator[PositionedBatch | BadRow]:
+def _salvaged(file: InputFile, chunk: bytes, before: int, parser: JsonParser) -> Iterator[PositionedBatch | BadRow]:
     lines = chunk.split(b"\n")
 
     def attempt(start: int, end: int) -> list[PositionedBatch | BadRow]:
         text = b"\n".join(lines[start:end])
-        return _located(file, text, before + start, parsed(text, schema)) if text.strip() else []
+        return _located(file, text, before + start, parser.parse(text, file.name)) if text.strip() else []
 
     def single(index: int, error: Exception) -> list[PositionedBatch | BadRow]:
-        reason = fault([lines[index]], schema) or str(error)
+        reason = parser.fault([lines[index]]) or str(error)
         payload = lines[index].decode(errors="replace").rstrip("\r")
         return [BadRow(payload, reason, file.position(before + index + 1))]
 
@@ -171,15 +174,15 @@ def _chunks(file: InputFile, stream: Any, head: bytes = b"") -> Iterator[tuple[i
         yield before, rest
 
 
-def _bad_line(file: InputFile, chunk: bytes, before: int, schema: pa.Schema | None, error: Exception) -> SourceError:
+def _bad_line(file: InputFile, chunk: bytes, before: int, parser: JsonParser | None, error: Exception) -> SourceError:
     lines = chunk.split(b"\n")
 
-    def lines_to_parse(start: int, end: int) -> list[bytes]:
+    def fault_of(start: int, end: int) -> str | None:
         # An inferred schema depends on earlier lines, so a line can be bad only together with them.
-        return lines[0 if schema is None else start : end]
+        return fault(lines[:end], None) if parser is None else parser.fault(lines[start:end])
 
-    bad = first_failing(len(lines), lambda start, end: fault(lines_to_parse(start, end), schema) is not None)
-    reason = fault(lines_to_parse(bad, bad + 1), schema)
+    bad = first_failing(len(lines), lambda start, end: fault_of(start, end) is not None)
+    reason = fault_of(bad, bad + 1)
     if reason is None:
         return file.fault(str(error))
     return file.fault(reason, before + bad + 1, lines[bad].decode(errors="replace"))

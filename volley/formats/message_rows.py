@@ -78,7 +78,7 @@ class MessageRows:
             yield from process_or_bisect(len(chunk.values), attempt, single, decode_errors)
 
     def _batch(self, chunk: Chunk) -> pa.RecordBatch:
-        values = self.decoder.decode(chunk.values)
+        values = self.decoder.decode(chunk.values, chunk.position(0) if chunk.values else "")
         added = self.metadata(list(self.schema)[len(self.decoder.schema) :], chunk)
         return pa.RecordBatch.from_arrays([*values.columns, *added], schema=self.schema)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 
 from volley.errors import SourceError
-from volley.formats.json import fault, parsed
+from volley.formats.columns import Columns
+from volley.formats.json_parser import JsonParser
 
 __all__ = ["Decoder", "JsonValues", "PlainValues"]
 
@@ -27,8 +27,12 @@ class Decoder(Protocol):
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
 
-    def decode(self, values: Values) -> pa.RecordBatch:
+    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         """Return the values as rows.
+
+        Args:
+            values: The values.
+            place: Where the first one is from, for warnings.
 
         Raises:
             SourceError: If a value can't be decoded.
@@ -45,7 +49,7 @@ class JsonValues:
 
     Args:
         columns: The schema of the declared fields.
-        on_unknown: What to do with other fields: ``"ignore"``, ``"keep"`` or ``"fail"``.
+        on_unknown: What to do with other fields: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
         unknown: The column that keeps other fields.
     """
 
@@ -57,44 +61,18 @@ class JsonValues:
     def schema(self) -> pa.Schema:
         return self.columns.append(pa.field(self.unknown, pa.string())) if self.on_unknown == "keep" else self.columns
 
-    def decode(self, values: Values) -> pa.RecordBatch:
-        objects, text = _objects(values)
-        if self.on_unknown == "keep":
-            return self._with_unknown(objects, text)
-        return self._batch(text, len(values), "ignore" if self.on_unknown == "ignore" else "error")
-
-    def fault(self, value: bytes | None, error: Exception) -> str:
-        unexpected = "error" if self.on_unknown == "fail" else "ignore"
-        return fault([value or b""], self.columns, unexpected) or _message(error)
-
-    def _batch(self, text: bytes, rows: int, unexpected: str) -> pa.RecordBatch:
-        batches = parsed(text, self.columns, unexpected)
-        if sum(batch.num_rows for batch in batches) != rows:
+    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
+        batches = self._parser.parse(_text_of(values), place)
+        if sum(batch.num_rows for batch in batches) != len(values):
             raise SourceError("several JSON objects in one message")
         return _one(batches)
 
-    def _with_unknown(self, objects: Sequence[bytes], text: bytes) -> pa.RecordBatch:
-        try:
-            # Most messages have no unknown field; this attempt costs nothing if so.
-            batch, unknown = self._batch(text, len(objects), "error"), pa.nulls(len(objects), pa.string())
-        except pa.ArrowInvalid:
-            batch, unknown = self._batch(text, len(objects), "ignore"), self._unknown(objects)
-        return pa.RecordBatch.from_arrays([*batch.columns, unknown], schema=self.schema)
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        return self._parser.fault([value or b""]) or _message(error)
 
-    def _unknown(self, objects: Sequence[bytes]) -> pa.Array:
-        known = set(self.columns.names)
-        try:
-            decode = json.JSONDecoder(parse_float=_finite).decode
-            rests = [
-                {name: field for name, field in decode(value.decode()).items() if name not in known}
-                for value in objects
-            ]
-        except RecursionError as error:
-            raise SourceError("nested too deep") from error
-        except ValueError as error:
-            # Arrow has parsed the text: Python rejects only integers of thousands of digits.
-            raise SourceError(str(error).partition(":")[0]) from error
-        return pa.array([json.dumps(rest, ensure_ascii=False) if rest else None for rest in rests], pa.string())
+    @cached_property
+    def _parser(self) -> JsonParser:
+        return JsonParser(Columns(self.columns, self.on_unknown, self.unknown), self.schema)
 
 
 @dataclass(frozen=True)
@@ -111,7 +89,7 @@ class PlainValues:
     def schema(self) -> pa.Schema:
         return pa.schema([pa.field("value", pa.string() if self.text else pa.binary())])
 
-    def decode(self, values: Values) -> pa.RecordBatch:
+    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         # The cast to string checks that the bytes are UTF-8.
         column = pa.array(values, pa.binary()).cast(self.schema.field(0).type)
         return pa.RecordBatch.from_arrays([column], schema=self.schema)
@@ -120,8 +98,8 @@ class PlainValues:
         return "not UTF-8" if self.text else _message(error)
 
 
-def _objects(values: Values) -> tuple[Sequence[bytes], bytes]:
-    """Return the values and their joined text; each value starts with ``{`` and ends with ``}``.
+def _text_of(values: Values) -> bytes:
+    """Return the joined text of values, each of which starts with ``{`` and ends with ``}``.
 
     Two values can't be the halves of one object then.
 
@@ -132,13 +110,13 @@ def _objects(values: Values) -> tuple[Sequence[bytes], bytes]:
     try:
         text = b"\n".join(objects)
     except TypeError:  # a tombstone
-        return _objects([b"{}" if value is None else value for value in values])
+        return _text_of([b"{}" if value is None else value for value in values])
     if not _are_objects(objects, text):
         objects = [value.strip() for value in objects]
         text = b"\n".join(objects)
         if not _are_objects(objects, text):
             raise SourceError("not a JSON object")
-    return objects, text
+    return text
 
 
 def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
@@ -150,13 +128,6 @@ def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
     except IndexError:
         return False  # the last value is empty
     return bool(opened.all() and (letters[ends - 2] == _CLOSED).all())
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise SourceError("a number is too large for a double")
-    return value
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -6,13 +6,28 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal, get_args
 
-from volley.checks import keep, names, optional
+from volley.checks import keep, names, one_of, optional
 from volley.errors import ConfigError
 from volley.types.time_formats import READ, unknown_directives
 
-__all__ = ["CsvOptions", "JsonOptions", "NoOptions"]
+__all__ = ["CsvOptions", "JsonOptions", "NoOptions", "OnUnknown", "on_unknown"]
+
+OnUnknown = Literal["warn", "keep", "fail", "drop"]
+"""What a source does with fields that its schema lacks."""
+
+
+def on_unknown(name: str, value: Any) -> OnUnknown:
+    """Return what to do with unknown fields; ``"ignore"`` is the name that ``"drop"`` had in Volley 0.2.
+
+    Raises:
+        ConfigError: If the value is unknown.
+    """
+    value = "drop" if value == "ignore" else value
+    checked: Any = one_of(get_args(OnUnknown))(name, value)
+    policy: OnUnknown = checked
+    return policy
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,9 @@ def read_tolerant(
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     number, parts = part
     with _opened(file) as source:
-        columns = [name for name in schema.names if name in source.schema.names]
+        file.check_columns(source.schema, schema)
+        # At least one column: batches without columns have lost their number of rows.
+        columns = [name for name in schema.names if name in source.schema.names] or source.schema.names[:1]
         for stripe in range(number * source.nstripes // parts, (number + 1) * source.nstripes // parts):
             batch = source.read_stripe(stripe, columns)
             yield from fitting(file, batch, schema, partial(_position, file, stripe))

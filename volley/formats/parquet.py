@@ -104,6 +104,7 @@ def _batches(
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the batches of a part, each with the number of the file's rows before it."""
     with opened(file) as parquet:
+        file.check_columns(parquet.schema, schema)
         present = set(parquet.schema.names)
         columns = [name for name in schema.names if name in present]
         yield from parquet.batches(columns, parquet.part(*part), schema if dictionaries else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,11 @@ from volley.arrow.batches import conform
 from volley.source import Offset, Reader, SplitReader
 from volley.spark.offsets import Offsets
 from volley.task.errors import carried
+from volley.unknown_fields import taken_unknown
 
 __all__ = ["data_source"]
+
+_log = logging.getLogger(__name__)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,6 +51,9 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with carried():
             for batch in self._split_reader.read(partition.value):
                 yield conform(batch, self._rows)
+            for unknown in taken_unknown():
+                # Nothing leads from here to the driver: each task that meets the field says so in its worker's log.
+                _log.warning("%s; its values are left out", unknown)
 
     def __getstate__(self) -> dict[str, Any]:
         # What Spark pickles to the executors.

@@ -20,6 +20,7 @@ from volley.task.failpoints import reach
 from volley.task.memory import peak_memory
 from volley.task.sorter import DeadLetters, Sorter, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
+from volley.unknown_fields import taken_unknown
 
 __all__ = ["InputSplit", "Record", "Task", "TaskPlan"]
 
@@ -137,7 +138,7 @@ class Task:
             for sink, step in enumerate(self.plan.sinks):
                 if step.exchange:
                     yield from ((to, (sink, data)) for rows in results[sink].committables for to, data in rows)
-                    own[sink] = WriteResult()
+                    own[sink] = WriteResult(unknown=results[sink].unknown)
             yield 0, (number, tuple(own))
 
     def take(self, records: Iterable[Record]) -> Iterator[tuple[tuple[int, int], tuple[WriteResult, ...]]]:
@@ -190,14 +191,17 @@ class Task:
             write: Feeds them; returns the rows read of each source.
         """
         attempt, is_spark_task = task_and_attempt()[1], task_context() is not None
+        # Those of an attempt that failed.
+        taken_unknown()
         try:
             read = write(writers)
             self._reach("in-task", attempt, is_spark_task)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory() if is_spark_task else 0
-            results = tuple(
+            first, *others = (
                 replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed
             )
+            results = replace(first, unknown=taken_unknown()), *others
             self._reach("after-task", attempt, is_spark_task)
             if self.counts:
                 self.counts.add(results, read if self.plan.of_sources else ())

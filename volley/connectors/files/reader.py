@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,8 @@ from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files
 from volley.connectors.files.log import FileLog, LoggedFile
-from volley.errors import SourceError, VolleyError
+from volley.errors import ConfigError, SourceError, VolleyError
+from volley.formats.columns import Columns
 from volley.formats.files import FORMATS, Files, Format
 from volley.formats.input_file import InputFile
 from volley.formats.packing import pack
@@ -28,6 +29,9 @@ from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
 
+UNKNOWN = "file_unknown"
+"""The column of unknown fields that are kept."""
+
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
 
@@ -38,6 +42,7 @@ class FileReader(Reader):
 
     Args:
         files: The source's settings.
+        columns: All columns that files can have.
         content: The columns to read of the files.
         schema: These, and the included ones.
         log: The logged files, to which offsets refer.
@@ -47,6 +52,7 @@ class FileReader(Reader):
     """
 
     files: Files
+    columns: Columns
     content: pa.Schema
     schema: pa.Schema
     log: FileLog
@@ -75,14 +81,14 @@ class FileReader(Reader):
         read = (reader.read_encoded if self.dictionaries else None) or reader.read
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
-                file = _input_file(self.files, logged)
+                file = replace(_input_file(self.files, logged), columns=self.columns)
                 batches = read(file, self.content, part, self.files.options)
                 yield from self._columns(file, part, self.dictionaries).add(batches)
 
     def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
-                file = _input_file(self.files, logged)
+                file = replace(_input_file(self.files, logged), columns=self.columns)
                 items = self._format.reader.read_tolerant(file, self.content, part, self.files.options)
                 yield from self._columns(file, part).add_tolerant(items)
 
@@ -108,8 +114,8 @@ def preview(files: Files, context: SourceContext) -> pa.Schema | None:
         SourceError: If the path does not exist, or a bounded source finds no file.
     """
     _check_found(files, _log_of(context))
-    content = _declared(files)
-    return None if content is None else with_included(content, files.include)
+    declared = _declared(files)
+    return None if declared is None else with_included(_content(files, declared), files.include)
 
 
 def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:
@@ -127,17 +133,35 @@ def open_reader(files: Files, context: SourceContext, limit: int | None) -> File
     """
     log = _log_of(context)
     _check_found(files, log)
-    content = _declared(files)
-    if content is None:
-        content = _infer_once(files, log, f"{context.state}/schema.arrow")
-        FORMATS[files.format].reader.check(content)
+    declared = _declared(files)
+    if declared is None:
+        declared = _infer_once(files, log, f"{context.state}/schema.arrow")
+        FORMATS[files.format].reader.check(declared)
+    content = _content(files, declared)
     all_columns = with_included(content, files.include)
-    if FORMATS[files.format].by_name and context.columns is not None and context.columns <= set(all_columns.names):
+    if _can_prune(files) and context.columns is not None and context.columns <= set(all_columns.names):
         # At least one column: batches without columns lose their number of rows on the way.
         content = pa.schema([field for field in content if field.name in context.columns] or [*content][:1])
     content = as_keys(content, context.keys)
     schema = with_included(content, files.include)
-    return FileReader(files, content, schema, log, context.parallelism, context.dictionaries, limit)
+    columns = Columns(declared, files.on_unknown, UNKNOWN)
+    return FileReader(files, columns, content, schema, log, context.parallelism, context.dictionaries, limit)
+
+
+def _content(files: Files, declared: pa.Schema) -> pa.Schema:
+    """Return the columns of files, with the one that keeps other fields."""
+    if files.on_unknown != "keep":
+        return declared
+    if UNKNOWN in declared.names:
+        raise ConfigError(
+            f"the files have a column {UNKNOWN!r}, and on_unknown='keep' adds one", hint='on_unknown="warn"'
+        )
+    return declared.append(pa.field(UNKNOWN, pa.string()))
+
+
+def _can_prune(files: Files) -> bool:
+    """Return True if columns can be left out: whether a JSON object has unknown fields shows only beside all others."""
+    return FORMATS[files.format].by_name and (files.format != "json" or files.on_unknown not in ("keep", "fail"))
 
 
 def _log_of(context: SourceContext) -> FileLog:

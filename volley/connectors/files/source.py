@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
 from volley.errors import ConfigError, near
 from volley.formats.files import FORMATS, INCLUDE, FileFormat, Files, format_of
-from volley.formats.options import CsvOptions, NoOptions
+from volley.formats.options import CsvOptions, NoOptions, OnUnknown, on_unknown
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
@@ -41,7 +41,7 @@ class FileSource(Source):
             ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. JSON and CSV files may be
             compressed: .gz, .bz2, .zst.
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
-            pydantic model or a `pyarrow.Schema`. Missing columns are null, others are ignored. None = infer it from
+            pydantic model or a `pyarrow.Schema`. Missing columns are null. None = infer it from
             the first file with rows, once for a checkpoint's life; declaring it is safer. Columns that no step uses
             are not read (CSV: they are), so that a bad value in them is no fault; with a dead letter all are read.
             Values of other types are cast; a value that the cast would change makes its row a bad row. 96-bit
@@ -59,6 +59,11 @@ class FileSource(Source):
             of the row in that file, from 1, in the column ``file_row``; bad rows count. With ``"row"`` a large file is
             read by one task, unless it is Parquet.
         storage_options: Options of the fsspec file system; secrets in them are never shown.
+        on_unknown: What to do with fields that the schema, declared or inferred, lacks: ``"warn"`` (the default) leaves
+            them out and warns once of each, with the file; ``"keep"`` keeps those of JSON as JSON in the column
+            ``file_unknown``; ``"fail"`` makes a JSON row that has one a bad row, and is an error for a file of another
+            format; ``"drop"`` leaves them out. A JSON row without any field of the schema is a bad row, unless they
+            are kept; a file of another format without any is an error.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -78,10 +83,11 @@ class FileSource(Source):
     options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"keys": CsvOptions})
     include: Sequence[str] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    on_unknown: OnUnknown = "warn"
 
     def __post_init__(self) -> None:
         keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
-        keep(self, options=mapping, storage_options=mapping)
+        keep(self, options=mapping, storage_options=mapping, on_unknown=on_unknown)
         _check_url(self._url)
         name: Any = format_of(self._url) if self.format is None else self.format
         if not isinstance(name, str) or name not in FORMATS:
@@ -89,6 +95,8 @@ class FileSource(Source):
                 f"FileSource format {name!r} of {redact_uri(self._url)!r} is unknown", hint=near(str(name), FORMATS)
             )
         object.__setattr__(self, "format", name)
+        if self.on_unknown == "keep" and name != "json":
+            raise ConfigError(f"on_unknown='keep' is for JSON, not for {name}", hint="declare the columns to keep")
         keep(self, include=_include)
         _options(name, self.options)
 
@@ -132,6 +140,7 @@ class FileSource(Source):
             self.schema,
             must_exist=self.bounded,
             include=tuple(self.include),
+            on_unknown=self.on_unknown,
         )
 
 

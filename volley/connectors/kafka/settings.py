@@ -151,7 +151,7 @@ def columns_beside(include: Sequence[str], on_unknown: str, format: str, schema:
         ConfigError: If a part is unknown or given twice, the schema has its column, or `on_unknown` doesn't apply to
             the format.
     """
-    if on_unknown != "ignore" and format != "json":
+    if on_unknown != "warn" and format != "json":
         raise ConfigError(f"on_unknown={on_unknown!r} is for JSON, not for {format}", hint="leave it out")
     parts = names("include", include)
     for part in parts:

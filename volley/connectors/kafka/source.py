@@ -12,6 +12,7 @@ from volley.checks import Duration, count, duration, flag, keep, mapping, names,
 from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
+from volley.formats.options import OnUnknown, on_unknown
 from volley.formats.schema_registry import Registry
 from volley.probes import PROBE_SECONDS, Probe
 from volley.secrets import redacted_html, redacted_repr
@@ -48,8 +49,10 @@ class KafkaSource(Source):
             checkpoint.
         include: The parts of a message to add as columns ``kafka_key`` and so on, out of ``"key"``, ``"headers"``,
             ``"timestamp"``, ``"topic"``, ``"partition"``, ``"offset"``.
-        on_unknown: What to do with JSON fields that the schema lacks: ``"ignore"`` them (the default), ``"keep"`` them
-            as JSON in the column ``kafka_unknown``, or ``"fail"``: the message is a bad row.
+        on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
+            and warns once of each, ``"keep"`` keeps them as JSON in the column ``kafka_unknown``, ``"fail"`` makes
+            the message a bad row, ``"drop"`` leaves them out. A message without any field of the schema is bad, unless
+            they are kept.
         starting_offsets: Where a new job starts: ``"earliest"`` (the default), ``"latest"``, or offsets by topic and
             partition, ``{"events": {0: 123}}``; other partitions start at their earliest offset.
         starting_timestamp: Start a new job with the first message at or after this time; replaces `starting_offsets`.
@@ -84,7 +87,7 @@ include=('key', 'offset'))
     value_format: Literal["json", "avro", "string", "raw"] = "json"
     schema: SchemaLike | Mapping[str, Any] | None = None
     include: Sequence[str] = ()
-    on_unknown: Literal["ignore", "keep", "fail"] = "ignore"
+    on_unknown: OnUnknown = "warn"
     starting_offsets: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] = field(
         default="earliest", hash=False
     )
@@ -100,9 +103,7 @@ include=('key', 'offset'))
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        keep(
-            self, value_format=one_of(("json", "avro", "string", "raw")), on_unknown=one_of(("ignore", "keep", "fail"))
-        )
+        keep(self, value_format=one_of(("json", "avro", "string", "raw")), on_unknown=on_unknown)
         keep(self, on_lost_offsets=one_of(("fail", "skip")), timeout=duration, properties=mapping, bounded=flag)
         keep(self, topics=optional(names), pattern=optional(text), registry=optional(text))
         keep(self, publish_group=optional(text), max_rows_per_epoch=optional(count))

@@ -121,7 +121,7 @@ def check_columns(value_format: str, schema: Any, on_unknown: str, include: Sequ
     Raises:
         ConfigError: If two columns have one name, or `on_unknown` does not apply to the format.
     """
-    if on_unknown != "ignore" and value_format != "json":
+    if on_unknown != "warn" and value_format != "json":
         raise ConfigError(f"on_unknown={on_unknown!r} is for JSON, not for {value_format}", hint="leave it out")
     columns = column_names(schema) if value_format == "json" else ["value"]
     added = [f"http_{part}" for part in include] + ([UNKNOWN] if on_unknown == "keep" else [])

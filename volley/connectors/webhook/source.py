@@ -13,6 +13,7 @@ from volley.connectors.webhook import settings
 from volley.connectors.webhook.address import check_address
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.errors import ConfigError
+from volley.formats.options import OnUnknown, on_unknown
 from volley.probes import Probe
 from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from volley.formats.message_rows import MessageRows
+    from volley.formats.messages import Decoder
     from volley.types.names import SchemaLike
 
 __all__ = ["HttpSource"]
@@ -49,8 +51,9 @@ class HttpSource(Source):
         include: The parts of a request to add as columns: ``"key"`` (the idempotency key) as ``http_key``,
             ``"received_at"`` as ``http_received_at``.
         header_columns: Columns to add, with the headers that they have: ``{"event": "X-GitHub-Event"}``.
-        on_unknown: What to do with JSON fields that the schema lacks: ``"ignore"`` them (the default), ``"keep"`` them
-            as JSON in the column ``http_unknown``, or ``"fail"``: the body is bad.
+        on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
+            and warns once of each, ``"keep"`` keeps them as JSON in the column ``http_unknown``, ``"fail"`` makes the
+            body bad, ``"drop"`` leaves them out. A body without any field of the schema is bad, unless they are kept.
         on_bad: What to do with a body that does not fit the format and schema: ``"reject"`` it with status 400 (the
             default), or store it and send it to the sink's ``"dead_letter"``.
         auth: Who may send: `HmacAuth` or `BearerAuth`; others get 401. None = everyone who reaches the port.
@@ -88,7 +91,7 @@ class HttpSource(Source):
     value_format: Literal["json", "string", "raw"] = "json"
     include: Sequence[str] = ()
     header_columns: Mapping[str, str] = field(default_factory=dict, hash=False)
-    on_unknown: Literal["ignore", "keep", "fail"] = "ignore"
+    on_unknown: OnUnknown = "warn"
     on_bad: Literal["reject", "dead_letter"] = "reject"
     auth: HmacAuth | BearerAuth | None = None
     idempotency: str | None = None
@@ -107,7 +110,7 @@ class HttpSource(Source):
 
     def __post_init__(self) -> None:
         keep(self, port=settings.check_port, path=settings.check_path, host=text, bounded=flag)
-        keep(self, value_format=one_of(("json", "string", "raw")), on_unknown=one_of(("ignore", "keep", "fail")))
+        keep(self, value_format=one_of(("json", "string", "raw")), on_unknown=on_unknown)
         keep(self, on_bad=one_of(("reject", "dead_letter")), include=settings.check_include)
         keep(self, idempotency=settings.check_idempotency, remember_keys=duration, timeout=duration)
         keep(self, max_body=size, max_staged=size, max_waiting=count, max_connections=count)
@@ -156,7 +159,7 @@ class HttpSource(Source):
             parallelism=context.parallelism,
             limit=self.max_requests_per_epoch,
             name=self.path,
-            supervisor=None if self.bounded else Supervisor(self._receiver(folder.path, rows)),
+            supervisor=None if self.bounded else Supervisor(self._receiver(folder.path)),
         )
 
     def __repr__(self) -> str:
@@ -165,12 +168,18 @@ class HttpSource(Source):
     _repr_html_ = redacted_html
 
     def _rows(self) -> MessageRows:
-        from volley.connectors.webhook.rows import decoder_of, rows_of
+        from volley.connectors.webhook.rows import rows_of
 
-        decoder = decoder_of(self.value_format, self.schema, self.on_unknown)
-        return rows_of(decoder, self.include, list(self.header_columns))
+        return rows_of(self._decoder(warns=True), self.include, list(self.header_columns))
 
-    def _receiver(self, folder: str, rows: MessageRows) -> settings.ReceiverSettings:
+    def _decoder(self, warns: bool) -> Decoder:
+        """Return what decodes bodies; the tasks warn of unknown fields, the receiver does not look for them."""
+        from volley.connectors.webhook.rows import decoder_of
+
+        policy = "drop" if self.on_unknown == "warn" and not warns else self.on_unknown
+        return decoder_of(self.value_format, self.schema, policy)
+
+    def _receiver(self, folder: str) -> settings.ReceiverSettings:
         checks_bodies = self.on_bad == "reject" and self.value_format != "raw"
         return settings.ReceiverSettings(
             folder=folder,
@@ -188,7 +197,7 @@ class HttpSource(Source):
             max_connections=self.max_connections,
             max_rate=self.max_rate,
             timeout=seconds("timeout", self.timeout),
-            decoder=rows.decoder if checks_bodies else None,
+            decoder=self._decoder(warns=False) if checks_bodies else None,
         )
 
 

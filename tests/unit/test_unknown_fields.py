@@ -1,0 +1,213 @@
+"""Fields that a source's schema lacks: warned of, kept, refused or dropped; and rows of which no field matches."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from volley import ConfigError, FileSource, HttpSource, KafkaSource, Reader, SourceContext, SourceError
+from volley.bad_rows import BadRow
+from volley.formats.messages import JsonValues
+from volley.unknown_fields import UnknownField, note_unknown, taken_unknown
+
+Rows = list[dict[str, Any]]
+
+
+def write_json(path: Path, rows: Rows) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_avro(path: Path, rows: Rows) -> None:
+    kinds = {int: "long", float: "double", str: "string"}
+    fields = [{"name": name, "type": kinds[type(value)]} for name, value in rows[0].items()]
+    stream = io.BytesIO()
+    fastavro.writer(stream, {"type": "record", "name": "row", "fields": fields}, rows)
+    path.write_bytes(stream.getvalue())
+
+
+FORMATS: dict[str, Callable[[Path, Rows], None]] = {
+    "json": write_json,
+    "csv": lambda path, rows: pcsv.write_csv(pa.Table.from_pylist(rows), path),
+    "parquet": lambda path, rows: pq.write_table(pa.Table.from_pylist(rows), path),
+    "orc": lambda path, rows: orc.write_table(pa.Table.from_pylist(rows), path),
+    "avro": write_avro,
+}
+
+
+@pytest.fixture(params=FORMATS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def nothing_noted() -> Iterator[None]:
+    taken_unknown()
+    yield
+    taken_unknown()
+
+
+def opened(folder: Path, kind: str, **settings: Any) -> Reader:
+    columns = settings.pop("columns", None)
+    context = SourceContext(str(folder / "state"), columns=columns)
+    return FileSource(folder / "*", format=kind, **settings).open(context)  # type: ignore[arg-type]
+
+
+def rows_of(reader: Reader) -> Rows:
+    start = reader.initial_offset()
+    splits = reader.splits(start, reader.latest_offset(start, None, None))
+    return [row for split in splits for batch in reader.read(split) for row in batch.to_pylist()]
+
+
+def bad_rows_of(reader: Reader) -> list[BadRow]:
+    start = reader.initial_offset()
+    splits = reader.splits(start, reader.latest_offset(start, None, None))
+    return [item for split in splits for item in reader.read_tolerant(split) if isinstance(item, BadRow)]
+
+
+@pytest.mark.parametrize("schema", ["id long", None], ids=["declared", "inferred"])
+def test_a_field_that_comes_with_a_later_file_is_noted_with_the_file(
+    kind: str, schema: str | None, tmp_path: Path
+) -> None:
+    FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1}])
+    FORMATS[kind](tmp_path / f"2.{kind}", [{"id": 2, "price": 1.5}])
+    assert rows_of(opened(tmp_path, kind, schema=schema)) == [{"id": 1}, {"id": 2}]
+    assert taken_unknown() == (UnknownField("price", str(tmp_path / f"2.{kind}")),)
+
+
+def test_fields_that_are_dropped_are_not_noted(kind: str, tmp_path: Path) -> None:
+    FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1, "price": 1.5}])
+    for policy in ("drop", "ignore"):
+        assert rows_of(opened(tmp_path, kind, schema="id long", on_unknown=policy)) == [{"id": 1}]
+    assert taken_unknown() == ()
+
+
+def test_a_file_with_a_field_that_must_not_be_is_refused(kind: str, tmp_path: Path) -> None:
+    FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1, "price": 1.5}])
+    with pytest.raises(SourceError, match="'price' is not in the schema"):
+        rows_of(opened(tmp_path, kind, schema="id long", on_unknown="fail", columns=frozenset({"id"})))
+
+
+def test_a_file_of_which_no_field_matches_is_refused(kind: str, tmp_path: Path) -> None:
+    FORMATS[kind](tmp_path / f"1.{kind}", [{"ID": 1}])
+    with pytest.raises(SourceError, match=r"has none of the columns \['id', 'name'\].*upper and lower case"):
+        rows_of(opened(tmp_path, kind, schema="id long, name string"))
+
+
+def test_a_column_that_no_step_uses_is_not_unknown(kind: str, tmp_path: Path) -> None:
+    """Nor does a row need a value of those that are read."""
+    FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1, "price": 1.5}])
+    reader = opened(tmp_path, kind, schema="id long, name string", columns=frozenset({"name"}))
+    assert [row["name"] for row in rows_of(reader)] == [None]
+    assert [field.name for field in taken_unknown()] == ["price"]
+
+
+def test_json_lines_without_a_match_are_bad_rows(tmp_path: Path) -> None:
+    lines = ['{"id": 1}', '{"ID": 2}', "{}", '{"data": {"id": 3}}', '{"id": null, "x": 1}']
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    letters = bad_rows_of(opened(tmp_path, "json", schema="id long"))
+    assert [(letter.payload, letter.position) for letter in letters] == [
+        (lines[1], f"{tmp_path}/a.json, line 2"),
+        (lines[3], f"{tmp_path}/a.json, line 4"),
+    ]
+    assert letters[0].error == "has none of the columns ['id']: it has ['ID']; names differ in upper and lower case"
+    assert letters[1].error == "has none of the columns ['id']: it has ['data']"
+
+
+def test_elements_and_objects_over_several_lines_need_a_match(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"id": 1}, {"ID": 2}]')
+    letters = bad_rows_of(opened(tmp_path, "json", schema="id long"))
+    assert [letter.position for letter in letters] == [f"{tmp_path}/a.json, element 2"]
+    (tmp_path / "a.json").unlink()
+    (tmp_path / "b.json").write_text('{\n"id": 1}\n{"ID":\n2}\n')
+    reader = FileSource(tmp_path / "b.json", schema="id long", on_unknown="drop")
+    with pytest.raises(SourceError, match=r"b\.json, line 3"):
+        rows_of(reader.open(SourceContext(str(tmp_path / "other"))))
+
+
+def test_a_field_in_one_line_of_many_is_noted(tmp_path: Path) -> None:
+    rows: Rows = [{"id": number} for number in range(5_000)]
+    rows[4_321]["price"] = 1.5
+    write_json(tmp_path / "a.json", rows)
+    assert len(rows_of(opened(tmp_path, "json", schema="id long"))) == 5_000
+    assert [field.name for field in taken_unknown()] == ["price"]
+
+
+def test_nested_fields_are_noted_with_their_path(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1, "who": {"name": "ada", "age": 3}, "all": [{"x": 1}, {"y": 2}]}')
+    schema = "id long, who struct<name string>, all array<struct<x long>>"
+    rows = rows_of(opened(tmp_path, "json", schema=schema))
+    assert rows == [{"id": 1, "who": {"name": "ada"}, "all": [{"x": 1}, {"x": None}]}]
+    assert [field.name for field in taken_unknown()] == ["all.y", "who.age"]
+    pq.write_table(pa.Table.from_pylist([{"id": 1, "who": {"name": "ada", "age": 3}}]), tmp_path / "a.parquet")
+    opened_parquet = FileSource(tmp_path / "*.parquet", schema="id long, who struct<name string>")
+    rows_of(opened_parquet.open(SourceContext(str(tmp_path / "other"))))
+    assert [field.name for field in taken_unknown()] == ["who.age"]
+
+
+def test_fields_of_json_files_are_kept(tmp_path: Path) -> None:
+    text = '{"id": 1}\n{"id": 2, "price": 1.5, "tags": ["a", {"b": null}]}\n{"price": 2}\n'
+    (tmp_path / "a.json").write_text(text)
+    reader = opened(tmp_path, "json", schema="id long", on_unknown="keep", columns=frozenset({"file_unknown"}))
+    assert reader.schema.names == ["id", "file_unknown"]
+    assert rows_of(reader) == [
+        {"id": 1, "file_unknown": None},
+        {"id": 2, "file_unknown": '{"price": 1.5, "tags": ["a", {"b": null}]}'},
+        {"id": None, "file_unknown": '{"price": 2}'},
+    ]
+    assert taken_unknown() == ()
+    (tmp_path / "a.json").write_text('{"id": 1}\n')
+    with pytest.raises(ConfigError, match="file_unknown"):
+        opened(tmp_path, "json", schema="id long, file_unknown string", on_unknown="keep")
+    with pytest.raises(ConfigError, match="for JSON, not for csv"):
+        FileSource("a.csv", on_unknown="keep")
+
+
+def test_a_json_line_with_a_field_that_must_not_be_is_a_bad_row(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n{"id": 2, "price": 1.5}\n')
+    (letter,) = bad_rows_of(opened(tmp_path, "json", schema="id long", on_unknown="fail"))
+    assert (letter.error, letter.position) == ("field 'price' is not in the schema", f"{tmp_path}/a.json, line 2")
+
+
+@pytest.mark.parametrize("policy", ["warn", "drop", "fail"])
+def test_messages_of_which_no_field_matches_are_bad(policy: str) -> None:
+    decoder = JsonValues(pa.schema({"id": pa.int64()}), policy)
+    assert decoder.decode([b'{"id": 1}', b"{}", None]).to_pylist() == [{"id": 1}, {"id": None}, {"id": None}]
+    with pytest.raises((SourceError, pa.ArrowInvalid)) as caught:
+        decoder.decode([b'{"id": 1}', b'{"Id": 2}'])
+    assert "'Id'" in decoder.fault(b'{"Id": 2}', caught.value)
+
+
+def test_fields_of_messages_are_noted_with_the_place() -> None:
+    decoder = JsonValues(pa.schema({"id": pa.int64()}), "warn")
+    decoder.decode([b'{"id": 1}', b'{"id": 2, "price": 1.5}'], "events/0/17")
+    decoder.decode([b'{"id": 3, "price": 1.5, "day": 3}'], "events/0/19")
+    assert taken_unknown() == (UnknownField("price", "events/0/17"), UnknownField("day", "events/0/19"))
+
+
+def test_all_sources_have_the_same_choices() -> None:
+    sources: list[Callable[[Any], str]] = [
+        lambda policy: FileSource("a.json", on_unknown=policy).on_unknown,
+        lambda policy: KafkaSource("b:1", "t", schema="id long", on_unknown=policy).on_unknown,
+        lambda policy: HttpSource(schema="id long", on_unknown=policy).on_unknown,
+    ]
+    for source in sources:
+        assert [source(policy) for policy in ("warn", "keep", "fail", "drop", "ignore")] == [
+            *("warn", "keep", "fail", "drop", "drop")
+        ]
+
+
+def test_names_of_fields_are_bounded() -> None:
+    note_unknown((f"{number}" * 200 for number in range(500)), "a.json")
+    names = [field.name for field in taken_unknown()]
+    assert len(names) == 100
+    assert max(map(len, names)) == 100

@@ -1,0 +1,51 @@
+"""Fields that a source's rows have and its schema lacks: tasks note them while they read, the driver warns of each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["UnknownField", "note_unknown", "taken_unknown"]
+
+_MOST = 100
+_LONGEST = 100
+_noted = threading.local()
+
+
+@dataclass(frozen=True)
+class UnknownField:
+    """A field that is in no column.
+
+    Args:
+        name: Its name; with dots, if it is nested.
+        position: Where it was seen first: a file, or a message.
+
+    Example:
+        >>> str(UnknownField("price", "in/2.json"))
+        "field 'price' of in/2.json is in no column"
+    """
+
+    name: str
+    position: str
+
+    def __str__(self) -> str:
+        return f"field {self.name!r} of {self.position} is in no column"
+
+
+def note_unknown(names: Iterable[str], position: str) -> None:
+    """Note fields that this thread has seen, for the task that it runs; the first hundred names, as input has any.
+
+    Args:
+        names: The names of the fields.
+        position: Where they were seen.
+    """
+    noted: dict[str, UnknownField] = vars(_noted).setdefault("fields", {})
+    for name in names:
+        if len(noted) < _MOST:
+            noted.setdefault(name[:_LONGEST], UnknownField(name[:_LONGEST], position))
+
+
+def taken_unknown() -> tuple[UnknownField, ...]:
+    """Return what this thread has noted since the last call."""
+    return tuple(vars(_noted).pop("fields", {}).values())
