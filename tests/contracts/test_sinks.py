@@ -288,11 +288,13 @@ def test_the_sink_is_a_value_that_shows_no_secret(case: Case) -> None:
     assert len(repr(case.sink)) < 200
 
 
-def test_marks_are_plain_json(file_case: Case) -> None:
+def test_marks_are_json_behind_a_line(file_case: Case) -> None:
     committer = file_case.open()
     committer.commit(EPOCH, write(committer, EPOCH, [batch(1)]))
     assert file_case.folder is not None
-    assert json.loads((file_case.folder / "_volley" / f"{QUERY}.json").read_text()) == {
+    line, _, mark = (file_case.folder / "_volley" / f"{QUERY}.json").read_text().partition("\n")
+    assert line.startswith("volley sink-mark 2 ")
+    assert json.loads(mark) == {
         "epoch": 0,
         "offsets": "",
         "job": "job",

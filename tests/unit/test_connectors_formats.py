@@ -91,7 +91,7 @@ NULLS = dict.fromkeys(TEXTS)
 
 
 def test_json_types(files: Files) -> None:
-    lines = [TEXTS, NULLS, {}, {"unknown": {"x": [1]}}]
+    lines = [TEXTS, NULLS, {}, {"unknown": {"x": [1]}, "i": None}]
     files.put("a.json", "\n\n".join(map(json.dumps, lines)))
     assert files.rows(schema=TYPES) == [VALUES, NULLS, NULLS, NULLS]
 
@@ -431,7 +431,9 @@ def test_parquet_columns_are_taken_by_name_and_type(files: Files) -> None:
         {"missing": None, "at": datetime(1970, 1, 1, tzinfo=UTC), "b": 1},
         {"missing": None, "at": datetime(1970, 1, 1, 0, 0, 0, 1000, UTC), "b": None},
     ]
-    assert files.rows(schema="missing string") == [{"missing": None}] * 2
+    assert files.error(schema="missing string").message.endswith(
+        "has none of the columns ['missing']: it has ['b', 'at', 'other']"
+    )
 
 
 def test_parquet_types_become_those_of_all_engines(files: Files) -> None:
