@@ -23,6 +23,9 @@ _HEAD = """# Functions of expressions
 Made from the table of functions in `volley/plan/functions.py`; the examples are tried against DuckDB. Both execution
 paths give the same values. Comparisons, arithmetic, logic, `is_in`, `between`, `is_null`, `starts_with`, `contains` and
 `cast` are methods of every expression, too.
+
+Cast to a text, floats are as in Python and DuckDB (`10000000.0`, `1e+16`, `inf`, `nan`; Spark has `1.0E7`, `1.0E16`,
+`Infinity`, `NaN`), and instants end with a `Z`, in UTC, which Spark leaves out.
 """
 
 _SQL = """## In SQL texts

@@ -11,9 +11,10 @@ __all__ = ["sql"]
 def sql(text: str) -> Expr:
     """Return the expression that a SQL text says, so that filters and columns can be written in configuration.
 
-    The text becomes the same expression as the methods of `Expr` build. What differs between SQL dialects is as in
-    Spark: names are case-sensitive and quoted by ``"``, ``/`` returns a double, ``timestamp '…'`` is an instant, in UTC
-    without an offset, and ``timestamp_ntz '…'`` is a wall-clock time. A number with a point is a double; write
+    The text becomes the same expression as the methods of `Expr` build. Functions have Spark's names; unlike in
+    Spark, names of columns are case-sensitive and quoted by ``"``, and a backslash stands for itself. ``/`` returns a
+    double, ``timestamp '…'`` is an instant, in UTC
+    without an offset, and ``timestamp_ntz '…'`` is a wall-clock time. A number with a point is a double, in Spark a decimal; write
     ``decimal '0.1'`` for a decimal. ``a.b`` is the field b of the struct a. Function names are not case-sensitive;
     `docs/reference/functions.md` lists them. Parsed by sqlglot, which the extra ``sql`` installs.
 

@@ -49,7 +49,7 @@ class Times(Namespace[E]):
         "round": 'truncate("hour")',
         "timestamp": "epoch_seconds()",
         "epoch": "epoch_seconds()",
-        "unix_timestamp": "epoch_seconds()",
+        "unix_timestamp": "epoch_seconds(), rounded down",
         "convert_time_zone": 'in_zone("Europe/Berlin")',
         "tz_convert": 'in_zone("Europe/Berlin")',
         "replace_time_zone": 'from_zone("Europe/Berlin")',
@@ -63,7 +63,7 @@ class Times(Namespace[E]):
         "millisecond": "microsecond(), then int_div(1000)",
         "month_start": 'truncate("month")',
         "total_seconds": 'since(earlier, "second")',
-        "datediff": 'since(earlier, "day")',
+        "datediff": 'since(earlier, "day") of two dates: cast("date") both first',
     }
 
     def year(self) -> E:
