@@ -27,6 +27,12 @@ __all__ = ["Campaign", "Jobs", "Writers", "captured", "catch_up", "follow", "run
 
 _IDS = 5_000
 _CLIENTS = 3
+# How changes stay out of the publication, and how it gets them again.
+_ALTERED = [
+    ("drop table orders", "add table orders"),
+    ("set table orders where (id < 100)", "set table orders"),
+    ("set (publish = 'insert, delete, truncate')", "set (publish = 'insert, update, delete, truncate')"),
+]
 _TABLE = """
     create table orders (id int primary key, number int not null, price numeric(12, 3), at timestamptz, note text);
     alter table orders alter column note set storage external
@@ -35,7 +41,7 @@ _TABLE = """
 
 def follow(folder: Path, port: int, name: str) -> None:
     """The endless job, in a driver of its own."""
-    start(folder, captured(port, name).source(bounded=False), interval="1s").wait()
+    start(folder, captured(port, name).source(bounded=False, on_rewrite="reload"), interval="1s").wait()
 
 
 def captured(port: int, name: str) -> Database:
@@ -114,6 +120,7 @@ class Campaign:
         job: The endless job, for a driver of its own; gets the folder, the server's port and the database's name.
         name: The job's name.
         life: The shortest and the longest life of a driver, in seconds.
+        alters: True if the publication is altered and restored, too: the table is then loaded again.
         deaths: What has died.
         failures: The drivers that failed.
     """
@@ -126,6 +133,7 @@ class Campaign:
     job: Callable[[Path, int, str], None]
     name: str = "mirror"
     life: tuple[float, float] = (10, 20)
+    alters: bool = False
     deaths: Counter[str] = field(default_factory=Counter)
     failures: int = 0
 
@@ -167,6 +175,19 @@ class Campaign:
                 self._count("PostgreSQL")
             case 4 | 5:
                 self._kill_worker()
+            case 6 if self.alters:
+                self._alter_the_publication()
+
+    def _alter_the_publication(self) -> None:
+        """Leave changes out of the publication for a while: the job can't have them by the stream."""
+        there, *_ = self.database.rows("select count(*) from pg_publication where pubname = 'volley'")
+        if not there[0]:
+            return
+        altered, restored = self.dice.choice(_ALTERED)
+        self.database.run(f"alter publication volley {altered}")
+        time.sleep(self.dice.uniform(0.1, 1))
+        self.database.run(f"alter publication volley {restored}")
+        self._count("publication altered")
 
     def _kill_worker(self) -> None:
         """Kill a Python worker, which a daemon of Spark's has forked."""
@@ -203,7 +224,7 @@ def writing(writers: Writers) -> Iterator[None]:
 
 def catch_up(folder: Path, port: int, name: str) -> None:
     """The bounded job, in a driver of its own."""
-    mirror(folder, captured(port, name).source())
+    mirror(folder, captured(port, name).source(on_rewrite="reload"))
 
 
 @dataclass(frozen=True)
@@ -216,6 +237,7 @@ class Jobs:
         catch_up: The bounded one.
         wrong: Returns what is lost, doubled or wrong after it.
         identity: The table's replica identity.
+        alters: True if the publication is altered, too.
     """
 
     name: str
@@ -223,9 +245,10 @@ class Jobs:
     catch_up: Callable[[Path, int, str], None]
     wrong: Callable[[Database, Path], list[Any]]
     identity: str = "default"
+    alters: bool = False
 
 
-_MIRROR = Jobs("mirror", follow, catch_up, difference)
+_MIRROR = Jobs("mirror", follow, catch_up, difference, alters=True)
 
 
 def run(
@@ -247,8 +270,8 @@ def run(
         database = Database(server.database().replace("+psycopg2", ""))
         database.run(_TABLE, f"alter table orders replica identity {jobs.identity}")
         database.run(f"insert into orders select n, n, 0, now(), null from generate_series(1, {_IDS // 2}) n")
-        writers = Writers(database, seed, _change)
-        campaign = Campaign(drivers, folder, server, database, random.Random(seed), jobs.follow, jobs.name)
+        writers, dice = Writers(database, seed, _change), random.Random(seed)
+        campaign = Campaign(drivers, folder, server, database, dice, jobs.follow, jobs.name, alters=jobs.alters)
         compared = 0
         with writing(writers):
             while campaign.deaths.total() < kills:
