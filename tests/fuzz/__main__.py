@@ -15,10 +15,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tests.fuzz import conversions
 from tests.fuzz.targets import TARGETS
 
 _CASES = 200
 _SECONDS = 120
+_CONVERSIONS = "texts as values"
 
 
 def main(arguments: list[str]) -> None:
@@ -26,7 +28,8 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=None, help="repeats a run; by default another one each time")
-    parser.add_argument("--targets", nargs="+", choices=[*TARGETS], default=[*TARGETS])
+    every = [*TARGETS, _CONVERSIONS]
+    parser.add_argument("--targets", nargs="+", choices=every, default=every)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
@@ -57,7 +60,7 @@ def fuzz(names: list[str], seed: int, seconds: float, processes: int) -> dict[st
         turn = number
         while time.monotonic() < deadline or turn < len(names):
             name = names[turn % len(names)]
-            counts = _in_a_child(name, seed + turn, deadline)
+            counts = _converted(seed + turn) if name == _CONVERSIONS else _in_a_child(name, seed + turn)
             outcomes[name].update(counts)
             turn += processes
 
@@ -66,7 +69,13 @@ def fuzz(names: list[str], seed: int, seconds: float, processes: int) -> dict[st
     return outcomes
 
 
-def _in_a_child(name: str, seed: int, deadline: float) -> Counter[str]:
+def _converted(seed: int) -> Counter[str]:
+    """Run the conversions of texts, which have child processes of their own."""
+    failures = Counter(conversions.run(seed))
+    return failures + Counter({"read": max(0, conversions.CASES - failures.total())})
+
+
+def _in_a_child(name: str, seed: int) -> Counter[str]:
     with tempfile.NamedTemporaryFile(prefix="volley-fuzz-") as progress:
         command = [sys.executable, "-m", "tests.fuzz.child", name, str(seed), str(_CASES), progress.name]
         try:

@@ -1,7 +1,6 @@
 """Reads sign, digits and exponent of a number before Arrow's own conversion to decimals gets it.
 
-Arrow multiplies and divides by powers of ten from a table of 76 of them, and does not check the bounds: a number beyond
-the table becomes a wrong decimal, or ends the process by a signal.
+For some numbers beyond the widest decimal, Arrow's conversion (pyarrow 26.0.1) gives a wrong one or ends the process.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ def sql(text: str) -> Expr:
 
     The text becomes the same expression as the methods of `Expr` build. Functions have Spark's names; unlike in
     Spark, names of columns are case-sensitive and quoted by ``"``, and a backslash stands for itself. ``/`` returns a
-    double, ``timestamp '…'`` is an instant, in UTC
-    without an offset, and ``timestamp_ntz '…'`` is a wall-clock time. A number with a point is a double, in Spark a decimal; write
-    ``decimal '0.1'`` for a decimal. ``a.b`` is the field b of the struct a. Function names are not case-sensitive;
+    double, ``timestamp '…'`` is an instant, in UTC without an offset, and ``timestamp_ntz '…'`` is a wall-clock time. A
+    number with a point is a double, in Spark a decimal; write ``decimal '0.1'`` for a decimal. ``a.b`` is the field b
+    of the struct a. Function names are not case-sensitive;
     `docs/reference/functions.md` lists them. Parsed by sqlglot, which the extra ``sql`` installs.
 
     Args:
