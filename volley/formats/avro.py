@@ -11,7 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.arrow.uuids import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError
+from volley.formats.avro_defaults import logical
+from volley.formats.avro_resolution import resolved, set_defaults
 from volley.formats.messages import Values
 from volley.formats.schema_registry import Registry
 from volley.types.arrow import canonical_schema
@@ -31,6 +34,7 @@ _PLAIN = {
 }
 _MAGIC = b"\0"
 _HEADER = 5
+_DIGITS = 38
 
 
 @dataclass(frozen=True)
@@ -51,19 +55,20 @@ class AvroValues:
         return avro_columns(self.text)
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
+        schema = self.schema
         rows = [{} if value is None else self._row(value) for value in values]
         try:
-            columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]
+            columns = [array_of([row.get(field.name) for row in rows], field.type) for field in schema]
         except (TypeError, ValueError, OverflowError) as error:
             raise SourceError(f"a value does not fit its column: {error}") from error
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def fault(self, value: bytes | None, error: Exception) -> str:
         return error.message if isinstance(error, SourceError) else str(error)
 
     def _row(self, value: bytes) -> dict[str, Any]:
-        reader = _parsed(self.text)
-        writer, start = (reader, 0) if self.registry is None else (self._writer(self.registry, value), _HEADER)
+        text, start = (self.text, 0) if self.registry is None else (self._writer(self.registry, value), _HEADER)
+        writer, reader = _resolved(text, self.text)
         stream = io.BytesIO(value)
         stream.seek(start)
         try:
@@ -75,10 +80,10 @@ class AvroValues:
             raise SourceError(f"not Avro of this schema: {len(value) - stream.tell()} bytes are left over")
         return row
 
-    def _writer(self, registry: Registry, value: bytes) -> Any:
+    def _writer(self, registry: Registry, value: bytes) -> str:
         if len(value) < _HEADER or value[:1] != _MAGIC:
             raise SourceError("not in Confluent's format: it does not begin with 0 and a schema's id")
-        return _parsed(registry.schema(int.from_bytes(value[1:_HEADER], "big")))
+        return registry.schema(int.from_bytes(value[1:_HEADER], "big"))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"text": self.text, "registry": self.registry}
@@ -94,10 +99,8 @@ def avro_columns(text: str) -> pa.Schema:
         ConfigError: If it is not the schema of a record, or has a type that has no column type.
     """
     try:
-        schema = json.loads(text)
-        # Also checks the whole schema and resolves its names.
-        _parsed(text)
-    except (ValueError, _fastavro().schema.SchemaParseException, _fastavro().schema.UnknownType) as error:
+        schema = _parsed(text)
+    except (ValueError, TypeError, _fastavro().schema.SchemaParseException, _fastavro().schema.UnknownType) as error:
         raise ConfigError(f"not an Avro schema: {error}", hint="give the text of an .avsc file") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConfigError("the Avro schema is not a record", hint="wrap it into one")
@@ -116,7 +119,7 @@ def file_reader(stream: Any) -> tuple[str, Iterator[dict[str, Any]]]:
 
 
 class _Types:
-    """Maps Avro types to Arrow types; remembers named types, since a later field may refer to one by name."""
+    """Maps Avro types to Arrow types; remembers named types by full name, since a later field may refer to one."""
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType] = {}
@@ -132,7 +135,7 @@ class _Types:
         type_name = schema["type"]
         if isinstance(type_name, dict | list):
             return self._type(type_name, place)
-        data_type = _logical(schema) or self._plain(type_name, schema, place)
+        data_type = _logical(schema, place) or self._plain(type_name, schema, place)
         if "name" in schema:
             self._named[schema["name"]] = data_type
         return data_type
@@ -149,7 +152,7 @@ class _Types:
                 return pa.binary(schema["size"])
         if type_name in _PLAIN:
             return getattr(pa, _PLAIN[type_name])()
-        data_type = self._named.get(type_name) or self._named.get(type_name.rpartition(".")[2])
+        data_type = self._named.get(type_name)
         if data_type is None:
             raise ConfigError(
                 f"field {place!r}: type {type_name!r} contains itself", hint="columns can't; leave it out"
@@ -166,22 +169,42 @@ class _Types:
         return self._type(branches[0], place)
 
 
-def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
+def _logical(schema: Mapping[str, Any], place: str) -> pa.DataType | None:
     """Return the Arrow type of a logical type; None if there is none, or an unknown one: then use the plain type."""
-    match schema["type"], schema.get("logicalType"):
-        case "int", "date":
+    match logical(schema):
+        case "date":
             return pa.date32()
-        case (("int" | "long"), ("time-millis" | "time-micros")):
+        case "time-millis" | "time-micros":
             return pa.time64("us")
-        case "long", ("timestamp-millis" | "timestamp-micros"):
+        case "timestamp-millis" | "timestamp-micros":
             return pa.timestamp("us", "UTC")
-        case "long", ("local-timestamp-millis" | "local-timestamp-micros"):
+        case "local-timestamp-millis" | "local-timestamp-micros":
             return pa.timestamp("us")
-        case (("bytes" | "fixed"), "decimal"):
+        case "decimal" if schema["precision"] > _DIGITS:
+            raise ConfigError(
+                f"field {place!r} is a decimal of {schema['precision']} digits; a column has at most {_DIGITS}",
+                hint="leave the logical type out of the schema to read into: the column has its bytes then",
+            )
+        case "decimal":
             return pa.decimal128(schema["precision"], schema.get("scale", 0))
-        case "string", "uuid":
-            return pa.string()
     return None
+
+
+@lru_cache(maxsize=1_000)
+def _resolved(writer: str, reader: str) -> tuple[Any, Any]:
+    """Return the schema to read values by, and the one to read them into; None if that is the same."""
+    try:
+        written = _parsed(writer)
+    except Exception as error:
+        # fastavro raises any type of exception on a broken schema.
+        raise SourceError(f"the schema of the values is not Avro ({type(error).__name__}: {error})") from error
+    made, wanted = resolved(written, _parsed(reader))
+    parse = _fastavro().parse_schema
+    if made == wanted:
+        return parse(made), None
+    target = parse(wanted)
+    set_defaults(target)
+    return parse(made), target
 
 
 @lru_cache(maxsize=1_000)
@@ -199,6 +222,7 @@ def _without_uuids(schema: Any) -> Any:
     return {name: value if name == "default" else _without_uuids(value) for name, value in attributes.items()}
 
 
+@lru_cache(maxsize=1)
 def _fastavro() -> Any:
     try:
         import fastavro

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.arrow.uuids import array_of
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError, VolleyError
 from volley.formats.avro import avro_columns, file_reader
@@ -47,7 +48,7 @@ def read_tolerant(
         # At least one column: batches without columns have lost their number of rows.
         fields, before = [field for field in own if field.name in schema.names] or [*own][:1], 0
         while rows := list(islice(records, _BATCH_ROWS)):
-            columns = [pa.array([row[field.name] for row in rows], field.type) for field in fields]
+            columns = [array_of([row[field.name] for row in rows], field.type) for field in fields]
             batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
             yield from fitting(file, batch, schema, partial(_position, file, before))
             before += len(rows)

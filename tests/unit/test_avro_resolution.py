@@ -1,0 +1,243 @@
+"""Avro messages of a registry whose schema differs from the one to read into, by values computed by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from volley import ConfigError, SourceError
+from volley.formats.avro import AvroValues, avro_columns
+
+INSTANT = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+MILLIS, MICROS = 1_700_000_000_123, 1_700_000_000_123_000
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry of one schema."""
+
+    text: str
+
+    def schema(self, number: int) -> str:
+        return self.text
+
+
+def record(*fields: tuple[Any, ...], name: str = "R") -> dict[str, Any]:
+    """Return the schema of a record; a field is its name, its type and, if it has one, its default."""
+    return {"type": "record", "name": name, "fields": [dict(zip(("name", "type", "default"), each)) for each in fields]}  # noqa: B905
+
+
+def logical(type_name: str, kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": type_name, "logicalType": kind, **more}
+
+
+def read(writer: Any, value: Any, reader: Any) -> Any:
+    """Read one value, written by fastavro, as Kafka's source does."""
+    stream = io.BytesIO(b"")
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(json.dumps(writer))), value)
+    values = AvroValues(json.dumps(reader), Registry(json.dumps(writer)))  # type: ignore[arg-type]
+    (row,) = values.decode([b"\0\0\0\0\1" + stream.getvalue()]).to_pylist()
+    return row
+
+
+def column(writer: Any, value: Any, reader: Any) -> Any:
+    return read(record(("a", writer)), {"a": value}, record(("a", reader)))["a"]
+
+
+INNER = record(("day", logical("int", "date")), ("data", "bytes", "\u00ff"), name="Inner")
+DEFAULTS: list[tuple[Any, Any, Any]] = [
+    ("bytes", "\u00ff\u0000", b"\xff\x00"),
+    ({"type": "fixed", "name": "F", "size": 2}, "\u0001\u00fe", b"\x01\xfe"),
+    (logical("bytes", "decimal", precision=5, scale=2), "\u0004\u00d2", Decimal("12.34")),
+    (logical("fixed", "decimal", name="F", size=2, precision=4, scale=1), "\u00ff\u00ff", Decimal("-0.1")),
+    (logical("long", "timestamp-millis"), MILLIS, INSTANT),
+    (logical("long", "timestamp-micros"), MICROS, INSTANT),
+    (logical("long", "local-timestamp-millis"), MILLIS, INSTANT.replace(tzinfo=None)),
+    (logical("long", "local-timestamp-micros"), -1, datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+    (logical("int", "time-millis"), 3_600_000, time(1)),
+    (logical("long", "time-micros"), 3_600_000_001, time(1, 0, 0, 1)),
+    (logical("int", "date"), -1, date(1969, 12, 31)),
+    (logical("string", "uuid"), "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
+    ("double", 1, 1.0),
+    (["null", "bytes"], None, None),
+    (["bytes", "null"], "\u00ff", b"\xff"),
+    ({"type": "array", "items": logical("int", "date")}, [0], [date(1970, 1, 1)]),
+    ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, [("k", b"\xff")]),
+    (INNER, {"day": 1}, {"day": date(1970, 1, 2), "data": b"\xff"}),
+    ({"type": "array", "items": INNER}, [{"day": 1, "data": "x"}], [{"day": date(1970, 1, 2), "data": b"x"}]),
+]
+
+
+@pytest.mark.parametrize(("kind", "default", "wanted"), DEFAULTS)
+def test_defaults_of_new_fields_are_values_of_their_types(kind: Any, default: Any, wanted: Any) -> None:
+    new = record(("id", "long"), ("a", kind, default))
+    assert read(record(("id", "long")), {"id": 7}, new) == {"id": 7, "a": wanted}
+    # Inside of a record, a list and a map.
+    for outside in ({"type": "array"}, {"type": "map"}):
+        key = "items" if outside["type"] == "array" else "values"
+        old = {**outside, key: record(("id", "long"), name="Part")}
+        value = [{"id": 7}] if key == "items" else {"k": {"id": 7}}
+        found = column(old, value, {**outside, key: record(("id", "long"), ("a", kind, default), name="Part")})
+        assert found == ([{"id": 7, "a": wanted}] if key == "items" else [("k", {"id": 7, "a": wanted})])
+
+
+UNITS: list[tuple[Any, Any, Any, Any]] = [
+    ("long", MILLIS, logical("long", "timestamp-millis"), INSTANT),
+    ("long", MICROS, logical("long", "timestamp-micros"), INSTANT),
+    ("int", 1_500, logical("long", "timestamp-millis"), datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)),
+    ("int", 3_600_000, logical("int", "time-millis"), time(1)),
+    ("long", 3_600_000_001, logical("long", "time-micros"), time(1, 0, 0, 1)),
+    ("int", -1, logical("int", "date"), date(1969, 12, 31)),
+    ("bytes", b"\x04\xd2", logical("bytes", "decimal", precision=5, scale=2), Decimal("12.34")),
+    (logical("long", "timestamp-millis"), INSTANT, "long", MILLIS),
+    (logical("long", "timestamp-millis"), INSTANT, "double", float(MILLIS)),
+    (logical("int", "date"), date(1969, 12, 31), "int", -1),
+    (logical("int", "time-millis"), time(1), "long", 3_600_000),
+    (logical("bytes", "decimal", precision=5, scale=2), Decimal("12.34"), "bytes", b"\x04\xd2"),
+    (logical("string", "uuid"), "not one", "string", "not one"),
+    (logical("long", "timestamp-millis"), INSTANT, logical("long", "timestamp-micros"), INSTANT),
+    (
+        logical("long", "timestamp-micros"),
+        INSTANT,
+        logical("long", "local-timestamp-millis"),
+        INSTANT.replace(tzinfo=None),
+    ),
+    (logical("int", "time-millis"), time(1), logical("long", "time-micros"), time(1)),
+    (
+        logical("bytes", "decimal", precision=9, scale=2),
+        Decimal("12.34"),
+        logical("bytes", "decimal", precision=11, scale=3),
+        Decimal("12.340"),
+    ),
+    (["null", "long"], MILLIS, ["null", logical("long", "timestamp-millis")], INSTANT),
+    (["null", "long"], None, ["null", logical("long", "timestamp-millis")], None),
+    (logical("long", "time-millis"), 5, logical("long", "time-millis"), 5),
+]
+
+
+@pytest.mark.parametrize(("writer", "value", "reader", "wanted"), UNITS)
+def test_a_unit_is_never_guessed(writer: Any, value: Any, reader: Any, wanted: Any) -> None:
+    assert column(writer, value, reader) == wanted
+    for key, kind in (("items", "array"), ("values", "map")):
+        inside = ({"type": kind, key: each} for each in (writer, reader))
+        found = column(next(inside), [value] if key == "items" else {"k": value}, next(inside))
+        assert found == ([wanted] if key == "items" else [("k", wanted)])
+
+
+PROMOTED = [("int", 5, "double", 5.0), ("long", 2**53 + 1, "double", float(2**53)), ("int", 5, ["null", "long"], 5)]
+PROMOTED += [("string", "ä", "bytes", b"\xc3\xa4"), ("bytes", b"ab", "string", "ab"), ("float", 0.5, "double", 0.5)]  # type: ignore[list-item]
+PROMOTED += [(["null", "int", "string"], 5, ["null", "long"], 5)]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("writer", "value", "reader", "wanted"), PROMOTED)
+def test_promotions(writer: Any, value: Any, reader: Any, wanted: Any) -> None:
+    assert column(writer, value, reader) == wanted
+
+
+def test_records_of_one_short_name_keep_their_own_fields() -> None:
+    first, second = record(("v", "long"), name="n1.X"), record(("w", "string"), name="n2.X")
+    schema = record(("a", first), ("b", second), ("c", "n1.X"), ("d", ["null", "n2.X"]), name="top.R")
+    row = {"a": {"v": 1}, "b": {"w": "x"}, "c": {"v": 2}, "d": {"w": "y"}}
+    assert read(schema, row, schema) == row
+    wider = record(("v", "double"), ("new", "bytes", "\u00ff"), name="n1.X")
+    reader = record(("a", wider), ("b", second), ("c", "n1.X"), ("d", ["null", "n2.X"]), name="top.R")
+    new = {"v": 1.0, "new": b"\xff"}
+    assert read(schema, row, reader) == {**row, "a": new, "c": {**new, "v": 2.0}}
+
+
+def test_a_name_inherits_its_namespace() -> None:
+    inner = {"type": "enum", "name": "Kind", "symbols": ["A"]}
+    schema = {**record(("a", inner), ("b", "Kind"), ("c", "n.Kind")), "namespace": "n"}
+    assert read(schema, {"a": "A", "b": "A", "c": "A"}, schema) == {"a": "A", "b": "A", "c": "A"}
+
+
+def test_a_field_s_name_goes_before_an_alias() -> None:
+    writer = record(("id", "long"), ("old", "long"))
+    reader = record(("id", "long"), ("uid", "long", 0), ("new", "long"))
+    reader["fields"][1]["aliases"], reader["fields"][2]["aliases"] = ["id"], ["old"]
+    assert read(writer, {"id": 5, "old": 6}, reader) == {"id": 5, "uid": 0, "new": 6}
+
+
+def test_aliases_of_types_are_names_in_their_namespace() -> None:
+    reader = {**record(("id", "long"), name="n.New"), "aliases": ["Old"]}
+    assert read(record(("id", "long"), name="n.Old"), {"id": 5}, reader) == {"id": 5}
+
+
+def test_a_symbol_that_the_reader_lacks_is_its_default() -> None:
+    wide = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
+    assert column(wide, "C", {**wide, "symbols": ["B", "A"], "default": "A"}) == "A"
+    assert column(wide, "A", {**wide, "symbols": ["C", "B", "A"]}) == "A"
+    with pytest.raises(SourceError, match="C not found"):
+        column(wide, "C", {**wide, "symbols": ["A", "B"]})
+
+
+def test_fields_that_the_reader_lacks_are_skipped() -> None:
+    tree = record(("next", ["null", "n.Tree"]), ("e", {"type": "enum", "name": "E", "symbols": ["A"]}), name="n.Tree")
+    writer = record(("tree", tree), ("sizes", {"type": "map", "values": "n.E"}), ("id", "long"))
+    value = {"tree": {"next": {"next": None, "e": "A"}, "e": "A"}, "sizes": {"k": "A"}, "id": 5}
+    assert read(writer, value, record(("id", "long"))) == {"id": 5}
+
+
+REFUSED: list[tuple[Any, Any, Any, str]] = [
+    ("string", "x", "long", "field 'a' was written as string, which can't be read into long"),
+    ("long", 5, "int", "field 'a' was written as long, which can't be read into int"),
+    (
+        logical("int", "date"),
+        date(1970, 1, 2),
+        logical("long", "timestamp-millis"),
+        "int date.* into long timestamp-millis",
+    ),
+    ({"type": "array", "items": "long"}, [5], {"type": "map", "values": "long"}, "array.* into map"),
+    (record(("v", "long"), name="A"), {"v": 5}, record(("v", "long"), name="B"), "record A.* into record B"),
+    (
+        record(("v", "long"), name="A"),
+        {"v": 5},
+        record(("v", "long"), ("w", "long"), name="A"),
+        r"field 'a\.w' is not in the schema of the values, and has no default",
+    ),
+    (["null", "int", "string"], "x", ["null", "long"], "not Avro of this schema"),
+    (["null", "long"], None, "long", "not Avro of this schema"),
+]
+
+
+@pytest.mark.parametrize(("writer", "value", "reader", "reason"), REFUSED)
+def test_what_can_not_be_read_is_refused_by_name(writer: Any, value: Any, reader: Any, reason: str) -> None:
+    with pytest.raises(SourceError, match=reason):
+        column(writer, value, reader)
+
+
+def test_a_default_that_is_no_value_is_refused_by_name() -> None:
+    new = record(("id", "long"), ("a", {"type": "fixed", "name": "F", "size": 2}, "x"))
+    with pytest.raises(SourceError, match="the default of field 'a' is no value of its type: it has 1 bytes, not 2"):
+        read(record(("id", "long")), {"id": 7}, new)
+
+
+def test_decimals_of_more_digits_than_a_column_has_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="field 'a' is a decimal of 45 digits; a column has at most 38"):
+        avro_columns(json.dumps(record(("a", logical("bytes", "decimal", precision=45, scale=2)))))
+
+
+def test_a_type_inside_of_an_attribute_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not an Avro schema"):
+        avro_columns(json.dumps(record(("a", {"type": ["null", "long"]}))))
+
+
+def test_a_decimal_that_its_column_can_not_hold_is_refused() -> None:
+    writer, reader = (logical("bytes", "decimal", precision=9, scale=scale) for scale in (3, 2))
+    assert column(writer, Decimal("12.340"), reader) == Decimal("12.34")
+    with pytest.raises(SourceError, match=r"12\.345 is no decimal\(9,2\)"):
+        column(writer, Decimal("12.345"), reader)
+
+
+def test_numbers_of_a_float_column() -> None:
+    assert avro_columns(json.dumps(record(("a", "float")))).field("a").type == pa.float32()
+    assert column("long", 16_777_217, "float") == 16_777_216.0

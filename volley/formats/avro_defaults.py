@@ -1,0 +1,105 @@
+"""Turns defaults in Avro schemas, which are JSON, into the values that fastavro reads from bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from typing import Any
+
+__all__ = ["converted", "logical"]
+
+_DIGITS = Context(prec=1_000)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH = datetime(1970, 1, 1)
+_UNITS = {"millis": "milliseconds", "micros": "microseconds"}
+_LOGICAL = {
+    ("int", "date"),
+    ("int", "time-millis"),
+    ("long", "time-micros"),
+    *(("long", f"{kind}-{unit}") for kind in ("timestamp", "local-timestamp") for unit in _UNITS),
+    ("bytes", "decimal"),
+    ("fixed", "decimal"),
+}
+
+
+def logical(schema: Any) -> str | None:
+    """Return the logical type of a schema; None if it has none, or one that Volley reads as its plain type.
+
+    Example:
+        >>> logical({"type": "long", "logicalType": "time-micros"}), logical({"type": "int", "logicalType": "decimal"})
+        ('time-micros', None)
+    """
+    if not isinstance(schema, dict) or (schema["type"], schema.get("logicalType")) not in _LOGICAL:
+        return None
+    return None if schema["logicalType"] == "decimal" and "precision" not in schema else str(schema["logicalType"])
+
+
+def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
+    """Return a field's default as a value.
+
+    Args:
+        value: The default, as JSON.
+        schema: The field's type; of unions only those of null and one other type.
+        names: The named types of the schema.
+
+    Raises:
+        ValueError: If it is no value of the type.
+        TypeError, LookupError, OverflowError, AttributeError: Likewise.
+    """
+    schema = names.get(schema, schema) if isinstance(schema, str) else schema
+    if isinstance(schema, list):
+        return None if value is None else converted(value, next(each for each in schema if each != "null"), names)
+    kind = logical(schema)
+    if kind is not None:
+        return _of_logical(kind, value, schema)
+    match schema["type"] if isinstance(schema, dict) else schema:
+        case "record":
+            return {field["name"]: _of_field(value, field, names) for field in schema["fields"]}
+        case "array":
+            return [converted(item, schema["items"], names) for item in value]
+        case "map":
+            return {key: converted(item, schema["values"], names) for key, item in value.items()}
+        case "bytes":
+            return value.encode("latin-1")
+        case "fixed":
+            return _of_size(value.encode("latin-1"), schema["size"])
+        case "float" | "double":
+            return float(value)
+    return value
+
+
+def _of_field(value: Mapping[str, Any], field: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """Return the value of an inner record's field: a default may leave it out if it has one of its own."""
+    name = field["name"]
+    return converted(value[name] if name in value else field["default"], field["type"], names)
+
+
+def _of_size(data: bytes, size: int) -> bytes:
+    if len(data) != size:
+        raise ValueError(f"it has {len(data)} bytes, not {size}")
+    return data
+
+
+def _of_logical(kind: str, value: Any, schema: Mapping[str, Any]) -> Any:
+    if kind == "decimal":
+        data = value.encode("latin-1")
+        number = int.from_bytes(data if schema["type"] == "bytes" else _of_size(data, schema["size"]), signed=True)
+        return Decimal(number).scaleb(-schema.get("scale", 0), _DIGITS)
+    if kind == "date":
+        return date(1970, 1, 1) + timedelta(days=value)
+    family, _, unit = kind.rpartition("-")
+    return _FAMILIES[family](timedelta(**{_UNITS[unit]: value}))
+
+
+def _time(since: timedelta) -> Any:
+    if not timedelta(0) <= since < timedelta(days=1):
+        raise ValueError(f"{since} is no time of a day")
+    return (_LOCAL_EPOCH + since).time()
+
+
+_FAMILIES: dict[str, Callable[[timedelta], Any]] = {
+    "timestamp": _EPOCH.__add__,
+    "local-timestamp": _LOCAL_EPOCH.__add__,
+    "time": _time,
+}

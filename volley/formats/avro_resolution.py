@@ -1,0 +1,282 @@
+"""Resolves the schema that Avro values were written with and the one to read them into, before the first value is read.
+
+fastavro resolves schemas itself, but returns defaults as JSON, takes units from the writer alone and compares short
+names. It gets schemas of which all this is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from volley.errors import SourceError
+from volley.formats.avro_defaults import converted, logical
+
+__all__ = ["resolved", "set_defaults"]
+
+_PROMOTED: dict[str, tuple[str, ...]] = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+_DEFAULT = "converted"
+_DECIMAL = ("logicalType", "precision", "scale")
+
+_Pair = tuple[Any, Any]
+
+
+def resolved(writer: Any, reader: Any) -> _Pair:
+    """Return both schemas under the reader's names, types without namespaces, and units that both agree on.
+
+    Args:
+        writer: The schema of the values, as fastavro parsed it: with full names.
+        reader: The schema to read into, likewise.
+
+    Raises:
+        SourceError: If no value of the writer can be read; names the field.
+    """
+    return _Resolver(writer, reader).pair(writer, reader, "")
+
+
+def set_defaults(schema: Any) -> None:
+    """Set the converted defaults of a parsed schema that `resolved` made: the parser accepts only JSON."""
+    for part in _parts(schema):
+        for field in part.get("fields", ()):
+            if _DEFAULT in field:
+                field["default"] = field[_DEFAULT]
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield all parts of a schema that have attributes."""
+    if isinstance(schema, list):
+        for member in schema:
+            yield from _parts(member)
+    elif isinstance(schema, dict):
+        yield schema
+        for inner in (
+            schema.get("items"),
+            schema.get("values"),
+            *(field["type"] for field in schema.get("fields", ())),
+        ):
+            yield from _parts(inner)
+
+
+class _Resolver:
+    """Pairs the types of two schemas.
+
+    Args:
+        writer: The writer's schema.
+        reader: The reader's schema.
+    """
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._writers = _named(writer)
+        self._readers = _named(reader)
+        # The new names of pairs of named types; of a type that is skipped, the reader's name is empty.
+        self._made: dict[tuple[str, str], str] = {}
+        self._count = 0
+
+    def pair(self, writer: Any, reader: Any, place: str) -> _Pair:
+        writer, reader = _found(writer, self._writers), _found(reader, self._readers)
+        if isinstance(writer, list):
+            return self._union(writer, reader, place)
+        if isinstance(reader, list):
+            if _kind(writer) == "null" and "null" in reader:
+                return "null", "null"
+            reader = _found(next((each for each in reader if each != "null"), "null"), self._readers)
+        match _kind(writer), _kind(reader):
+            case "array", "array":
+                return self._inside("items", writer, reader, place)
+            case "map", "map":
+                return self._inside("values", writer, reader, place)
+            case ("record", "record") | ("enum", "enum") | ("fixed", "fixed") if _same_name(writer, reader):
+                return self._of_names(writer, reader, place)
+        return _plain(writer, reader, place)
+
+    def _union(self, members: list[Any], reader: Any, place: str) -> _Pair:
+        """Pair each branch that can be read; a value of another one is an error once it comes."""
+        writers, readers, reason = [], [], _mismatch(members, reader, place)
+        for member in members:
+            before = dict(self._made)
+            try:
+                made, target = self.pair(member, reader, place)
+            except SourceError as error:
+                self._made, reason = before, error
+                # A record of one field has the bytes of the field, and matches no type of the reader.
+                made = {
+                    "type": "record",
+                    "name": self._name("unread"),
+                    "fields": [_field("value", self._skipped(member))],
+                }
+            else:
+                readers += [] if target in readers else [target]
+            writers.append(made)
+        if not readers:
+            raise reason
+        return writers, readers
+
+    def _inside(self, key: str, writer: Any, reader: Any, place: str) -> _Pair:
+        made, target = self.pair(writer[key], reader[key], place)
+        return {"type": writer["type"], key: made}, {"type": writer["type"], key: target}
+
+    def _of_names(self, writer: Any, reader: Any, place: str) -> _Pair:
+        def build(name: str) -> _Pair:
+            if writer["type"] == "record":
+                return self._record(writer, reader, name, place)
+            if writer["type"] == "fixed":
+                return _fixed(writer, reader, name, place)
+            made = {"type": "enum", "name": name, "symbols": writer["symbols"]}
+            if set(writer["symbols"]) <= set(reader["symbols"]):
+                return made, made
+            given = {"default": reader["default"]} if "default" in reader else {}
+            return made, {**made, "symbols": reader["symbols"], **given}
+
+        key = writer["name"], reader["name"]
+        made: _Pair = self._once(key, lambda name: (name, name), build)
+        return made
+
+    def _once(self, key: tuple[str, str], again: Callable[[str], Any], build: Callable[[str], Any]) -> Any:
+        """Build a named type at its first place; refer to it at others."""
+        if key in self._made:
+            return again(self._made[key])
+        self._made[key] = self._name(_short(key[0]))
+        return build(self._made[key])
+
+    def _name(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}_{self._count}"
+
+    def _record(self, writer: Any, reader: Any, name: str, place: str) -> _Pair:
+        own = {field["name"] for field in writer["fields"]}
+        left = {field["name"]: field for field in reader["fields"]}
+        aliases = {alias: target for target in left if target not in own for alias in left[target].get("aliases", ())}
+        writers, readers = [], []
+        for field in writer["fields"]:
+            target = left.pop(field["name"] if field["name"] in left else aliases.get(field["name"]), None)
+            if target is None:
+                writers.append(_field(field["name"], self._skipped(field["type"])))
+                continue
+            made, wanted = self.pair(field["type"], target["type"], _inner(place, target["name"]))
+            writers.append(_field(target["name"], made))
+            readers.append(_field(target["name"], wanted))
+        readers += [self._missing(field, _inner(place, field["name"])) for field in left.values()]
+        return {"type": "record", "name": name, "fields": writers}, {"type": "record", "name": name, "fields": readers}
+
+    def _missing(self, field: Mapping[str, Any], place: str) -> dict[str, Any]:
+        if "default" not in field:
+            raise SourceError(f"field {place!r} is not in the schema of the values, and has no default")
+        try:
+            value = converted(field["default"], field["type"], self._readers)
+        except (ValueError, TypeError, LookupError, OverflowError, AttributeError) as error:
+            raise SourceError(f"the default of field {place!r} is no value of its type: {error}") from error
+        return {**_field(field["name"], "null"), "default": None, _DEFAULT: value}
+
+    def _skipped(self, schema: Any) -> Any:
+        """Return a type of the writer under names that no type of the reader has."""
+        schema = _found(schema, self._writers)
+        if isinstance(schema, list):
+            return [self._skipped(member) for member in schema]
+        match _kind(schema):
+            case "array":
+                return {"type": "array", "items": self._skipped(schema["items"])}
+            case "map":
+                return {"type": "map", "values": self._skipped(schema["values"])}
+            case "record" | "error" | "enum" | "fixed":
+                return self._once((schema["name"], ""), str, lambda name: self._skipped_name(schema, name))
+        return _kind(schema)
+
+    def _skipped_name(self, schema: Any, name: str) -> dict[str, Any]:
+        made = {key: schema[key] for key in ("type", "symbols", "size") if key in schema}
+        fields = [_field(field["name"], self._skipped(field["type"])) for field in schema.get("fields", ())]
+        return {**made, "name": name, **({"fields": fields} if "fields" in schema else {})}
+
+
+def _plain(writer: Any, reader: Any, place: str) -> _Pair:
+    """Pair types without parts: the reader says what a number means, the unit is that of the writer if it has one."""
+    written, wanted = _kind(writer), _kind(reader)
+    if written in ("array", "map", "record", "enum", "fixed") or wanted not in (written, *_PROMOTED.get(written, ())):
+        raise _mismatch(writer, reader, place)
+    own, target = logical(writer), logical(reader)
+    if target is None:
+        return written, wanted
+    if own is None:
+        # int and long, as string and bytes, have the same bytes.
+        made = {"type": wanted, **_marks(reader)}
+        return made, made
+    if _family(own) != _family(target):
+        raise _mismatch(writer, reader, place)
+    unit = {"logicalType": f"{target.rpartition('-')[0]}-{own.rpartition('-')[2]}"} if "-" in own else _marks(writer)
+    return {"type": written, **unit}, {"type": wanted, **_marks(reader)}
+
+
+def _fixed(writer: Any, reader: Any, name: str, place: str) -> _Pair:
+    if writer["size"] != reader["size"]:
+        raise _mismatch(writer, reader, place)
+    made = {"type": "fixed", "name": name, "size": writer["size"]}
+    if logical(reader) is None:
+        return made, made
+    made |= _marks(writer if logical(writer) else reader)
+    return made, made
+
+
+def _marks(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: schema[key] for key in _DECIMAL if key in schema}
+
+
+def _family(name: str) -> str:
+    """Return what a logical type counts, without its unit and zone."""
+    return name.removeprefix("local-").partition("-")[0]
+
+
+def _field(name: str, schema: Any) -> dict[str, Any]:
+    return {"name": name, "type": schema}
+
+
+def _inner(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _found(schema: Any, names: Mapping[str, Any]) -> Any:
+    return names.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def _kind(schema: Any) -> str:
+    return str(schema["type"] if isinstance(schema, dict) else schema)
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _same_name(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> bool:
+    names = [reader["name"], *reader.get("aliases", ())]
+    return _short(writer["name"]) in map(_short, names[:1]) or writer["name"] in _full(names)
+
+
+def _full(names: list[str]) -> list[str]:
+    """Return a type's name and aliases in full: an alias without a namespace has that of the type."""
+    space = names[0].rpartition(".")[0]
+    return [name if "." in name or not space else f"{space}.{name}" for name in names]
+
+
+def _named(schema: Any) -> dict[str, Any]:
+    return {part["name"]: part for part in _parts(schema) if "name" in part}
+
+
+def _mismatch(writer: Any, reader: Any, place: str) -> SourceError:
+    found, wanted = (_told(schema) for schema in (writer, reader))
+    where = f"field {place!r}" if place else "a value"
+    return SourceError(f"{where} was written as {found}, which can't be read into {wanted}")
+
+
+def _told(schema: Any) -> str:
+    """Return the short form of a type in messages."""
+    if isinstance(schema, list):
+        return f"one of {', '.join(map(_told, schema))}"
+    if not isinstance(schema, dict):
+        return str(schema)
+    size = [f"of {schema['size']} bytes"] if "size" in schema else []
+    names = [str(schema[key]) for key in ("name", "logicalType") if key in schema]
+    return " ".join([_kind(schema), *names, *size])
