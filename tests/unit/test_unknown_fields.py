@@ -81,7 +81,9 @@ def test_a_field_that_comes_with_a_later_file_is_noted_with_the_file(
     FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1}])
     FORMATS[kind](tmp_path / f"2.{kind}", [{"id": 2, "price": 1.5}])
     assert rows_of(opened(tmp_path, kind, schema=schema)) == [{"id": 1}, {"id": 2}]
-    assert taken_unknown() == (UnknownField("price", str(tmp_path / f"2.{kind}")),)
+    noted = taken_unknown()
+    assert noted == (UnknownField("price", str(tmp_path / f"2.{kind}")),)
+    assert noted[0].can_keep == (kind == "json"), "only JSON takes on_unknown='keep'"
 
 
 def test_fields_that_are_dropped_are_not_noted(kind: str, tmp_path: Path) -> None:

@@ -31,10 +31,9 @@ class UnknownFields:
         for unknown in (unknown for results in tasks for result in results for unknown in result.unknown):
             if unknown.name not in self._fields and len(self._fields) < _MOST:
                 self._fields[unknown.name] = unknown
-                text = (
-                    '%s: %s; its values are left out: declare it in the schema, or choose on_unknown="keep" or "drop"'
-                )
-                _log.warning(text, self.job, unknown)
+                ways = '"keep" or "drop"' if unknown.can_keep else '"drop"'
+                text = "%s: %s; its values are left out: declare it in the schema, or choose on_unknown=%s"
+                _log.warning(text, self.job, unknown, ways)
 
     @property
     def notes(self) -> Sequence[str]:

@@ -100,7 +100,7 @@ class JsonParser:
         names = self._unknown_in(lines, _MANY if surely else _FEW)
         if surely and not names:
             names = self._unknown_in(lines, len(lines))
-        note_unknown(sorted(names - self._seen), place)
+        note_unknown(sorted(names - self._seen), place, can_keep=True)
         self._seen |= names
 
     def _unknown_in(self, lines: Sequence[bytes], count: int) -> set[str]:
