@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from volley import Environment, FileSource, MemorySink
+from volley import Environment, FileSource, MemorySink, col
 
 CSV = "exported today\n" + "".join(
     f"{number};{number},5;'it\\'s';{number % 28 + 1:02}.02.2024\n" for number in range(50)
@@ -45,3 +46,17 @@ def test_options_of_files(arrow_native: bool, job_session: SparkSession, tmp_pat
     assert (
         sorted(tuple(row.values()) for row in sinks[1].rows()) == of_array.project("*, row_number() over ()").fetchall()
     )
+
+
+@pytest.mark.parametrize("arrow_native", [True, False])
+def test_columns_from_folders(arrow_native: bool, job_session: SparkSession, tmp_path: Path) -> None:
+    for number in range(4):
+        folder = tmp_path / f"in/day=2024-01-0{number + 1}"
+        folder.mkdir(parents=True)
+        (folder / "1.csv").write_text(f"id\n{number}\n{number + 10}\n")
+    days = Environment(spark=job_session, checkpoint_dir=tmp_path / "state", arrow_native=arrow_native).from_source(
+        FileSource(f"{tmp_path}/in/*/*.csv", schema="id long, day date")
+    )
+    days.filter(col("day") > datetime.date(2024, 1, 2)).to_sink(sink := MemorySink("days")).execute("folders")
+    read = duckdb.sql(f"from read_csv('{tmp_path}/in/*/*.csv', hive_partitioning=true) where day > '2024-01-02'")
+    assert sorted(tuple(row.values()) for row in sink.rows()) == sorted(read.fetchall())

@@ -52,6 +52,14 @@ class Columns:
             raise SourceError(
                 f"{name} {no_match(own.names, self.schema.names)}", hint="declare one of the file's columns"
             )
+        self.check_unknown(name, own)
+
+    def check_unknown(self, name: str, own: pa.Schema) -> None:
+        """Check for unknown columns alone.
+
+        Raises:
+            SourceError: If there is one and `on_unknown` is ``"fail"``.
+        """
         unknown = [] if self.on_unknown == "drop" else [*_unknown_columns(own, self.schema)]
         if unknown and self.on_unknown == "fail":
             raise SourceError(f"{name}: column {unknown[0]!r} is not in the schema", hint=_UNKNOWN_HINT)

@@ -16,7 +16,7 @@ from volley.secrets import redact_uri, redacted
 from volley.storage.listing import modified_time
 from volley.storage.paths import filesystem
 
-__all__ = ["HIDDEN_PREFIX", "MARKERS", "check_exists", "check_not_empty", "list_files"]
+__all__ = ["HIDDEN_PREFIX", "MARKERS", "check_exists", "check_not_empty", "list_files", "start_of"]
 
 MARKERS = "_volley"
 """The folder of a FileSink's marker files, beside the files of its epochs."""
@@ -103,6 +103,11 @@ def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = (
     return sorted(logged, key=lambda file: (file.modified or 0.0, file.path))
 
 
+def start_of(root: str, path: str) -> str:
+    """Return where the search that found a file began: the source's path, or the folder in which its glob starts."""
+    return root if path.startswith(root) else _base(root)
+
+
 @contextmanager
 def _listing(path: str) -> Iterator[None]:
     """Translate exceptions of the storage into SourceErrors."""
@@ -161,11 +166,12 @@ def _is_of_a_sink(name: str) -> bool:
 def _is_hidden(name: str, root: str, globbed: bool) -> bool:
     """Return True if the name of the file, or of a folder between the source's path and it, marks it as hidden.
 
-    A folder may have the name of one that is still copied, too.
+    A folder may have the name of one that is still copied, too. One that names a column may begin with _.
     """
     parts = [part for part in name.removeprefix(_base(root) if globbed else root).split("/") if part]
     names = [part.lower() for part in (*parts[:-1], posixpath.basename(name))]
-    return any(part.startswith((".", "_")) for part in parts) or any(map(_is_unfinished, names))
+    named = [part for part in parts[:-1] if not (part.startswith("_") and "=" in part)] + parts[-1:]
+    return any(part.startswith((".", "_")) for part in named) or any(map(_is_unfinished, names))
 
 
 def _is_unfinished(name: str) -> bool:

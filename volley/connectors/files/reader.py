@@ -12,8 +12,9 @@ import pyarrow as pa
 from volley.arrow.dictionaries import as_keys
 from volley.arrow.schema_bytes import read_schema
 from volley.bad_rows import BadRow, PositionedBatch
+from volley.connectors.files.folders import FolderColumns, folder_texts, with_folders
 from volley.connectors.files.included import FileColumns, with_included
-from volley.connectors.files.listing import check_exists, check_not_empty, list_files
+from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog, LoggedFile
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.columns import Columns
@@ -81,16 +82,16 @@ class FileReader(Reader):
         read = (reader.read_encoded if self.dictionaries else None) or reader.read
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
-                file = replace(_input_file(self.files, logged), columns=self.columns)
-                batches = read(file, self.content, part, self.files.options)
-                yield from self._columns(file, part, self.dictionaries).add(batches)
+                file, folders = self._opened(logged)
+                batches = read(file, self._own(folders), part, self.files.options)
+                yield from self._columns(file, part, self.dictionaries).add(folders.add(batches))
 
     def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
-                file = replace(_input_file(self.files, logged), columns=self.columns)
-                items = self._format.reader.read_tolerant(file, self.content, part, self.files.options)
-                yield from self._columns(file, part).add_tolerant(items)
+                file, folders = self._opened(logged)
+                items = self._format.reader.read_tolerant(file, self._own(folders), part, self.files.options)
+                yield from self._columns(file, part).add_tolerant(folders.add_tolerant(items))
 
     @property
     def _format(self) -> Format:
@@ -99,6 +100,17 @@ class FileReader(Reader):
     def _with_rows(self, split: FileSplit) -> FileSplit:
         """Return the files of a split without empty ones, which are text files without rows."""
         return [(logged, part) for logged, part in split if logged.size or not self._format.is_text]
+
+    def _opened(self, logged: LoggedFile) -> tuple[InputFile, FolderColumns]:
+        texts = _folders_of(self.files, logged.path)
+        if texts:
+            self.columns.check_unknown(logged.path, pa.schema({name: pa.string() for name in texts}))
+        file = replace(_input_file(self.files, logged), columns=self.columns)
+        return file, FolderColumns.of(logged.path, texts, self.content)
+
+    def _own(self, folders: FolderColumns) -> pa.Schema:
+        """Return the columns to read of a file itself."""
+        return self.content if _needs_all(self.files) else folders.of_file([*self.columns.schema])
 
     def _columns(self, file: InputFile, part: tuple[int, int], dictionaries: bool = False) -> FileColumns:
         rows_before = self._format.reader.rows_before if "row" in self.files.include and part[0] else None
@@ -160,8 +172,12 @@ def _content(files: Files, declared: pa.Schema) -> pa.Schema:
 
 
 def _can_prune(files: Files) -> bool:
-    """Return True if columns can be left out: whether a JSON object has unknown fields shows only beside all others."""
-    return FORMATS[files.format].by_name and (files.format != "json" or files.on_unknown not in ("keep", "fail"))
+    return FORMATS[files.format].by_name and not _needs_all(files)
+
+
+def _needs_all(files: Files) -> bool:
+    """Return True if all columns must be read: which fields of a JSON object are unknown shows only beside them."""
+    return files.format == "json" and files.on_unknown in ("keep", "fail")
 
 
 def _log_of(context: SourceContext) -> FileLog:
@@ -184,18 +200,19 @@ def _declared(files: Files) -> pa.Schema | None:
 
 
 def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
-    """Return the schema of the first file with rows; stored beside the checkpoint, so that restarts use the same."""
+    """Return the schema of the first file with rows, and of all folders; stored, so that restarts use the same."""
 
     def infer() -> bytes:
         # The log stays as it is: only a reader that knows an offset can tell whether an entry is missing.
-        listed = list_files(files.url, files.storage_options, log.paths)
-        schemas = (_schema_of(files, file) for file in (*log.entries, *listed) if file.size)
+        found = [*log.entries, *list_files(files.url, files.storage_options, log.paths)]
+        schemas = (_schema_of(files, file) for file in found if file.size)
         schema = next((schema for schema in schemas if schema is not None), None)
         if schema is None:
             raise SourceError(
                 f"{redact_uri(files.url)} has no rows with columns to infer a schema from",
                 hint="declare it: schema=…",
             )
+        schema = with_folders(schema, (_folders_of(files, file.path) for file in found))
         text: bytes = schema.serialize().to_pybytes()
         return text
 
@@ -212,6 +229,11 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
         if logged.path in error.message:
             raise
         raise error.within(logged.path) from error
+
+
+def _folders_of(files: Files, path: str) -> dict[str, str | None]:
+    """Return the columns that the folders of a file name, with their texts."""
+    return folder_texts(path, start_of(filesystem(files.url, files.storage_options)[1], path)) if "=" in path else {}
 
 
 @contextmanager

@@ -41,11 +41,12 @@ class FileSource(Source):
             ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. JSON and CSV files may be
             compressed: .gz, .bz2, .zst.
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
-            pydantic model or a `pyarrow.Schema`. Missing columns are null. None = infer it from
-            the first file with rows, once for a checkpoint's life; declaring it is safer. Columns that no step uses
-            are not read (CSV: they are), so that a bad value in them is no fault; with a dead letter all are read.
-            Values of other types are cast; a value that the cast would change makes its row a bad row. 96-bit
-            timestamps of older Parquet writers are truncated to microseconds.
+            pydantic model or a `pyarrow.Schema`. Missing columns are null; a folder below the path such as
+            ``day=2026-01-01`` gives the column `day` of its files a value, as in Hive. None = infer it from the names
+            of such folders and the first file with rows, once for a checkpoint's life; declaring it is safer. Columns
+            that no step uses are not read (CSV: they are), so that a bad value in them is no fault; with a dead letter
+            all are read. Values of other types are cast; a value that the cast would change makes its row a bad row.
+            96-bit timestamps of older Parquet writers are truncated to microseconds.
         max_files_per_epoch: The maximum number of files per epoch; None = all.
         bounded: True: read the files that exist when the run starts, then stop; the next run with the same checkpoint
             reads the files that were added since. False: keep watching for new files.
