@@ -118,14 +118,16 @@ def _make_sorted(lake: Lake, table: str) -> None:
 
 
 def _write(lake: Lake, environment: Environment, name: str, table: str) -> None:
-    """An epoch of the first rows, then one of the second."""
+    """An epoch of the first rows, then one of the second; of overwrites a run for each."""
     mode, partitions, _ = MODES[name]
-    stream = environment.from_source(MemorySource(pa.Table.from_pylist(BOTH, SCHEMA), rows_per_epoch=len(FIRST)))
     if name == "sorted":
         _make_sorted(lake, table)
-        stream = stream.select("id", "text")
     config = lake.config(table).with_commit_mode(mode).with_partitioning(partitions)
-    stream.to_sink(IcebergSink(config)).execute(table)
+    runs = {f"{table}-1": FIRST, f"{table}-2": SECOND} if isinstance(mode, Overwrite) else {table: BOTH}
+    for job, rows in runs.items():
+        stream = environment.from_source(MemorySource(pa.Table.from_pylist(rows, SCHEMA), rows_per_epoch=len(FIRST)))
+        stream = stream.select("id", "text") if name == "sorted" else stream
+        stream.to_sink(IcebergSink(config)).execute(job)
 
 
 @pytest.fixture(scope="module")

@@ -128,8 +128,8 @@ ROWS = [
     Row(
         forbidden,
         CatalogAuthError,
-        rf"catalog {URI} refused: ForbiddenException: not authorized",
-        r"a privilege is missing: writing needs TABLE_WRITE_DATA on db\.events",
+        rf"catalog {URI} shows no namespace db, and refused to make it: ForbiddenException: not authorized",
+        r"a privilege to see it is missing, and writing needs TABLE_WRITE_DATA",
     ),
     Row(
         table_not_found,

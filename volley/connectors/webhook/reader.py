@@ -196,7 +196,7 @@ class HttpReader(Reader):
             yield Segment.named(self.folder.path, Mark(begin)), begin, first
             begin = first
         starts = [segment.start.position for segment in segments]
-        for segment, following in zip(segments, [*starts[1:], end], strict=True):
+        for segment, following in zip(segments, [*starts, end][1:], strict=True):
             first, last = max(begin, segment.start.position), min(end, following)
             if first < last:
                 yield segment, first, last

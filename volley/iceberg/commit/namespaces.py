@@ -28,8 +28,9 @@ def make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -
         catalog.create_namespace_if_not_exists(namespace)
     except ForbiddenError as error:
         raise CatalogAuthError(
-            f"namespace {'.'.join(namespace)} is not in catalog {address}, and may not be made: {error}",
-            hint="create it, or grant the privilege to create namespaces (Polaris: NAMESPACE_CREATE)",
+            f"catalog {address} shows no namespace {'.'.join(namespace)}, and refused to make it: {error}",
+            hint="create it, or grant the privilege to create namespaces (Polaris: NAMESPACE_CREATE); if it is there, "
+            "a privilege to see it is missing, and writing needs TABLE_WRITE_DATA",
         ) from error
     except (NoSuchNamespaceError, RESTError) as error:
         if len(namespace) == 1 or not (isinstance(error, NoSuchNamespaceError) or status_of(error) == 404):
