@@ -400,6 +400,14 @@ def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_pat
     assert "declare" in str(caught.value.hint)
 
 
+def test_a_schema_is_not_inferred_from_a_line_that_is_cut(folder: Path, tmp_path: Path) -> None:
+    (folder / "a.json").write_text(json.dumps({"id": 1, "text": "x" * (1 << 20)}) + "\n")
+    with pytest.raises(SourceError, match=r"a\.json, line 1: the first line has more than 1,048,576 bytes\n.*schema="):
+        opened(folder, tmp_path / "state", schema=None)
+    source = opened(folder, tmp_path / "state")
+    assert ids(source, START, source.latest_offset(START, None, None)) == [1]
+
+
 def test_nothing_to_infer_a_schema_from(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no rows with columns to infer") as caught:
         FileSource(folder, format="json", bounded=False).open(SourceContext(str(tmp_path / "state")))

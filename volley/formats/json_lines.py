@@ -55,7 +55,11 @@ def _sample(file: InputFile) -> tuple[InputFile, bytes | None]:
             return file, next((text for _, text in elements(file, head, stream, _SAMPLE)), None)
         if not head.removeprefix(BOM_UTF8).strip():
             return file, None
-        return file, head[: head.rfind(b"\n") + 1] if stream.read(1) else head
+        if not stream.read(1):
+            return file, head
+        if b"\n" not in head:
+            raise file.fault(f"the first line has more than {_SAMPLE:,} bytes", 1, hint="declare the columns: schema=…")
+        return file, head[: head.rfind(b"\n") + 1]
 
 
 def _depth(line: bytes) -> int:
