@@ -144,7 +144,8 @@ def test_promotions(writer: Any, value: Any, reader: Any, wanted: Any) -> None:
 
 
 def test_records_of_one_short_name_keep_their_own_fields() -> None:
-    first, second = record(("v", "long"), name="n1.X"), record(("w", "string"), name="n2.X")
+    first = {**record(("v", "long"), name="X"), "namespace": "n1"}
+    second = {**record(("w", "string"), name="X"), "namespace": "n2"}
     schema = record(("a", first), ("b", second), ("c", "n1.X"), ("d", ["null", "n2.X"]), name="top.R")
     row = {"a": {"v": 1}, "b": {"w": "x"}, "c": {"v": 2}, "d": {"w": "y"}}
     assert read(schema, row, schema) == row

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from volley import Environment, FileSource, SourceContext, SourceError
+from volley import Environment, FileSource, MissingDependencyError, SourceContext, SourceError
 from volley.bad_rows import BadRow
 
 ROWS: list[dict[str, Any]] = [
@@ -138,3 +138,57 @@ def test_a_large_orc_file_is_read_in_parts_by_stripes(tmp_path: Path) -> None:
     splits = reader.splits(reader.initial_offset(), reader.latest_offset(reader.initial_offset(), None, None))
     read = [[row for batch in reader.read(split) for row in batch["id"].to_pylist()] for split in splits]
     assert sorted(number for part in read for number in part) == list(range(200_000))
+
+
+def test_uuids_of_an_avro_file_are_text_or_their_bytes(tmp_path: Path) -> None:
+    fields = [
+        {"name": "text", "type": ["null", {"type": "string", "logicalType": "uuid"}]},
+        {"name": "data", "type": {"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}},
+    ]
+    rows = [
+        {"text": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "data": bytes(range(16))},
+        {"text": None, "data": b"x" * 16},
+    ]
+    with (tmp_path / "rows.avro").open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows)
+    assert Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow().to_pylist() == rows
+
+
+def test_records_of_one_short_name_in_an_avro_file(tmp_path: Path) -> None:
+    parts = [
+        {"type": "record", "name": "X", "namespace": f"n{number}", "fields": [{"name": name, "type": "long"}]}
+        for number, name in enumerate("vw")
+    ]
+    fields = [{"name": "a", "type": parts[0]}, {"name": "b", "type": parts[1]}, {"name": "c", "type": "n0.X"}]
+    row = {"a": {"v": 1}, "b": {"w": 2}, "c": {"v": 3}}
+    with (tmp_path / "rows.avro").open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, [row])
+    assert Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow().to_pylist() == [row]
+
+
+@pytest.mark.parametrize(("codec", "package"), [("snappy", "cramjam"), ("zstandard", "backports.zstd")])
+def test_a_codec_whose_package_is_missing_is_named(
+    codec: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("volley.formats.avro.find_spec", lambda name: None)
+    path = tmp_path / "rows.avro"
+    write_avro(path)
+    # The name of the codec in the header has its length in front.
+    named = bytes([2 * len(codec)]) + codec.encode()
+    path.write_bytes(path.read_bytes().replace(b"\x0edeflate", named))
+    with pytest.raises(
+        MissingDependencyError, match=f"rows.avro has the codec {codec}, which needs {package}"
+    ) as caught:
+        Environment().from_source(FileSource(path)).to_arrow()
+    assert caught.value.hint == f"pip install {package}"
+
+
+def test_a_block_with_more_bytes_than_records_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.avro"
+    with path.open("wb") as file:
+        schema = {"type": "record", "name": "row", "fields": [{"name": "id", "type": "long"}]}
+        fastavro.writer(file, schema, [{"id": 1}, {"id": 2}], sync_marker=b"s" * 16)
+    # Two records in two bytes, between the two marks, become one record.
+    path.write_bytes(path.read_bytes().replace(b"\x04\x04\x02\x04", b"\x02\x04\x02\x04"))
+    with pytest.raises(SourceError, match=r"rows\.avro is not a whole .* a block of 1 records has bytes left over"):
+        Environment().from_source(FileSource(path)).to_arrow()

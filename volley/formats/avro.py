@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ _PLAIN = {
 _MAGIC = b"\0"
 _HEADER = 5
 _DIGITS = 38
+_PACKAGES = {"snappy": "cramjam", "zstandard": "backports.zstd", "lz4": "lz4"}
 
 
 @dataclass(frozen=True)
@@ -107,15 +109,35 @@ def avro_columns(text: str) -> pa.Schema:
     return canonical_schema(pa.schema(_Types().record(schema)))
 
 
-def file_reader(stream: Any) -> tuple[str, Iterator[dict[str, Any]]]:
+def file_reader(stream: Any, name: str) -> tuple[str, Iterator[dict[str, Any]]]:
     """Return the schema of an Avro file, as JSON, and its records.
 
     Args:
         stream: The open file.
+        name: Its name, for errors.
+
+    Raises:
+        MissingDependencyError: If the file's codec needs a package that is not installed.
     """
-    text = _fastavro().reader(stream).metadata["avro.schema"]
-    stream.seek(0)
-    return text, _fastavro().reader(stream, _parsed(text))
+    blocks = _fastavro().block_reader(stream)
+    if (package := _PACKAGES.get(blocks.codec)) and find_spec(package.partition(".")[0]) is None:
+        raise MissingDependencyError(
+            f"{name} has the codec {blocks.codec}, which needs {package}", hint=f"pip install {package}"
+        )
+    text = blocks.metadata["avro.schema"]
+    return text, _records(blocks, text)
+
+
+def _records(blocks: Any, text: str) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file's blocks."""
+    # Without what Volley does not read, such as the logical type uuid.
+    schema, _ = _resolved(text, text)
+    read = _fastavro().schemaless_reader
+    for block in blocks:
+        for _ in range(block.num_records):
+            yield read(block.bytes_, schema, None)
+        if block.bytes_.read(1):
+            raise ValueError(f"a block of {block.num_records} records has bytes left over")
 
 
 class _Types:
@@ -209,17 +231,7 @@ def _resolved(writer: str, reader: str) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=1_000)
 def _parsed(text: str) -> Any:
-    return _fastavro().parse_schema(_without_uuids(json.loads(text)))
-
-
-def _without_uuids(schema: Any) -> Any:
-    """Return the same schema without the logical type uuid: UUIDs are read as strings."""
-    if isinstance(schema, list):
-        return [_without_uuids(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    attributes = {name: value for name, value in schema.items() if (name, value) != ("logicalType", "uuid")}
-    return {name: value if name == "default" else _without_uuids(value) for name, value in attributes.items()}
+    return _fastavro().parse_schema(json.loads(text))
 
 
 @lru_cache(maxsize=1)

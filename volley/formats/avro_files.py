@@ -63,7 +63,7 @@ def _opened(file: InputFile) -> Iterator[tuple[Iterator[dict[str, Any]], pa.Sche
     """Open a file as its records and their columns."""
     try:
         with file.open() as stream:
-            text, records = file_reader(stream)
+            text, records = file_reader(stream, file.name)
             yield records, avro_columns(text)
     except VolleyError:
         raise
