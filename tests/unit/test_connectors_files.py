@@ -64,6 +64,10 @@ def ids(source: Reader, start: dict[str, int], end: dict[str, int]) -> list[int]
     return [row["id"] for split in splits for batch in source.read(split) for row in batch.to_pylist()]
 
 
+def everything(source: Reader) -> list[int]:
+    return ids(source, START, source.latest_offset(START, None, None))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "in").mkdir()
@@ -398,6 +402,17 @@ def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_pat
     with pytest.raises(SourceError, match="no rows with columns to infer a schema from") as caught:
         FileSource(folder, format=format).open(SourceContext(str(tmp_path / "state")))
     assert "declare" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("schema", ["id long", None])
+@pytest.mark.parametrize("format", ["json", "csv"])
+@pytest.mark.parametrize("ending", ["xz", "zip", "lz4"])
+def test_a_file_that_is_packed_in_another_way_is_named(
+    ending: str, format: str, schema: str | None, folder: Path, tmp_path: Path
+) -> None:
+    put(folder, f"a.{format}.{ending}", 1)
+    with pytest.raises(SourceError, match=rf"in/a\.{format}\.{ending} is packed in a way .*\n.*\.gz, \.bz2, \.zst"):
+        everything(opened(folder, tmp_path / "state", format=format, schema=schema))
 
 
 def test_a_schema_is_not_inferred_from_a_line_that_is_cut(folder: Path, tmp_path: Path) -> None:

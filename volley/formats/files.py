@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from volley.errors import SourceError
 from volley.formats.options import CsvOptions, JsonOptions, NoOptions, OnUnknown
+from volley.secrets import redact_uri
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -28,6 +30,8 @@ INCLUDE = ("file", "row")
 """What a FileSource can add to each row: its file, and its number in the file."""
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_PACKED = (".xz", ".zip", ".7z", ".lz4", ".lzma", ".br", ".tar", ".tgz", ".sz", ".snappy", ".Z")
+"""How names of files end that are packed in a way that is not read."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,18 @@ class Format:
         return reader
 
     def compression(self, path: str) -> str | None:
-        """Return the compression of a whole file by its extension; None = uncompressed, as Parquet always is."""
+        """Return the compression of a whole file by its extension; None = uncompressed, as Parquet always is.
+
+        Raises:
+            SourceError: If the extension is that of one that is not read.
+        """
         if not self.is_text:
             return None
+        if path.endswith(_PACKED):
+            raise SourceError(
+                f"{redact_uri(path)} is packed in a way that Volley does not read",
+                hint=f"unpack it, or compress it as {', '.join(_COMPRESSIONS)}",
+            )
         return next((codec for ending, codec in _COMPRESSIONS.items() if path.endswith(ending)), None)
 
     def undivided(self, path: str, options: NoOptions) -> str | None:
