@@ -30,6 +30,7 @@ from volley import (
 )
 from volley.config.json_schema import json_schema
 from volley.config.values import Config
+from volley.documents import yaml_text
 from volley.documents.models import model_of
 from volley.documents.references import References
 from volley.documents.yaml_text import parse
@@ -130,8 +131,9 @@ def test_a_key_that_is_no_text_hides_no_other(key: str, value: str, tmp_path: Pa
     assert "volley.yaml has 1 mistake" in told
 
 
-def test_aliases_that_stand_for_billions_of_values_are_refused(tmp_path: Path) -> None:
-    levels = [f"l{number}: &l{number} [{', '.join([f'*l{number - 1}'] * 10)}]" for number in range(1, 10)]
+def test_aliases_that_stand_for_too_many_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "_MOST_VALUES", 100)
+    levels = [f"l{number}: &l{number} [{', '.join([f'*l{number - 1}'] * 4)}]" for number in range(1, 4)]
     told = mistakes_of(tmp_path, "\n".join(["l0: &l0 [x, x]", *levels]))
     assert "aliases stand for too many values" in told
 
@@ -797,3 +799,26 @@ class TestFromDocuments:
         monkeypatch.setenv("VOLLEY_TEST_KEY_FIELDS", "[a")
         with pytest.raises(ConfigError, match="VOLLEY_TEST_KEY_FIELDS"):
             IcebergSinkConfig.from_env("VOLLEY_TEST_")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: " + "[" * 101 + "]" * 101,
+        "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 101)),
+        "a: " + "{b: " * 101 + "1" + "}" * 101,
+    ],
+)
+def test_values_that_are_nested_too_deep(tmp_path: Path, text: str) -> None:
+    assert "nested more than 100 levels deep" in mistakes_of(tmp_path, text)
+
+
+def test_merged_keys_count_as_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "_MOST_VALUES", 60)
+    lines = ["a0: &a0 {b: 1, c: 2}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 5))]
+    assert "aliases stand for too many values" in mistakes_of(tmp_path, "\n".join(lines))
+
+
+@pytest.mark.parametrize("value", ["!secret {b: 1}", "!!set {b}", "!!omap [b: 1]", "!list [1, 2]"])
+def test_tags_of_collections_are_refused(tmp_path: Path, value: str) -> None:
+    assert "is not allowed" in mistakes_of(tmp_path, f"a: {value}")

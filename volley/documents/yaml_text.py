@@ -17,6 +17,7 @@ __all__ = ["Document", "parse"]
 
 # An alias stands for all that it names: a few lines can stand for billions of values.
 _MOST_VALUES = 100_000
+_DEEPEST = 100
 _SECRET_KEY = re.compile(rf"(?:{SECRET_NAME}|{'|'.join(FOREIGN)})\w*[\"']?\s*:\s*", re.IGNORECASE)
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {
@@ -35,6 +36,31 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """PyYAML follows YAML 1.1, where ``no`` is false and ``010`` is 8; with these scalars it follows YAML 1.2."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._heights: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:
+        """Compose a node; PyYAML and the code behind it call themselves for each level, also by way of aliases."""
+        mark = self.peek_event().start_mark
+        self._depth += 1
+        node = super().compose_node(parent, index) if self._depth <= _DEEPEST else None
+        self._depth -= 1
+        if node is not None and node not in self._heights:
+            self._heights[node] = 1 + max((self._heights.get(child, 0) for child in _children(node)), default=0)
+        if node is None or self._heights[node] > _DEEPEST:
+            raise yaml.composer.ComposerError(problem=f"more than {_DEEPEST} levels deep", problem_mark=mark)
+        return node
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
 
 
 for _name, (_pattern, _first) in _SCALARS.items():
@@ -158,7 +184,9 @@ def _add_syntax_error(document: Document, error: yaml.MarkedYAMLError) -> None:
     place = document.at(mark.line, mark.column) if mark else document.at(0, 0)
     problem = str(error.problem or error)
     message, hint = f"this is not YAML: {problem}", "look at the indentation, and at quotes and brackets"
-    if "\\t" in problem or document.before(place).strip(" ").startswith("\t"):
+    if problem.endswith("levels deep"):
+        message, hint = f"values and aliases are nested {problem}", "flatten them"
+    elif "\\t" in problem or document.before(place).strip(" ").startswith("\t"):
         message, hint = "a tab, where YAML takes spaces only", "indent by spaces"
     elif document.before(place).endswith("${"):
         message, hint = "a reference inside {…} or […] needs quotes", '"${NAME}"'
@@ -234,12 +262,12 @@ class _Values:
             outer: The nodes that it stands in.
         """
         self._document.values[path] = self._at(node)
-        self._count += 1
-        if node in outer or self._count == _MOST_VALUES:
-            self._add(
-                path, "this alias stands for itself" if node in outer else "aliases stand for too many values", node
-            )
-        if node in outer or self._count >= _MOST_VALUES:
+        if node in outer:
+            self._add(path, "this alias stands for itself", node)
+        if not self._counts(node, path) or node in outer:
+            return None
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+            self._refuse_tag(node, path)
             return None
         if isinstance(node, yaml.MappingNode):
             pairs = dict(self._pairs(node, path, (*outer, node)))
@@ -247,6 +275,13 @@ class _Values:
         if isinstance(node, yaml.SequenceNode):
             return [self.of(item, (*path, number), (*outer, node)) for number, item in enumerate(node.value)]
         return self._scalar(node, path)
+
+    def _counts(self, node: yaml.Node, path: Path) -> bool:
+        """Count a value; return False if there are too many."""
+        self._count += 1
+        if self._count == _MOST_VALUES:
+            self._add(path, "aliases stand for too many values", node)
+        return self._count < _MOST_VALUES
 
     def _pairs(
         self, node: yaml.MappingNode, path: Path, outer: tuple[yaml.Node, ...]
@@ -263,6 +298,8 @@ class _Values:
         for key, value in node.value:
             if key.tag == f"{_TAG}merge":
                 continue
+            if not self._counts(key, path):
+                return
             if not isinstance(key, yaml.ScalarNode):
                 self._add(path, "a key is a list or a mapping", key)
                 continue
@@ -290,13 +327,16 @@ class _Values:
         text: str = node.value
         kind = node.tag.removeprefix(_TAG)
         if kind not in ("str", "null", "bool", "int", "float"):
-            self._add(path, f"tag {node.tag.replace(_TAG, '!!')!r} is not allowed", node, "leave it out")
+            self._refuse_tag(node, path)
             return text
         try:
             return _CONSTANTS[kind](text)
         except ValueError:
             self._add(path, f"{MASK if is_secret(path) else text!r} is no {kind}", node)
             return None
+
+    def _refuse_tag(self, node: yaml.Node, path: Path) -> None:
+        self._add(path, f"tag {node.tag.replace(_TAG, '!!')!r} is not allowed", node, "leave it out")
 
     def _at(self, node: yaml.Node) -> Place:
         return self._document.at(node.start_mark.line, node.start_mark.column)
