@@ -33,7 +33,7 @@ def put(kafka: Kafka, topic: str, first: int, last: int) -> None:
 
 def published(kafka: Kafka, group: str, topic: str) -> list[int]:
     """The offsets of the group, partition by partition; -1001 = there is none."""
-    # The admin client crashes while the coordinator is away.
+    # The admin client is not asked while the coordinator is away.
     asker = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
     found: list[TopicPartition] = []
 

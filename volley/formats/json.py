@@ -121,7 +121,7 @@ def _rounded(value: Any, data_type: pa.DataType) -> Iterator[int]:
 
 
 def _table(text: bytes, options: pj.ParseOptions | None) -> pa.Table:
-    # Arrow crashes on a null before the first object, and reads a later one as a row of nulls.
+    # Arrow's reader is not given a null in place of an object: it reads some as rows of nulls.
     if _NULL_FIRST.match(text):
         raise SourceError("not a JSON object")
     read_options = pj.ReadOptions(use_threads=False, block_size=max(1, len(text)))

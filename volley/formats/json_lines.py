@@ -63,7 +63,7 @@ def _sample(file: InputFile) -> tuple[InputFile, bytes | None]:
 
 
 def _depth(line: bytes) -> int:
-    """Return how deep a line is nested: Arrow infers types as deep, and crashes if they are too deep."""
+    """Return how deep a line is nested: from a bound on, no type is inferred."""
     brackets = _BRACKETS.findall(_STRINGS.sub(b"", line))
     return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0)
 

@@ -203,7 +203,7 @@ class Cluster:
         return self.client.admin(self._errors)
 
     def _publish(self, positions: list[Any], seconds: float) -> None:
-        # Without a coordinator, a synchronous commit takes 40 s, and librdkafka's admin client crashes.
+        # Without a coordinator, a synchronous commit takes 40 s, and librdkafka's admin client may end the process.
         from confluent_kafka import KafkaError, KafkaException
 
         publisher, results = self._publisher

@@ -172,8 +172,8 @@ def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:
 class _ManifestOutput(AvroOutputFile[ManifestEntry]):
     """An Avro file with blocks of many entries, whose schema gives each named type a unique name.
 
-    pyiceberg compresses each entry alone, which makes manifests four times as large and slower to read. It gives two
-    partition fields of type ``decimal(9, 2)`` the same name: DuckDB crashes, and Java rejects the file.
+    pyiceberg compresses each entry alone, which makes manifests four times as large and slower to read. It may name two
+    types of partition fields alike, in a schema that Java and DuckDB can't read.
     """
 
     def __enter__(self) -> Self:

@@ -113,7 +113,7 @@ def _chunks(
     parquet: OpenParquet, group: int, columns: Mapping[str, tuple[Any, Any]]
 ) -> Iterator[tuple[int, PrimitiveType, pq.ColumnChunkMetaData]]:
     chunks = parquet.groups[group].chunks
-    # pyarrow's metadata objects crash the process at an encrypted column.
+    # The metadata of such columns is not asked for.
     if any(chunk.is_encrypted for chunk in chunks):
         return
     metadata = parquet.metadata.row_group(group)
