@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.calendar import are_near, near
 from volley.arrow.exact import rescaled
+from volley.arrow.nanoseconds import parsed
 from volley.arrow.text_forms import (
     decimal_of,
     decimal_of_float,
@@ -189,8 +190,12 @@ def _to_timestamp(value: Datum, target: pa.DataType) -> Datum:
     text = trim(value)
     zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
     null = pa.scalar(None, pa.string())
-    instants = pc.cast(pc.if_else(zoned, text, null), _UTC)
-    return pc.coalesce(instants, pc.cast(pc.cast(pc.if_else(zoned, null, text), _NTZ), _UTC))
+    instants = parsed(pc.if_else(zoned, text, null), _UTC)
+    return pc.coalesce(instants, pc.cast(parsed(pc.if_else(zoned, null, text), _NTZ), _UTC))
+
+
+def _wall_clock(value: Datum, target: pa.DataType) -> Datum:
+    return parsed(trim(value), target)
 
 
 def _via_naive(value: Datum, target: pa.DataType) -> Datum:
@@ -294,7 +299,7 @@ _CASTS = [
     _Cast(pa.types.is_string, pa.types.is_decimal, _string_to_decimal, _is_text_of_decimal, by_spark=False),
     _Cast(pa.types.is_string, pa.types.is_boolean, _to_boolean, _is_boolean),
     _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of, by_spark=False),
-    _Cast(pa.types.is_string, _is(_NTZ), _trimmed, is_text_of, by_spark=False),
+    _Cast(pa.types.is_string, _is(_NTZ), _wall_clock, is_text_of, by_spark=False),
     _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of, by_spark=False),
     _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of, by_spark=False),
     _Cast(pa.types.is_string, _is(pa.uuid()), lambda value, target: uuid_of(value), is_text_of, by_spark=False),

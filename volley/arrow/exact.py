@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.decimals import decimals_of
 from volley.arrow.dictionaries import decode
+from volley.arrow.nanoseconds import floored, is_floored, parsed
 
 __all__ = ["doubles", "exact_cast", "rescaled", "with_headroom"]
 
@@ -72,7 +73,8 @@ def exact_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Cast a column, nested ones included, to another type; match struct fields by name, fill missing ones with nulls.
 
     Numbers and times don't convert to each other, although Arrow stores times as numbers. A float becomes the decimal
-    of its shortest text, a double the nearest float, a timestamp at midnight a date.
+    of its shortest text, a double the nearest float, a timestamp at midnight a date. Nanoseconds are rounded down to
+    microseconds.
 
     Raises:
         pyarrow.ArrowInvalid: If the target type can't represent a value.
@@ -147,6 +149,10 @@ def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         return _decimal(column, data_type)
     if t.is_floating(data_type):
         return _float(column, data_type)
+    if is_floored(source, data_type):
+        return floored(column, data_type)
+    if _is_text(source) and t.is_timestamp(data_type):
+        return parsed(column, data_type)
     values = column.cast(data_type)
     if t.is_timestamp(source) and t.is_date(data_type) and not values.cast(source).equals(column):
         raise pa.ArrowInvalid("the time of the day would be lost")

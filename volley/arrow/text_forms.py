@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.nanoseconds import parsed
+
 __all__ = [
     *("decimal_of", "decimal_of_float", "decimal_text", "float_text", "is_text_of", "is_utf8", "moment_text"),
     *("number_in", "of_array", "time_of", "trim", "uuid_of"),
@@ -36,7 +38,7 @@ _YEAR_DAY = (
 _LEAP_DAY = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29"
 _DAY = f"(?:{_YEAR_DAY}|{_LEAP_DAY})"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
-_SECONDS = rf"(?::{_SIXTY}(?:\.[0-9]{{1,6}})?)?"
+_SECONDS = rf"(?::{_SIXTY}(?:\.[0-9]{{1,9}})?)?"
 _WALL_CLOCK = f"{_DAY}(?:[ T]{_HOUR}(?::{_SIXTY}{_SECONDS})?)?"
 _ZONED = f"{_DAY}[ T]{_HOUR}(?::{_SIXTY}{_SECONDS})?(?:Z|[+-]{_HOUR}:?{_SIXTY})"
 _FLOAT = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))"
@@ -156,7 +158,7 @@ def time_of(value: pa.Array) -> pa.Array:
     others = text.filter(pc.invert(is_text_of(text, pa.time64("us"))))
     if len(others):
         raise pa.ArrowInvalid(f"{others[0].as_py()!r} is no time of day, such as '10:30'")
-    moments = pc.cast(pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("us"))
+    moments = parsed(pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("us"))
     return pc.cast(moments, pa.time64("us"))
 
 

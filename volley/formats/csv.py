@@ -62,6 +62,10 @@ def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:
     try:
         with file.open() as stream, _reader(stream, None, options) as reader:
             schema = reader.schema
+            _ = schema.names
+    except UnicodeDecodeError as error:
+        # Arrow decodes names when they are asked for.
+        raise file.fault(f"a name in the header is not UTF-8 ({error.reason})", 1) from error
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options) from error
     _check_doubles(file, schema, options)

@@ -36,11 +36,13 @@ class BadValue(Exception):
 def requested(data_type: pa.DataType, options: CsvOptions) -> pa.DataType:
     """Return the type to request from Arrow's CSV reader: a string for what our casts read, else the type itself.
 
-    Arrow rejects a timestamp without a zone if the type has one; our cast from strings assumes UTC. Arrow's decimals
-    may have more digits than their type, or overflow without an error. Its formats are for timestamps only, not for
-    dates: it reads 30 February as a day in March.
+    Arrow rejects a timestamp without a zone if the type has one; our cast from strings assumes UTC. Arrow rejects more
+    than six digits behind the point of a second; our casts round them down. Arrow's decimals may have more digits than
+    their type, or overflow without an error. Its formats are for timestamps only, not for dates: it reads 30 February
+    as a day in March.
     """
-    is_text = data_type == pa.timestamp("us", "UTC") or pa.types.is_decimal(data_type)
+    t = pa.types
+    is_text = t.is_timestamp(data_type) or t.is_time(data_type) or t.is_decimal(data_type)
     return pa.string() if is_text or (options.date_formats and _is_date(data_type)) else data_type
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from volley.arrow.nanoseconds import parsed as parsed_times
 from volley.errors import ConfigError, SourceError
 from volley.formats.columns import check_match
 from volley.formats.json_exponents import check_exponents, objects
@@ -24,6 +25,8 @@ _NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
 # A double holds each whole number of 15 digits.
 _LONG_NUMBER = re.compile(rb"\d{16}")
 _LONGEST_DOUBLE = 300
+_NO_TIMESTAMP = "Failed to convert JSON to timestamp"
+_OFFSET = r"Z$|[T ].*[+-][0-9]{2}(:?[0-9]{2})?$"
 # Arrow reads these as infinity, and numbers that are too large.
 _STRINGS_AND_INFINITIES = re.compile(_STRING + rb"|-?Inf(?:inity)?")
 
@@ -70,7 +73,12 @@ def parsed(
     check_exponents(text, schema)
     columns = pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in schema])
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=unexpected)
-    table = _table(text, options)
+    try:
+        table = _table(text, options)
+    except pa.ArrowInvalid as error:
+        if _NO_TIMESTAMP not in str(error):
+            raise
+        table = _with_fine_times(text, columns, unexpected, error)
     if names is None or names:
         check_match(text, table, schema.names if names is None else names)
     if _infinite(table) and (column := _infinite(_table(_without_infinities(text), options))):
@@ -180,6 +188,47 @@ def _arrow_type(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
+def _with_fine_times(text: bytes, columns: pa.Schema, unexpected: str, error: pa.ArrowInvalid) -> pa.Table:
+    """Return rows with more than six digits behind the point of a second; raise Arrow's error if one has no time."""
+    texts = pa.schema([field.with_type(_timestamps_as_texts(field.type)) for field in columns])
+    table = _table(text, pj.ParseOptions(explicit_schema=texts, unexpected_field_behavior=unexpected)).combine_chunks()
+    pairs = zip(table.columns, columns, strict=True)
+    try:
+        arrays = [_with_timestamps(pa.concat_arrays(column.chunks), field.type) for column, field in pairs]
+    except pa.ArrowInvalid:
+        raise error from None
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _timestamps_as_texts(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(data_type):
+        return pa.list_(_timestamps_as_texts(data_type.value_type))
+    if pa.types.is_struct(data_type):
+        return pa.struct([field.with_type(_timestamps_as_texts(field.type)) for field in data_type])
+    return pa.string() if pa.types.is_timestamp(data_type) else data_type
+
+
+def _with_timestamps(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return an array of `_timestamps_as_texts` in the type with timestamps."""
+    if array.type == data_type:
+        return array
+    if pa.types.is_list(data_type):
+        values = _with_timestamps(array.values, data_type.value_type)
+        return pa.Array.from_buffers(data_type, len(array), array.buffers()[:2], offset=array.offset, children=[values])
+    if pa.types.is_struct(data_type):
+        fields = [_with_timestamps(array.field(number), field.type) for number, field in enumerate(data_type)]
+        return pa.StructArray.from_arrays(fields, fields=list(data_type), mask=array.is_null())
+    return _timestamps(array, data_type)
+
+
+def _timestamps(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return texts as timestamps, as Arrow's JSON reader does: with an offset or without, whatever the type."""
+    has_offset, null = pc.match_substring_regex(texts, _OFFSET), pa.scalar(None, pa.string())
+    instants = parsed_times(pc.if_else(has_offset, texts, null), pa.timestamp("us", "UTC"))
+    others = parsed_times(pc.if_else(has_offset, null, texts), pa.timestamp("us"))
+    return pc.coalesce(instants.cast(data_type), others.cast(data_type))
+
+
 def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     from volley.arrow.batches import conform
 
@@ -192,7 +241,7 @@ def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _time_of_day(text: pa.Array) -> pa.Array:
     """Return strings as times, by way of timestamps: Arrow has no cast from string to time."""
-    return pc.binary_join_element_wise("1970-01-01T", text, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
+    return parsed_times(pc.binary_join_element_wise("1970-01-01T", text, ""), pa.timestamp("us")).cast(pa.time64("us"))
 
 
 def fault(

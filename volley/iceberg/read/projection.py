@@ -13,6 +13,7 @@ from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from volley.arrow.dictionaries import can_stay_encoded, decode
+from volley.arrow.nanoseconds import floored, is_floored
 from volley.arrow.uuids import array_of
 from volley.errors import StorageError
 
@@ -215,9 +216,8 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     array = decode(array)
     if isinstance(target, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(target, _cast(array, target.storage_type))
-    # Tables of format version 1 and 2 have no nanoseconds: Iceberg's own readers truncate them too.
-    is_exact = not pa.types.is_timestamp(array.type) or array.type.unit != "ns"
-    return array.cast(target, safe=is_exact)
+    # Files may have nanoseconds where a table of format version 1 or 2 has none.
+    return floored(array, target) if is_floored(array.type, target) else array.cast(target)
 
 
 def _scalar(field: NestedField, value: Any, target: pa.DataType) -> pa.Scalar:
