@@ -193,7 +193,7 @@ def test_decimals_are_rounded_as_python_does(data: st.DataObject, precision: int
 
 @given(st.lists(st.none() | st.floats(), min_size=1), st.integers(0, 30))
 @example([1.005, 0.285, 2.675, -1.005, 0.5, 2.5, -0.0, 1e15 + 0.5, 9999999999999.995, 5e-324, 1.7e308, None], 2)
-@example([0.5, 1.5, 2.5, -0.5, 4503599627370495.5, 9007199254740993.0], 0)
+@example([0.5, 1.5, 2.5, -0.4, -0.5, 4503599627370495.5, 9007199254740993.0], 0)
 @example([1e-22, 5e-31, 123456.7890123456], 30)
 def test_floats_are_rounded_by_their_shortest_text(numbers: list[float | None], digits: int) -> None:
     for kind, text in ((pa.float64(), repr), (pa.float32(), lambda number: str(np.float32(number)))):
@@ -209,8 +209,8 @@ def test_floats_are_rounded_by_their_shortest_text(numbers: list[float | None], 
 def _by_text(value: float | None, text: Any, digits: int, mode: str) -> float | None:
     if value is None or not np.isfinite(value):
         return value
-    rounded = float(Decimal(text(value)).quantize(Decimal(1).scaleb(-digits), mode, Context(prec=400)))
-    return float(np.copysign(rounded, value))
+    # Zero has no sign, as in Spark.
+    return float(Decimal(text(value)).quantize(Decimal(1).scaleb(-digits), mode, Context(prec=400))) + 0.0
 
 
 # NumPy itself is wrong in the first day of 64 bits.

@@ -48,7 +48,8 @@ def rounded_floats(numbers: Any, digits: int, mode: str) -> Any:
     # Larger floats have no digit behind these.
     for place in np.flatnonzero(~is_short & (scaled < 10.0 ** _MOST_DIGITS[numbers.type])):
         rounded[place] = _by_text(floats[place], digits, mode)
-    return pa.array(rounded, numbers.type, mask=numbers.is_null().to_numpy(zero_copy_only=False))
+    # Plus zero makes a negative zero positive, as in Spark.
+    return pa.array(rounded + 0.0, numbers.type, mask=numbers.is_null().to_numpy(zero_copy_only=False))
 
 
 def _nearest(sizes: Floats, scaled: Floats, digits: int, mode: str) -> Floats:
