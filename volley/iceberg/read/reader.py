@@ -39,6 +39,8 @@ from volley.iceberg.read.scope import (
     column_names_of,
     head_snapshot,
     is_pinned,
+    names_needed,
+    names_read,
     pinned_snapshot,
     predicate_of,
     schema_of,
@@ -48,7 +50,7 @@ from volley.iceberg.read.scope import (
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
 from volley.plan import nodes
-from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
+from volley.plan.expression_nodes import Call, Column, ExprNode
 from volley.plan.expressions import lit
 from volley.source import Offset, Reader, SourceContext, SplitReader
 from volley.storage.remembered import read_or_create
@@ -179,7 +181,7 @@ class IcebergReader(Reader):
             )
 
     def _columns_read(self, schema: Schema) -> tuple[NestedField, ...]:
-        names = _names_needed(_names_read(self.config, self.used, schema), predicate_of(self.config, schema))
+        names = names_needed(names_read(self.config, self.used, schema), predicate_of(self.config, schema))
         return tuple(field for field in schema.fields if field.name in names)
 
     def splits_of(self, table: Table, start: Position, end: Position) -> list[IcebergSplit]:
@@ -363,8 +365,8 @@ def _reader(
 ) -> IcebergReader:
     schema = schema_of(table, config, initial["snapshot"])
     predicate = predicate_of(config, schema)
-    names = _names_read(config, context.columns, schema)
-    needed = _names_needed(names, predicate)
+    names = names_read(config, context.columns, schema)
+    needed = names_needed(names, predicate)
     follows = config.changes == "follow"
     # Changes are found by comparing whole rows.
     rows = RowReader.of(table.metadata, schema if follows else selected(schema, needed))
@@ -385,20 +387,6 @@ def _reader(
         config.max_files_per_epoch or config.max_rows_per_epoch,
         context.columns,
     )
-
-
-def _names_read(config: IcebergSourceConfig, used: frozenset[str] | None, schema: Schema) -> list[str]:
-    """Return the columns that a source yields, of those that the job uses; None = it uses all."""
-    names = column_names_of(config, schema)
-    if used is None or not used <= set(names):
-        return names
-    # At least one column: batches without columns lose their number of rows on the way.
-    return [name for name in names if name in used] or names[:1]
-
-
-def _names_needed(names: Sequence[str], predicate: ExprNode | None) -> Sequence[str]:
-    """Return the columns to read for some columns and a filter."""
-    return names if predicate is None else [*names, *sorted(column_names(predicate) - set(names))]
 
 
 def table_schema(config: IcebergSourceConfig) -> pa.Schema:

@@ -26,6 +26,8 @@ __all__ = [
     "filtered",
     "head_snapshot",
     "is_pinned",
+    "names_needed",
+    "names_read",
     "pinned_snapshot",
     "predicate_of",
     "schema_of",
@@ -106,6 +108,20 @@ def column_names_of(config: IcebergSourceConfig, schema: Schema) -> list[str]:
         if name not in known:
             raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))
     return known if config.columns is None else list(config.columns)
+
+
+def names_read(config: IcebergSourceConfig, used: frozenset[str] | None, schema: Schema) -> list[str]:
+    """Return the columns that a source yields, of those that the job uses; None = it uses all."""
+    names = column_names_of(config, schema)
+    if used is None or not used <= set(names):
+        return names
+    # At least one column: batches without columns lose their number of rows on the way.
+    return [name for name in names if name in used] or names[:1]
+
+
+def names_needed(names: Sequence[str], predicate: ExprNode | None) -> Sequence[str]:
+    """Return the columns to read for some columns and a filter."""
+    return names if predicate is None else [*names, *sorted(column_names(predicate) - set(names))]
 
 
 def selected(schema: Schema, names: Sequence[str]) -> Schema:
