@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.table import Table
 
 from volley import (
+    CommitError,
     Environment,
     FileSource,
     IcebergSink,
@@ -178,6 +179,24 @@ def test_a_run_that_failed_goes_on_with_the_rows_that_it_has_written(
     kept = [(1, -1)] if mode == Overwrite.dynamic() else []
     found = load().scan().to_arrow().to_pylist()
     assert sorted((row["id"], row["n"]) for row in found) == [(0, 1), (0, 2), (0, 3), *kept]
+
+
+def test_a_run_that_can_not_tell_which_partitions_it_has_replaced_stops(
+    native: Environment, config: IcebergSinkConfig, load: Load, tmp_path: Path
+) -> None:
+    table = config.with_commit_mode(Overwrite.dynamic()).with_partitioning(Partitioning.identity("id"))
+    (tmp_path / "new").mkdir()
+    for number, text in enumerate(['{"id": 0}', '{"id": 1}', "not JSON."]):
+        (tmp_path / "new" / f"{number}.json").write_text(text)
+    source = FileSource(str(tmp_path / "new"), format="json", schema="id long", max_files_per_epoch=1)
+    stream = native.from_source(source).to_sink(IcebergSink(table))
+    with pytest.raises(SourceError):
+        stream.execute("failing")
+    load().maintenance.expire_snapshots().by_id(load().snapshots()[0].snapshot_id).commit()
+    (tmp_path / "new" / "2.json").write_text('{"id": 0}')
+    with pytest.raises(CommitError, match="1 of 2 snapshots that this run has committed"):
+        stream.execute("failing")
+    assert sorted(load().scan().to_arrow()["id"].to_pylist()) == [0, 1]
 
 
 @pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
