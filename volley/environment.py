@@ -291,7 +291,7 @@ class Environment:
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
         sources = [read.source for read in graph.reads(writes, path)]
-        bounded = start.once or all(source.bounded for source in sources)
+        bounded = start.once or graph.is_bounded(writes, path)
         options = start
 
         def session() -> SparkSession:

@@ -94,7 +94,7 @@ class WebhookLog(Sealed):
 
 
 class FileLog(Sealed):
-    """What a file source remembers of the files that it has found; the rows of an epoch are the value."""
+    """The log of files that a file source has found; the rows of an epoch are the value."""
 
     name = "log of a file source"
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: a file that is written well, and the code that reads it again."""
+"""Targets of the fuzzer: files that are written well, and the code that reads them again."""
 
 from __future__ import annotations
 

@@ -32,7 +32,11 @@ class Registry:
 
 def record(*fields: tuple[Any, ...], name: str = "R") -> dict[str, Any]:
     """Return the schema of a record; a field is its name, its type and, if it has one, its default."""
-    return {"type": "record", "name": name, "fields": [dict(zip(("name", "type", "default"), each)) for each in fields]}  # noqa: B905
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [dict(zip(("name", "type", "default"), each, strict=False)) for each in fields],
+    }
 
 
 def logical(type_name: str, kind: str, **more: Any) -> dict[str, Any]:

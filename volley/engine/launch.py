@@ -159,7 +159,7 @@ def _run_start(
     writes: Sequence[nodes.Write], path: graph.ExecutionPath, start: Start, checkpoint: Checkpoint
 ) -> RunStart | None:
     """Return the record of where a bounded run began, if a sink asks for it."""
-    bounded = start.once or all(read.source.bounded for read in graph.reads(writes, path))
+    bounded = start.once or graph.is_bounded(writes, path)
     return RunStart(checkpoint.log) if bounded and any(write.sink.overwrites for write in writes) else None
 
 

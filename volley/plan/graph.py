@@ -16,6 +16,7 @@ __all__ = [
     "describe",
     "ends",
     "heads",
+    "is_bounded",
     "reads",
     "rebuilt",
     "stateful",
@@ -108,6 +109,11 @@ def uses(writes: Sequence[Write], path: ExecutionPath) -> list[tuple[Node, Node]
 def reads(writes: Sequence[Write], path: ExecutionPath) -> list[Read]:
     """Return the reads of a job in plan order; on the general path, a shared read once per stream that uses it."""
     return [node for node, _ in uses(writes, path) if isinstance(node, Read)]
+
+
+def is_bounded(writes: Sequence[Write], path: ExecutionPath) -> bool:
+    """Return True if every source of a job has an end."""
+    return all(read.source.bounded for read in reads(writes, path))
 
 
 def stateful(writes: Sequence[Write], path: ExecutionPath) -> list[Node]:
