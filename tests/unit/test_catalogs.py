@@ -341,7 +341,7 @@ def test_a_catalog_that_hangs_is_unreachable(credential: str | None, tmp_path: P
     ("answer", "credential", "hint"),
     [
         (refusal(401, "NotAuthorizedException"), None, "with_credential"),
-        (refusal(403, "ForbiddenException"), None, "TABLE_WRITE_DATA"),
+        (refusal(403, "ForbiddenException"), None, "may not use this warehouse"),
         (refusal(419, "AuthenticationTimeoutException"), None, "with_credential"),
         (status(401, {"error": "invalid_client", "error_description": "bad secret"}), "id:hush", "with_credential"),
     ],

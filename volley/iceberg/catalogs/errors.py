@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
-import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -21,6 +20,7 @@ from volley.errors import (
     TableNotFoundError,
     VolleyError,
 )
+from volley.iceberg.catalogs.answers import Answer, answers, is_own_check
 from volley.iceberg.storage.errors import storage_error
 from volley.secrets import redact, redact_uri, redacted, secrets_in
 
@@ -28,9 +28,31 @@ if TYPE_CHECKING:
     from volley.iceberg.catalogs.config import CatalogConfig
     from volley.iceberg.storage.values import IcebergStorage
 
-__all__ = ["catalog_errors", "refuses", "retry_after", "status_of"]
+__all__ = ["catalog_errors"]
 
-_CATALOG_CLIENTS = {"hive_metastore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+_CATALOG_CLIENTS = {"pyiceberg", "requests", "sqlalchemy"}
+_NETWORK = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
+_LONGEST_TEXT = 500
+_CHECK_CREDENTIALS = 'check the credentials: with_credential("id:secret") or with_token(…)'
+_TABLE = "/v1/namespaces/n/tables/t"
+_STATUSES = {
+    "AuthorizationExpiredError": 419,
+    "BadRequestError": 400,
+    "CommitStateUnknownException": 500,
+    "ForbiddenError": 403,
+    "ServerError": 500,
+    "ServiceUnavailableError": 503,
+    "TooManyRequestsError": 429,
+    "UnauthorizedError": 401,
+}
+# By request, as Polaris names them.
+_PRIVILEGES = {
+    "GET table": "a privilege is missing: reading needs TABLE_READ_DATA on {}, writing TABLE_WRITE_DATA",
+    "POST table": "a privilege is missing: writing needs TABLE_WRITE_DATA on {}",
+    "POST tables": "a privilege is missing: making table {} needs TABLE_CREATE",
+    "GET namespace": "a privilege is missing: looking at a namespace needs NAMESPACE_READ_PROPERTIES",
+    "GET namespaces": "a privilege is missing: listing namespaces needs NAMESPACE_LIST",
+}
 
 
 @contextmanager
@@ -56,54 +78,32 @@ def catalog_errors(
         yield
     except Exception as error:
         secrets = _secrets(properties())
-        translated = _translated(error, _Place(catalog, storage, table), secrets)
+        text = _text(error, secrets)
+        translated = _translated(error, _Place(catalog, storage, table), text, secrets)
         if translated is None:
             raise
-        raise translated from redacted(error, secrets)
+        # What the catalog has answered stands in pydantic's own text: credentials for the storage, or a token.
+        cause = redacted(error, secrets) if _faults(error) is None else RuntimeError(text)
+        raise translated from cause
 
 
-def refuses(error: BaseException) -> bool:
-    """Return True if the error of a commit is a catalog's refusal: once the table lacks the commit, it can't land.
-
-    A gateway that repeats a request may pass on the refusal of one that has landed.
-    """
-    if isinstance(error, TableNotFoundError | CatalogAuthError):
-        return True
-    # A proxy answers 408 when it has waited long enough: the request may still be on its way.
-    is_refused = any(400 <= status < 500 and status != 408 for status, _ in _answers(error))
-    # Raised for a request that the catalog does not offer, before it is sent, and for 501.
-    return is_refused or any(isinstance(cause, NotImplementedError) for cause in _causes(error))
+def _text(error: Exception, secrets: Collection[str]) -> str:
+    """Return the text of an error in one line, without secrets, and without most of a page of HTML."""
+    if (faults := _faults(error)) is None:
+        text = str(error) or type(error).__name__
+    else:
+        text = "; ".join(f"{'.'.join(map(str, fault['loc']))} {fault['msg']}".strip() for fault in faults)
+    line = " ".join(redact(text, secrets).split())
+    return line if len(line) <= _LONGEST_TEXT else line[:_LONGEST_TEXT] + "…"
 
 
-def status_of(error: BaseException) -> int | None:
-    """Return the status of the HTTP answer that has caused an error; None without one."""
-    return next((status for status, _ in _answers(error)), None)
-
-
-def retry_after(error: BaseException) -> float | None:
-    """Return the seconds after which the catalog is to be asked again, as its answer says; None if it does not."""
-    for _, headers in _answers(error):
-        text = headers.get("Retry-After", "").strip()
-        if text.isdecimal():
-            return float(text[:9])
-        with suppress(ValueError):
-            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    return None
-
-
-def _answers(error: BaseException) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield status and headers of the HTTP answers that have caused an error."""
-    for cause in _causes(error):
-        response: Any = getattr(cause, "response", None)
-        if hasattr(response, "status_code"):
-            yield response.status_code, response.headers
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
+def _faults(error: Exception) -> list[dict[str, Any]] | None:
+    """Return what pydantic found wrong, without the values; None for any other error."""
+    if type(error).__name__ != "ValidationError" or not type(error).__module__.startswith("pydantic_core"):
+        return None
+    pydantic: Any = error
+    faults: list[dict[str, Any]] = pydantic.errors(include_url=False, include_context=False, include_input=False)
+    return faults
 
 
 @dataclass(frozen=True)
@@ -118,30 +118,21 @@ def _secrets(properties: Mapping[str, Any]) -> set[str]:
     return secrets_in(properties) | passwords | {str(properties.get("credential", "")).partition(":")[2]} - {""}
 
 
-def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> VolleyError | None:
+def _translated(error: Exception, place: _Place, text: str, secrets: Collection[str]) -> VolleyError | None:
     from pyiceberg import exceptions as theirs
-    from requests import exceptions as http
 
-    address, text = place.catalog.address, redact(str(error), secrets) or type(error).__name__
+    address = place.catalog.address
     if isinstance(error, VolleyError | theirs.CommitFailedException):
         return None
     if isinstance(error, ImportError | theirs.NotInstalledError):
         return _missing(error, place.catalog)
-    absent = isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError)
-    # pyiceberg has no exception for a commit to a missing table.
-    if absent or (isinstance(error, theirs.RESTError) and _is_missing_table(error)):
-        return TableNotFoundError(
-            f"table {place.table} not found in {address}: {text}", hint="check namespace and table"
-        )
-    if isinstance(error, theirs.UnauthorizedError | theirs.OAuthError | theirs.AuthorizationExpiredError):
-        return _refused(address, text, 'check the credentials: with_credential("id:secret") or with_token(…)')
-    if isinstance(error, theirs.ForbiddenError):
-        lacking = f"a privilege is missing: writing needs TABLE_WRITE_DATA on {place.table} (or no credential was"
-        return _refused(address, text, f"{lacking} given: with_credential)")
-    if isinstance(error, _busy_errors()):
-        return _busy(address, text)
-    timed_out = isinstance(error, http.ConnectionError | http.Timeout | ConnectionError | TimeoutError)
-    if timed_out or type(error).__name__ == "TTransportException":
+    if isinstance(error, theirs.OAuthError):
+        return _refused(address, text, _CHECK_CREDENTIALS)
+    if isinstance(error, theirs.RESTError | NotImplementedError) and (answer := _answer_of(error)):
+        return _by_status(answer, address, text, place.table)
+    if isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError):
+        return _not_found(next(answers(error), Answer(404, path=_TABLE)), address, text, place.table)
+    if _is_lost(error):
         return _unreachable(address, text)
     if (origin := getattr(error, "orig", None)) is not None:
         return _sql_error(origin, place.catalog)
@@ -149,22 +140,115 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
         return _glue_error(error, address, text)
     if isinstance(error, NotImplementedError):
         return _not_offered(address, text, place.table)
-    if isinstance(error, theirs.BadRequestError) or type(error).__name__ == "InvalidObjectException":
+    if isinstance(error, UnicodeDecodeError) or _faults(error) is not None or _is_garbled(error):
+        return _unreadable(error, address, text, place.table)
+    return _of_client(error, address, text, place.table) or _of_storage(error, place, text, secrets)
+
+
+def _answer_of(error: Exception) -> Answer | None:
+    """Return the answer that has caused an error, or the one that its class stands for; None if neither is known."""
+    status = _STATUSES.get(type(error).__name__)
+    return next(answers(error), None) or (None if status is None else Answer(status, method="POST", path=_TABLE))
+
+
+def _is_lost(error: Exception) -> bool:
+    """Return True if a connection was not made, or ended before the answer did."""
+    from requests import exceptions as http
+
+    lost = (http.ConnectionError, http.Timeout, http.ChunkedEncodingError, ConnectionError, TimeoutError)
+    # Thrift's client passes on what a socket raises.
+    unreachable = isinstance(error, OSError) and error.errno in _NETWORK
+    return isinstance(error, lost) or unreachable or type(error).__name__ == "TTransportException"
+
+
+def _by_status(answer: Answer, address: str, text: str, table: str) -> CatalogError:
+    """Translate the answer of a REST catalog."""
+    if answer.status in (401, 419):
+        return _refused(address, text, _CHECK_CREDENTIALS)
+    if answer.status == 403:
+        needed = _PRIVILEGES.get(f"{answer.method} {answer.subject}", "the credentials may not use this warehouse")
+        return _refused(address, text, f"{needed.format(table)} (or no credential was given: with_credential)")
+    if answer.is_busy:
+        return _busy(address, text)
+    if answer.status == 501:
+        return _not_offered(address, text, table)
+    if answer.status == 404:
+        return _not_found(answer, address, text, table)
+    return _rejected(address, text, table, answer.subject)
+
+
+def _not_found(answer: Answer, address: str, text: str, table: str) -> CatalogError:
+    if not answer.subject.startswith("table"):
         return CatalogError(
-            f"catalog {address} rejected the request for table {place.table}: {text}",
-            hint="the reason is the catalog's own: if it is the name, choose one that this catalog takes",
+            f"catalog {address} has no {answer.path.rpartition('/v1')[2] or answer.path}: {text}",
+            hint="check the address, which ends before /v1, and the warehouse",
         )
-    if isinstance(error, UnicodeDecodeError) or type(error).__module__.startswith("pydantic_core"):
+    address_too = "" if answer.is_of_catalog else ", and the address: this is not an answer of an Iceberg catalog"
+    return TableNotFoundError(
+        f"table {table} not found in {address}: {text}", hint=f"check namespace and table{address_too}"
+    )
+
+
+def _rejected(address: str, text: str, table: str, subject: str = "table") -> CatalogError:
+    if not subject:
         return CatalogError(
-            f"catalog {address}: what it has of table {place.table} is not in the form of Iceberg's metadata: {text}",
-            hint="the table's metadata file may be damaged, or of a format that pyiceberg does not know; the catalog's "
-            "list of earlier metadata files has one to go back to",
+            f"catalog {address} rejected the request for its settings: {text}",
+            hint="the reason is the catalog's own: check address, warehouse and properties",
         )
-    if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
+    what = "table" if subject.startswith("table") else "the namespace of table"
+    return CatalogError(
+        f"catalog {address} rejected the request for {what} {table}: {text}",
+        hint="the reason is the catalog's own: if it is the name, choose one that this catalog takes",
+    )
+
+
+def _is_garbled(error: Exception) -> bool:
+    from requests import exceptions as http
+
+    return isinstance(error, http.JSONDecodeError | http.ContentDecodingError | http.TooManyRedirects)
+
+
+def _unreadable(error: Exception, address: str, text: str, table: str) -> CatalogError:
+    """Return the error for an answer of another protocol, or for metadata that can't be read."""
+    if _is_garbled(error) or _is_no_response(error):
+        return CatalogError(
+            f"catalog {address} gave an answer that is not of Iceberg's REST protocol: {text}",
+            hint="check the address, which ends before /v1; a proxy or a page to sign in may stand before it",
+        )
+    return CatalogError(
+        f"catalog {address}: what it has of table {table} is not in the form of Iceberg's metadata: {text}",
+        hint="the table's metadata file may be damaged, or of a format that pyiceberg does not know; the catalog's "
+        "list of earlier metadata files has one to go back to",
+    )
+
+
+def _is_no_response(error: Exception) -> bool:
+    """Return True if an answer has another form than the protocol says, except for the metadata within."""
+    faults = _faults(error) or []
+    within = any(fault["loc"][:1] == ("metadata",) and fault["type"] != "missing" for fault in faults)
+    return bool(faults) and str(getattr(error, "title", "")).endswith("Response") and not within
+
+
+def _of_client(error: Exception, address: str, text: str, table: str) -> CatalogError | None:
+    """Translate other errors of pyiceberg and of the clients below it."""
+    client = type(error).__module__.partition(".")[0]
+    if client in ("hive_metastore", "thrift"):
+        return _rejected(address, text, table)
+    if is_own_check(error):
+        return CatalogError(
+            f"table {table} of catalog {address}: pyiceberg refuses this: {type(error).__name__}: {text}",
+            hint="the text says what it can't read or do: another engine may, or another setting of the table",
+        )
+    if client in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
+    return None
+
+
+def _of_storage(error: Exception, place: _Place, text: str, secrets: Collection[str]) -> VolleyError | None:
     storage = storage_error(error, place.storage.root, "reaching", secrets)
     if storage is None and redacted(error, secrets) is not error:
-        return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
+        hint = "check the credentials for characters that don't belong"
+        return CatalogError(f"catalog {place.catalog.address}: {text}", hint=hint)
     return storage
 
 
@@ -210,22 +294,6 @@ def _unreachable(address: str, text: str) -> CatalogUnreachableError:
     return CatalogUnreachableError(
         f"catalog {address} does not answer: {reason[0] if reason else text}",
         hint="check that it runs, its address, and the network between",
-    )
-
-
-def _is_missing_table(error: Exception) -> bool:
-    response = getattr(error.__cause__, "response", None)
-    return response is not None and response.status_code == 404 and "/tables/" in response.url
-
-
-def _busy_errors() -> tuple[type[Exception], ...]:
-    from pyiceberg import exceptions as theirs
-
-    return (
-        theirs.ServerError,
-        theirs.ServiceUnavailableError,
-        theirs.TooManyRequestsError,
-        theirs.CommitStateUnknownException,
     )
 
 

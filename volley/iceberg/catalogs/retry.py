@@ -9,7 +9,7 @@ from typing import TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from volley.errors import CatalogUnreachableError
-from volley.iceberg.catalogs.errors import retry_after
+from volley.iceberg.catalogs.answers import retry_after
 
 __all__ = ["ATTEMPTS", "commit_retry", "retry_reads"]
 

@@ -13,18 +13,23 @@ from pyiceberg.table import Table, Transaction
 
 from volley.epoch import Epoch
 from volley.errors import CommitConflictError, CommitStateUnknownError, VolleyError
-from volley.iceberg.catalogs.errors import refuses
+from volley.iceberg.catalogs.answers import refuses
 from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.upsert.parked import ParkedFile
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["Attempts", "Outcome", "UnknownOutcome"]
+__all__ = ["Attempts", "Outcome", "UnknownOutcome", "message_of"]
 
 
 class UnknownOutcome(Exception):
     """Raised if the table has to tell whether an attempt has landed: it ended without a response, or was refused."""
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an error without its hint, which is about another request."""
+    return error.message if isinstance(error, VolleyError) else str(error)
 
 
 @dataclass
@@ -53,7 +58,7 @@ class Outcome:
             yield
         except VolleyError as error:
             if self.may_have_landed:
-                raise UnknownOutcome(str(error)) from error
+                raise UnknownOutcome(message_of(error)) from error
             raise
 
     @contextmanager
@@ -77,7 +82,7 @@ class Outcome:
                 self.refused.append(transaction)
             else:
                 self.in_doubt = True
-            raise UnknownOutcome(str(error)) from error
+            raise UnknownOutcome(message_of(error)) from error
 
     def fail(self, error: BaseException, conflict: Callable[[BaseException], VolleyError]) -> NoReturn:
         """Raise the error of a commit whose attempts were all refused, once the table has shown that none landed.
@@ -119,7 +124,7 @@ class Attempts(Outcome):
         """Return the error for an epoch whose outcome is unknown after the last attempt."""
         return CommitStateUnknownError(
             f"epoch {self.epoch.number} may or may not be in table {self.table}: the catalog gave no clear answer "
-            f"in {ATTEMPTS} attempts: {error}",
+            f"in {ATTEMPTS} attempts: {message_of(error)}",
             hint="nothing was deleted; start the job again when the catalog answers, it finds out and goes on",
         )
 

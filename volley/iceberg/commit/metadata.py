@@ -13,7 +13,7 @@ from tenacity import RetryCallState, retry_if_exception_type
 
 from volley.errors import CatalogUnreachableError, CommitConflictError, CommitStateUnknownError, VolleyError
 from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
-from volley.iceberg.commit.attempts import Outcome, UnknownOutcome
+from volley.iceberg.commit.attempts import Outcome, UnknownOutcome, message_of
 from volley.iceberg.commit.turns import turn
 from volley.iceberg.pyiceberg_private.access import commit_once, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
@@ -139,6 +139,6 @@ class _MetadataAttempts(Outcome):
     def _unknown(self, error: BaseException) -> CommitStateUnknownError:
         return CommitStateUnknownError(
             f"{self.change.action} may or may not have changed table {self.ref.name}: the catalog gave no clear answer "
-            f"in {ATTEMPTS} attempts: {error}",
+            f"in {ATTEMPTS} attempts: {message_of(error)}",
             hint="no file was deleted; look at the table when the catalog answers, then try again if need be",
         )

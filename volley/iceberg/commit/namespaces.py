@@ -6,9 +6,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, RESTError
 
 from volley.errors import CatalogAuthError
-from volley.iceberg.catalogs.errors import status_of
+from volley.iceberg.catalogs.answers import status_of
 
-__all__ = ["make_namespace"]
+__all__ = ["has_namespace", "make_namespace"]
 
 
 def make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -> None:
@@ -22,7 +22,7 @@ def make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -
     Raises:
         CatalogAuthError: If it is missing and may not be made.
     """
-    if _is_there(catalog, namespace):
+    if has_namespace(catalog, namespace):
         return
     try:
         catalog.create_namespace_if_not_exists(namespace)
@@ -40,7 +40,8 @@ def make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -
         catalog.create_namespace_if_not_exists(namespace)
 
 
-def _is_there(catalog: Catalog, namespace: tuple[str, ...]) -> bool:
+def has_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> bool:
+    """Return True if a namespace is there, or if the catalog does not tell."""
     try:
         catalog.load_namespace_properties(namespace)
     except NoSuchNamespaceError:

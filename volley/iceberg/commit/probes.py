@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 
-from volley.errors import StorageError, TableNotFoundError
+from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
+from volley.iceberg.commit.namespaces import has_namespace
 from volley.iceberg.commit.tables import check_table
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.counts import rows_in
@@ -45,6 +47,17 @@ def table_probes(config: IcebergSinkConfig, stream: pa.Schema | None, commits: b
         Probe("storage", looks.storage),
         *([Probe("commit", looks.commit)] if commits else []),
     ]
+
+
+@contextmanager
+def _conflicts(table: Table) -> Iterator[None]:
+    try:
+        yield
+    except CommitFailedException as error:
+        raise CommitConflictError(
+            f"a commit to table {'.'.join(table.name())} failed: other writers changed it at the same time: {error}",
+            hint="check again; drop branches of the table whose names begin with volley-check",
+        ) from error
 
 
 class _Looks:
@@ -78,16 +91,15 @@ class _Looks:
             return f"{self._config.ref.address} does not exist yet: it will be created"
         with self._config.ref.errors():
             # Only a request shows that the catalog answers, and takes the credentials.
-            self._catalog.list_namespaces()
+            try:
+                self._catalog.list_namespaces()
+            except (ForbiddenError, NotImplementedError):
+                _ = self._table  # a job lists nothing
         return self._config.ref.address
 
     def namespace(self) -> str:
         with self._config.ref.errors():
-            try:
-                if not self._has_catalog:
-                    raise NoSuchNamespaceError
-                self._catalog.load_namespace_properties(self._config.identifier[:-1])
-            except NoSuchNamespaceError:
+            if not (self._has_catalog and has_namespace(self._catalog, self._config.identifier[:-1])):
                 return self._absent(f"namespace {self._namespace}")
         return self._namespace
 
@@ -133,7 +145,7 @@ class _Looks:
             return "not tried: the catalog's tables have no branch to commit to"
         table, branch = self._table, f"volley-check-{uuid.uuid4().hex}"
         nothing = table.schema().as_arrow().empty_table()
-        with self._config.ref.errors(), storage_errors(table.location(), "committing"):
+        with self._config.ref.errors(), _conflicts(table):
             if (head := table.current_snapshot()) is not None:
                 # A catalog that does not know branches would else have the empty snapshot on main.
                 table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()

@@ -6,22 +6,21 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
-from tenacity import retry_if_exception_type
 
 from volley.errors import TableNotFoundError
-from volley.iceberg.catalogs.retry import commit_retry, retry_reads
+from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.evolution import _written, evolution
+from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.commit.namespaces import make_namespace
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import spec_of
 from volley.iceberg.modes import Overwrite, Upsert
-from volley.iceberg.pyiceberg_private.access import commit_once
 from volley.iceberg.schema.types import to_iceberg_schema
 from volley.iceberg.upsert.checks import check_keys
 from volley.iceberg.upsert.own_columns import with_own_columns
@@ -125,27 +124,25 @@ def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool, catalog: C
                     f"table {config.table_name} in {config.ref.address} is gone, which this job has filled so far",
                     hint="restore it, or start over with fresh=True to fill a new one from the beginning",
                 ) from error
-            return catalog, _with_first_snapshot(_create(catalog, config, stream), config.branch)
+            return catalog, _with_first_snapshot(config, catalog, _create(catalog, config, stream))
     evolution(config, table, stream)
-    with config.ref.errors():
-        return catalog, _with_first_snapshot(table, config.branch)
+    return catalog, _with_first_snapshot(config, catalog, table)
 
 
-def _with_first_snapshot(table: Table, branch: str) -> Table:
+def _with_first_snapshot(config: IcebergSinkConfig, catalog: Catalog, table: Table) -> Table:
     """Return the table with at least an empty snapshot: pyiceberg needs one to create a branch."""
-    if branch == MAIN_BRANCH or table.metadata.snapshots:
+    if config.branch == MAIN_BRANCH or table.metadata.snapshots:
         return table
-    return commit_retry(retry=retry_if_exception_type(CommitFailedException), reraise=True)(_add_first_snapshot, table)
+    first = MetadataChange("making a first snapshot", _first_snapshot, lambda loaded: bool(loaded.metadata.snapshots))
+    return commit_change(config.ref, first, catalog)
 
 
-def _add_first_snapshot(table: Table) -> Table:
-    table.refresh()
-    if not table.metadata.snapshots:
-        transaction = table.transaction()
-        transaction.update_snapshot().fast_append().commit()
-        # pyiceberg's retry would add a second snapshot after another job's.
-        commit_once(table, transaction)
-    return table
+def _first_snapshot(table: Table) -> Staged | None:
+    if table.metadata.snapshots:
+        return None
+    transaction = table.transaction()
+    transaction.update_snapshot().fast_append().commit()
+    return Staged(transaction)
 
 
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:

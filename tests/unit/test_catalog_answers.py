@@ -1,0 +1,479 @@
+"""What a catalog may answer to each request that Volley makes, and which error tells it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+from pyiceberg import exceptions as theirs
+
+from tests.recovery.lake import SCHEMA, Lake, disturb, write
+from volley import (
+    CatalogAuthError,
+    CatalogError,
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    Metrics,
+    SinkContext,
+    StorageError,
+    TableNotFoundError,
+    VolleyError,
+)
+from volley.iceberg import RestCatalog, SnapshotManager
+from volley.iceberg.catalogs.answers import refuses
+from volley.iceberg.commit.committer import IcebergCommitter
+from volley.iceberg.commit.probes import table_probes
+
+SECRET = "vended-secret-key"
+TABLE = "/v1/namespaces/db/tables/events"
+
+
+@dataclass
+class Stub:
+    """A REST catalog that has one table and gives one answer to one request.
+
+    Args:
+        table: The table's metadata, as JSON.
+        uri: Its address.
+    """
+
+    table: str
+    uri: str = ""
+    metadata: dict[str, Any] = field(init=False)
+    faulty: tuple[str, str] = ("", "")
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: bool = False
+    times: int = 0
+
+    def __post_init__(self) -> None:
+        self.metadata = json.loads(self.table)
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.partition("?")[0]
+        handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        if (handler.command, path) == self.faulty:
+            self.times += 1
+            self._tell(handler, self.status, self.body, self.headers, self.cut)
+        else:
+            found = self._good(handler.command, path)
+            self._tell(handler, 404 if found is None else 200, json.dumps(found or _error(404)).encode())
+
+    def _good(self, method: str, path: str) -> Any:
+        answers = {
+            "POST /v1/oauth/tokens": {"access_token": "t", "token_type": "bearer"},
+            "GET /v1/config": {"defaults": {}, "overrides": {}},
+            "GET /v1/namespaces": {"namespaces": [["db"]]},
+            "GET /v1/namespaces/db": {"namespace": ["db"], "properties": {}},
+            f"GET {TABLE}": {"metadata-location": "file:///m.json", "metadata": self.metadata, "config": {}},
+        }
+        return answers.get(f"{method} {path}")
+
+    @staticmethod
+    def _tell(
+        handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: Any = None, cut: bool = False
+    ) -> None:
+        handler.send_response(status)
+        for name, value in (headers or {}).items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(body) + 10 * cut))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+
+def _error(status: int) -> dict[str, Any]:
+    return {"error": {"message": f"injected {status}", "type": "Injected", "code": status}}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stub]:
+    lake = Lake(tmp_path_factory.mktemp("events"))
+    lake.driver().commit(*write(lake.driver(), 0, [1]))
+    made = Stub(lake.table().metadata.model_dump_json())
+    lake.close()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.answer(self)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        made.uri = f"http://127.0.0.1:{server.server_port}"
+        yield made
+        server.shutdown()
+
+
+@pytest.fixture
+def stub(running: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+    running.__init__(running.table, running.uri)  # type: ignore[misc]
+    return running
+
+
+def config(stub: Stub, tmp_path: Path, table: str = "events", namespace: str = "db") -> IcebergSinkConfig:
+    catalog = RestCatalog(stub.uri, credential="id:secret")
+    return IcebergSinkConfig(
+        namespace=[namespace], table=table, storage=IcebergStorage.Local(tmp_path / "lake"), catalog=catalog
+    )
+
+
+def opened(config: IcebergSinkConfig) -> IcebergCommitter:
+    committer = IcebergSink(config).open(SinkContext("job", SCHEMA, Metrics()))
+    assert isinstance(committer, IcebergCommitter)
+    return committer
+
+
+def commit(config: IcebergSinkConfig) -> None:
+    committer = opened(config)
+    committer.commit(*write(committer, 1, [2]))
+
+
+def probe(config: IcebergSinkConfig) -> None:
+    for each in table_probes(config, SCHEMA, commits=True):
+        each.run()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request of Volley: its method and path, what makes it, and what its errors are about."""
+
+    method: str
+    path: str
+    run: Callable[[IcebergSinkConfig], object]
+    about: str = "table"
+    table: str = "events"
+    namespace: str = "db"
+    commits: bool = False
+    tries: int = 4
+
+
+CALLS = {
+    "token": Call("POST", "/v1/oauth/tokens", opened, "settings"),
+    "config": Call("GET", "/v1/config", opened, "settings"),
+    "load": Call("GET", TABLE, lambda config: config.ref.load(), tries=1),
+    "read": Call("GET", TABLE, lambda config: config.ref.to_arrow()),
+    "namespace": Call("GET", "/v1/namespaces/db", opened, "namespace", table="new"),
+    "new namespace": Call("POST", "/v1/namespaces", opened, "namespace", namespace="new"),
+    "new table": Call("POST", "/v1/namespaces/db/tables", opened, table="new"),
+    "commit": Call("POST", TABLE, commit, commits=True),
+    "tag": Call("POST", TABLE, lambda config: SnapshotManager(config.ref).create_tag("t"), commits=True),
+    "check": Call("GET", "/v1/namespaces", probe, "namespace", tries=1),
+    "check namespace": Call("GET", "/v1/namespaces/db", probe, "namespace", tries=1),
+    "check commit": Call("POST", TABLE, probe, tries=1),
+}
+by_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+
+
+def failed(stub: Stub, call: Call, tmp_path: Path) -> VolleyError | None:
+    """The error of a call whose request meets the stub's answer; None if the call goes on without."""
+    stub.faulty, stub.times = (call.method, call.path), 0
+    try:
+        call.run(config(stub, tmp_path, call.table, call.namespace))
+    except VolleyError as error:
+        return error
+    finally:
+        assert stub.times, "the request was not made"
+    return None
+
+
+def meet(stub: Stub, call: Call, tmp_path: Path, status: int, body: bytes | None = None) -> VolleyError | None:
+    stub.status, stub.body = status, json.dumps(_error(status)).encode() if body is None else body
+    error = failed(stub, call, tmp_path)
+    if error is not None:
+        assert error.hint
+        assert len(str(error)) < 1500
+        assert str(error).count("hint:") == 1
+        assert SECRET not in "".join(traceback.format_exception(error))
+    return error
+
+
+@by_call
+def test_what_a_catalog_rejects(stub: Stub, call: Call, tmp_path: Path) -> None:
+    for status in (400, 402, 406, 410, 412, 418, 422):
+        error = meet(stub, call, tmp_path, status)
+        assert error is not None
+        if call.path.endswith("/tokens") and status == 400:
+            assert isinstance(error, CatalogAuthError)
+            continue
+        assert type(error) is CatalogError
+        assert f"rejected the request for {'its ' if call.about == 'settings' else ''}" in error.message
+        assert call.about in error.message
+        assert f"injected {status}" in error.message
+        assert "the catalog's own" in str(error.hint)
+
+
+@by_call
+def test_what_a_catalog_can_t_answer_now(stub: Stub, call: Call, tmp_path: Path) -> None:
+    busy = {408: None, 425: None, 429: b"", 500: b"<html>busy</html>", 502: b"", 503: None, 504: None, 507: None}
+    for status, body in busy.items():
+        error = meet(stub, call, tmp_path, status, body)
+        if call.commits and status not in (425, 429):
+            assert isinstance(error, CommitStateUnknownError)
+        else:
+            assert isinstance(error, CatalogUnreachableError)
+        assert "can't answer now" in error.message
+        assert "start the job again" in str(error.hint) or "try again" in str(error.hint)
+        assert stub.times == call.tries
+
+
+@by_call
+@pytest.mark.parametrize("status", [401, 419])
+def test_credentials_that_are_refused(stub: Stub, call: Call, status: int, tmp_path: Path) -> None:
+    error = meet(stub, call, tmp_path, status)
+    assert isinstance(error, CatalogAuthError)
+    assert "with_credential" in str(error.hint)
+
+
+NEEDED = {
+    "token": "warehouse",
+    "config": "warehouse",
+    "load": "TABLE_READ_DATA on db.events",
+    "read": "TABLE_READ_DATA on db.events",
+    "new namespace": "NAMESPACE_CREATE",
+    "new table": "making table db.new needs TABLE_CREATE",
+    "commit": "writing needs TABLE_WRITE_DATA on db.events",
+    "tag": "writing needs TABLE_WRITE_DATA on db.events",
+    "check commit": "writing needs TABLE_WRITE_DATA on db.events",
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_privilege_that_is_missing_is_named(stub: Stub, name: str, tmp_path: Path) -> None:
+    error = meet(stub, CALLS[name], tmp_path, 403)
+    assert isinstance(error, CatalogAuthError)
+    assert NEEDED[name] in str(error.hint)
+    assert ("writing" in str(error.hint)) == ("WRITE" in str(error.hint))
+
+
+@pytest.mark.parametrize("status", [403, 501])
+@pytest.mark.parametrize("name", ["check", "check namespace"])
+def test_a_check_needs_no_more_than_the_job(stub: Stub, name: str, status: int, tmp_path: Path) -> None:
+    call = CALLS[name]
+
+    def looks(config: IcebergSinkConfig) -> None:
+        for each in table_probes(config, SCHEMA):
+            each.run()
+
+    (tmp_path / "lake/db/events/data").mkdir(parents=True, exist_ok=True)
+    assert meet(stub, replace(call, run=looks), tmp_path, status) is None
+
+
+@by_call
+def test_what_a_catalog_does_not_have(stub: Stub, call: Call, tmp_path: Path) -> None:
+    for body in (None, b"<html>nginx</html>", b'{"detail": "x"}', b""):
+        error = meet(stub, call, tmp_path, 404, body)
+        if call.about == "table":
+            assert isinstance(error, TableNotFoundError)
+            assert ("not an answer of an Iceberg catalog" in str(error.hint)) == (body is not None)
+        elif call.path != "/v1/namespaces/db":
+            assert type(error) is CatalogError
+            assert f"has no {call.path.removeprefix('/v1')}" in error.message
+            assert "check the address" in str(error.hint)
+
+
+@by_call
+def test_what_a_catalog_does_not_offer(stub: Stub, call: Call, tmp_path: Path) -> None:
+    error = meet(stub, call, tmp_path, 501)
+    if call.about == "namespace" and call.method == "GET":
+        return
+    assert type(error) is CatalogError
+    assert "does not offer a request that this needs" in error.message
+
+
+BODIES = [
+    *(b"<html>sign in</html>", b"", b"[]", b"null", b'{"metadata": {"format-ver', b"\xff\xfe{"),
+    json.dumps({"access_token": SECRET, "config": {"s3.secret-access-key": SECRET}}).encode(),
+]
+
+
+@by_call
+def test_an_answer_of_another_protocol(stub: Stub, call: Call, tmp_path: Path) -> None:
+    for body in BODIES:
+        error = meet(stub, call, tmp_path, 200, body)
+        if call.path == "/v1/config" and body == BODIES[-1]:
+            continue
+        if call.path == "/v1/namespaces" and call.method == "POST":
+            # What it says is not looked at; the table can't be made.
+            assert isinstance(error, TableNotFoundError)
+            continue
+        assert isinstance(error, CommitStateUnknownError if call.commits else CatalogError)
+        assert "gave an answer that is not of Iceberg's REST protocol" in error.message
+        assert "metadata file" not in str(error.hint)
+
+
+@by_call
+def test_an_answer_that_is_cut(stub: Stub, call: Call, tmp_path: Path) -> None:
+    stub.cut = True
+    error = meet(stub, call, tmp_path, 200, b'{"metadata": ')
+    assert isinstance(error, CommitStateUnknownError if call.commits else CatalogUnreachableError)
+    assert "does not answer" in error.message
+    assert stub.times == call.tries
+
+
+@by_call
+def test_an_answer_that_can_t_be_unpacked(stub: Stub, call: Call, tmp_path: Path) -> None:
+    stub.headers = {"Content-Encoding": "gzip"}
+    error = meet(stub, call, tmp_path, 200, b"no gzip")
+    assert isinstance(error, CommitStateUnknownError if call.commits else CatalogError)
+    assert "gave an answer that is not of Iceberg's REST protocol" in error.message
+
+
+@by_call
+def test_a_redirect_that_has_no_end(stub: Stub, call: Call, tmp_path: Path) -> None:
+    stub.headers = {"Location": call.path}
+    error = meet(stub, call, tmp_path, 307, b"")
+    assert isinstance(error, CommitStateUnknownError if call.commits else CatalogError)
+    assert "30 redirects" in error.message
+
+
+@by_call
+def test_a_page_of_html_is_not_printed_whole(stub: Stub, call: Call, tmp_path: Path) -> None:
+    error = meet(stub, call, tmp_path, 502, b"<html>\n" + b"<p>busy</p>\n" * 200)
+    assert error is not None
+    assert len(error.message) < 1000
+    assert "\n" not in error.message
+
+
+def test_a_conflict_of_a_check_is_named(stub: Stub, tmp_path: Path) -> None:
+    error = meet(stub, CALLS["check commit"], tmp_path, 409)
+    assert isinstance(error, CommitConflictError)
+    assert "volley-check" in str(error.hint)
+
+
+@pytest.mark.parametrize("status", [409, 503])
+def test_a_first_snapshot_for_a_branch(stub: Stub, status: int, tmp_path: Path) -> None:
+    stub.metadata |= {"current-snapshot-id": None, "snapshots": [], "refs": {}, "snapshot-log": []}
+    call = Call("POST", TABLE, lambda config: opened(config.with_branch("audit")))
+    error = meet(stub, call, tmp_path, status)
+    assert isinstance(error, CommitConflictError if status == 409 else CommitStateUnknownError)
+    assert "making a first snapshot" in error.message
+    assert stub.times == 4
+
+
+def test_metadata_that_can_t_be_read_is_not_another_protocol(stub: Stub, tmp_path: Path) -> None:
+    stub.metadata["format-version"] = 9
+    with pytest.raises(CatalogError, match="not in the form of Iceberg's metadata") as caught:
+        config(stub, tmp_path).ref.load()
+    assert "earlier metadata files" in str(caught.value.hint)
+    assert "location" not in str(caught.value.__cause__), "its values may be secret"
+
+
+# --- what pyiceberg, files and databases refuse before anything is sent
+
+
+def raised(error: Exception) -> Callable[[Any], None]:
+    """A fault of the commit: an error that pyiceberg's own code raises."""
+
+    def fault(real: Any) -> None:
+        raise error
+
+    module: dict[str, Any] = {"__name__": "pyiceberg.table.update"}
+    return FunctionType(fault.__code__, module, closure=fault.__closure__)
+
+
+OWN = [
+    ValueError("Cannot set snapshot"),
+    TypeError("Unsupported type"),
+    NotImplementedError("Writing V3 is not yet supported"),
+    theirs.ValidationException("Cannot find starting snapshot"),
+    theirs.ValidationError("no"),
+    KeyError("uri"),
+    AssertionError("no"),
+]
+
+
+@pytest.fixture
+def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+    lake = Lake(tmp_path)
+    yield lake
+    lake.close()
+
+
+@pytest.mark.parametrize("error", OWN, ids=lambda error: type(error).__name__)
+def test_what_pyiceberg_refuses_has_not_been_sent(
+    embedded: Lake, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = embedded.driver()
+    disturb(monkeypatch, driver, *[raised(error)] * 4)
+    written = write(driver, 0, [1])
+    with pytest.raises(CatalogError) as caught:
+        driver.commit(*written)
+    assert "may or may not" not in str(caught.value)
+    assert "pyiceberg" in caught.value.message
+    assert caught.value.hint
+    driver.abort(*written)
+    assert embedded.files() == []
+    commit_again = write(driver, 0, [1])
+    driver.commit(*commit_again)
+    assert embedded.rows() == [1]
+
+
+@pytest.mark.parametrize("error", OWN, ids=lambda error: type(error).__name__)
+def test_what_pyiceberg_refuses_to_load(embedded: Lake, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CatalogError, match=r"pyiceberg"), embedded.config.ref.errors():
+        raised(error)(None)
+
+
+def test_our_own_mistakes_are_not_translated(embedded: Lake) -> None:
+    with pytest.raises(ValueError, match="ours"), embedded.config.ref.errors():
+        raise ValueError("ours")
+
+
+def test_a_metadata_file_that_can_t_be_written_was_not_committed(
+    embedded: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = embedded.driver()
+
+    def full(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(driver._catalog, "_write_metadata", full)
+    with pytest.raises(StorageError, match="no space left"):
+        driver.commit(*write(driver, 0, [1]))
+    monkeypatch.undo()
+    assert embedded.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"), [("42501", True), ("25006", True), ("57P01", False), ("08006", False), (None, False)]
+)
+def test_what_a_database_has_refused(code: str | None, refused: bool) -> None:
+    class Refusal(Exception):
+        pgcode = code
+
+    class Failed(Exception):
+        orig = Refusal()
+
+    assert refuses(Failed()) is refused
+
+
+@pytest.mark.parametrize(("status", "refused"), [(400, True), (403, True), (408, False), (500, False)])
+def test_what_aws_has_refused(status: int, refused: bool) -> None:
+    class ClientError(Exception):
+        response: dict[str, Any] = {"ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {}}}
+
+    assert refuses(ClientError()) is refused
+
+
+def test_a_host_that_can_t_be_reached_is_not_the_storage(embedded: Lake) -> None:
+    with pytest.raises(CatalogUnreachableError, match="No route to host"), embedded.config.ref.errors():
+        raise OSError(113, "No route to host")

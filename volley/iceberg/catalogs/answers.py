@@ -1,0 +1,137 @@
+"""Reads the answers of catalogs that have caused an error: what was asked, what was said, what can still happen."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from volley.errors import CatalogAuthError, StorageError, TableNotFoundError
+
+__all__ = ["Answer", "answers", "is_own_check", "refuses", "retry_after", "status_of"]
+
+_SUBJECT = re.compile(r"/(namespaces)(?:/[^/]+(?:/(tables)(?:/[^/]+)?)?)?/?$")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A catalog's answer to one request.
+
+    Args:
+        status: The HTTP status.
+        headers: The headers.
+        method: The method of the request; empty for AWS.
+        path: The path of the request, before any redirect.
+        is_of_catalog: True if the body is an error of Iceberg's REST protocol, and not a gateway's.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    method: str = ""
+    path: str = ""
+    is_of_catalog: bool = True
+
+    @property
+    def subject(self) -> str:
+        """What the request is about: "namespaces", "namespace", "tables", "table", or "" for token and settings."""
+        match = _SUBJECT.search(self.path)
+        if match is None:
+            return ""
+        collection = match[2] or match[1]
+        return collection if match[0].rstrip("/").endswith("/" + collection) else collection[:-1]
+
+    @property
+    def is_busy(self) -> bool:
+        """True if the same request may have success later."""
+        return self.status in (408, 425, 429) or (self.status >= 500 and self.status != 501)
+
+
+def answers(error: BaseException) -> Iterator[Answer]:
+    """Yield the HTTP answers that have caused an error."""
+    for cause in _causes(error):
+        response: Any = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            said = response.get("ResponseMetadata", {})
+            if "HTTPStatusCode" in said:
+                yield Answer(said["HTTPStatusCode"], said.get("HTTPHeaders", {}))
+        elif hasattr(response, "status_code"):
+            yield _answer(response)
+
+
+def _answer(response: Any) -> Answer:
+    first = [*response.history, response][0]
+    path = urlsplit(first.url).path
+    return Answer(response.status_code, response.headers, first.request.method, path, _is_of_catalog(response))
+
+
+def _is_of_catalog(response: Any) -> bool:
+    try:
+        return "error" in response.json()
+    except (ValueError, TypeError):
+        return False
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the status of the HTTP answer that has caused an error; None without one."""
+    return next((answer.status for answer in answers(error)), None)
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Return the seconds after which the catalog is to be asked again, as its answer says; None if it does not."""
+    for answer in answers(error):
+        text = answer.headers.get("Retry-After", "").strip()
+        if text.isdecimal():
+            return float(text[:9])
+        with suppress(ValueError):
+            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return None
+
+
+def refuses(error: BaseException) -> bool:
+    """Return True if the error of a commit shows that it can't land once the table lacks it.
+
+    It was not sent, or it was refused. A gateway that repeats a request may pass on the refusal of one that has landed,
+    so the table has to tell.
+    """
+    # The catalog is asked after the metadata file is written.
+    if isinstance(error, TableNotFoundError | CatalogAuthError | StorageError):
+        return True
+    # A proxy answers 408 when it has waited long enough: the request may still be on its way.
+    if any(400 <= answer.status < 500 and answer.status != 408 for answer in answers(error)):
+        return True
+    # NotImplementedError is raised for a request that the catalog does not offer, before it is sent, and for 501.
+    return any(
+        isinstance(cause, NotImplementedError) or is_own_check(cause) or _is_of_database(cause)
+        for cause in _causes(error)
+    )
+
+
+def is_own_check(error: BaseException) -> bool:
+    """Return True if pyiceberg itself raised the error, and not for an answer or for a file."""
+    from pyiceberg.exceptions import RESTError
+
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raised_there = bool(frames) and frames[-1].startswith("pyiceberg.")
+    return raised_there and not isinstance(error, RESTError | OSError)
+
+
+def _is_of_database(error: BaseException) -> bool:
+    """Return True if a database has ended a statement with an error, and the connection to it stands."""
+    origin = getattr(error, "orig", None)
+    code = str(getattr(origin, "pgcode", None) or getattr(origin, "sqlstate", None) or "")
+    # PostgreSQL's classes of lost connections and of shutdowns.
+    return isinstance(origin, sqlite3.Error) or (bool(code) and not code.startswith(("08", "57")))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
