@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.captured import Database
-from tests.postgres.jobs import difference, mirror
+from tests.postgres.jobs import difference, differences, mirror, mirror_all
 from tests.postgres.runs import running
 from tests.postgres.test_many_tables import applied, stored
 from volley import SchemaChangedError, SourceError
+from volley.connectors.postgres.decode import Changes, Decoder
+from volley.connectors.postgres.messages import BEGIN, UPDATE
+from volley.connectors.postgres.rows import RowForm
+from volley.connectors.postgres.settings import TableName
+from volley.connectors.postgres.tables import Table
+from volley.connectors.postgres.types import Column
 from volley.formats.packed_rows import unpack_rows
 
 
@@ -86,3 +94,46 @@ def test_another_key_stops_the_job_or_plans_it_anew(shop: Database, tmp_path: Pa
         shop.run("alter table orders drop constraint orders_pkey, add primary key (id)")
         with pytest.raises(SchemaChangedError, match="another key"):
             run.epoch()
+
+
+IDENTITY_OF = {"whole": "full", "own": "default", "indexed": "using index by_id"}
+
+
+def large(number: int) -> str:
+    """A text of 2,400 bytes that PostgreSQL stores out of line."""
+    return f"(select string_agg(md5(n::text || {number}), '') from generate_series(1, 75) n)"
+
+
+@pytest.mark.usefixtures("spark")
+def test_keys_that_are_stored_out_of_line(any_shop: Database, tmp_path: Path) -> None:
+    """An update leaves out large values that stay as they are: of a key, the old row has them."""
+    for name, identity in IDENTITY_OF.items():
+        any_shop.run(
+            f"create table {name} (id text not null, part int, n int, pay text, primary key (id, part))",
+            f"create unique index {'by_id' if name == 'indexed' else f'{name}_by_id'} on {name} (id)",
+            f"alter table {name} alter id set storage external",
+            f"alter table {name} replica identity {identity}",
+            f"insert into {name} select {large(1)}, 1, 1, {large(5)} union select {large(2)}, 1, 2, {large(6)} "
+            f"union select {large(3)}, 1, 3, null union select {large(4)}, 1, 4, 'x'",
+        )
+    source = any_shop.source(["public.whole", "public.own", "public.indexed"])
+    mirror_all(tmp_path, source)
+    for name in IDENTITY_OF:
+        any_shop.run(f"update {name} set n = 10 where n = 1", f"update {name} set part = 2 where n = 2")
+        any_shop.run(f"delete from {name} where n = 3", f"update {name} set id = {large(7)}, pay = 'y' where n = 4")
+    any_shop.run("drop table orders")
+    mirror_all(tmp_path, source)
+    assert differences(any_shop, tmp_path) == {"indexed": [], "own": [], "whole": []}
+
+
+def test_a_key_that_an_old_server_does_not_send() -> None:
+    columns = (Column("id", 1, 25, -1, 0, False), Column("n", 2, 23, -1, None, False))
+    table = Table(TableName("public", "docs"), 7, columns)
+    begin = struct.pack(">BQqI", BEGIN, 100, 0, 9)
+    update = struct.pack(">BIcHccI", UPDATE, 7, b"N", 2, b"u", b"t", 1) + b"5"
+    batch = pa.record_batch({"message": pa.array([begin, table.to_message(), update], pa.binary())})
+    (changes,) = Decoder({}).changes(batch)
+    assert isinstance(changes, Changes)
+    with pytest.raises(SourceError, match="key column 'id' has a large value that an update has not changed") as error:
+        RowForm(table, nulls=False).changed(changes, 1)
+    assert 'alter table "public"."docs" replica identity full' in str(error.value.hint)

@@ -113,7 +113,8 @@ class Tuples:
         """Return the rows with the values that some of them have in their old rows where they are unchanged."""
         kinds, starts, ends = list(self.kinds), list(self.starts), list(self.ends)
         for number in range(len(self.columns)):
-            unchanged = kinds[number][rows] == _UNCHANGED
+            # An old row of the key alone has nulls elsewhere; what is stored out of line is never null.
+            unchanged = (kinds[number][rows] == _UNCHANGED) & (old.kinds[number] != _NULL)
             if not unchanged.any():
                 continue
             where = rows[unchanged]
@@ -279,8 +280,8 @@ def _found(messages: Messages, table: Table, numbers: Numbers, transactions: Tra
     # The new row follows the old one, after a mark of one byte.
     at[has_old] = old.after + 1
     new = Tuples.at(messages, columns, at[has_new])
-    # Only a whole old row has the values that an update leaves out; one with its keys has nulls there.
-    if (both := has_new & (marks == _OLD)).any():
+    # A whole old row has the values that an update leaves out, one with its key those of the key.
+    if (both := has_new & has_old).any():
         rows = (np.cumsum(has_new) - 1)[both]
         new = new.with_unchanged(rows, old.take((np.cumsum(has_old) - 1)[both]))
     return Changes(table, numbers, kinds, new, old, has_new, has_old, transactions)

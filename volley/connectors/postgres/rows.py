@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 from volley.arrow.change_columns import ChangeColumns
 from volley.connectors.postgres.decode import Changes, Truncation, Tuples
 from volley.connectors.postgres.messages import DELETE, INSERT
+from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
+from volley.errors import SourceError
 
 __all__ = [
     *("LOADED", "NAMES", "OPERATION", "PLACES", "SEQUENCE", "TRUNCATED", "UNCHANGED"),
@@ -91,6 +93,7 @@ class RowForm:
             changes: The changes.
             first: The number of the first message of their batch.
         """
+        _check_keys(self.table, changes.new)
         numbers = PLACES * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
@@ -128,6 +131,17 @@ class RowForm:
     ) -> pa.RecordBatch:
         values = [rows.values(column, self.nulls) for column in self.table.columns]
         return pa.RecordBatch.from_arrays([*values, operations, pa.array(sequence), unchanged], schema=self.schema)
+
+
+def _check_keys(table: Table, rows: Tuples) -> None:
+    """Check that rows have their keys: a server sends an old key that is stored out of line since 13.6 and 14.2."""
+    for key in table.keys:
+        if key in rows.columns and rows.unchanged(key).any():
+            raise SourceError(
+                f"key column {key!r} has a large value that an update has not changed, which this server does not send",
+                hint=f"alter table {table.name.quoted} replica identity full; or update the server to its last minor "
+                f"version; then {ANEW}",
+            )
 
 
 def unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
