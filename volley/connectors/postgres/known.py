@@ -112,6 +112,12 @@ class KnownTables:
         write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), CAPTURED_TABLE.dump(values))
         self._tables[oid] = known
 
+    def forget(self, known: KnownTable) -> None:
+        """Forget a table: if it is captured again, it joins as a new one."""
+        files, path = filesystem(f"{self._folder}/{known.table.oid}.json", {})
+        files.rm_file(path)
+        del self._tables[known.table.oid]
+
 
 def _bases(table: Table) -> dict[int, tuple[int, int]]:
     return {column.declared: (column.type, column.modifier) for column in table.columns if column.is_of_domain}

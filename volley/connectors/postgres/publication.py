@@ -5,6 +5,7 @@ from __future__ import annotations
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import query
+from volley.connectors.postgres.identities import check_writers
 from volley.connectors.postgres.membership import GENERATED_SINCE, SCHEMAS_SINCE, members
 from volley.connectors.postgres.selection import Selection
 from volley.connectors.postgres.settings import ANEW, TableName
@@ -25,11 +26,12 @@ _VIA_ROOT = "publish_via_partition_root = true"
 _STORED = "publish_generated_columns = stored"
 
 
-def selected_tables(connection: Connection, name: str, selection: Selection) -> tuple[list[Table], bool]:
-    """Return the tables that a source reads now, and whether the publication has them already.
+def selected_tables(connection: Connection, name: str, selection: Selection) -> list[Table]:
+    """Return the tables that a source reads now.
 
     Raises:
-        SourceError: If a table that is named does not exist, or the publication lacks it, or there is none.
+        SourceError: If a table that is named does not exist, or the publication lacks it, or there is none, or those
+            who write to a table would fail once it is published.
     """
     named = [oid_of(connection, table) for table in selection.named]
     is_there = exists(connection, name)
@@ -43,8 +45,11 @@ def selected_tables(connection: Connection, name: str, selection: Selection) -> 
         oids = [oid_of(connection, table) for table in _matching(connection, selection)]
         if not oids:
             raise SourceError(f"no table matches {selection}", hint="check schema and name; case counts")
+    if not is_there:
+        check_writers(connection, *_members(connection, selection))
     tables = (describe(connection, oid, name) for oid in oids)
-    return [table for table in tables if table is not None], is_there and selection.only is None
+    # A table without columns that is not named joins when it has one.
+    return [table for table in tables if table is not None and (table.columns or table.name in selection.named)]
 
 
 def exists(connection: Connection, name: str) -> bool:
@@ -56,13 +61,14 @@ def ensure_publication(connection: Connection, name: str, selection: Selection) 
     """Create the publication if there is none; otherwise check that it has the tables that are named.
 
     Raises:
-        SourceError: If it lacks one.
+        SourceError: If it lacks one, or those who write to a table would fail once it is published.
     """
     if not exists(connection, name):
+        check_writers(connection, *_members(connection, selection))
         # Its writers would break if the replica identity had a column that is generated, and not published.
         options = [_VIA_ROOT, *([_STORED] if connection.server_version >= GENERATED_SINCE else [])]
-        tables = _members(connection, selection)
-        query(connection, f'create publication "{name}" for {tables} with ({", ".join(options)})')
+        members = _written(*_members(connection, selection))
+        query(connection, f'create publication "{name}" for {members} with ({", ".join(options)})')
         return
     _check_has_all(connection, name, selection)
 
@@ -76,12 +82,22 @@ def _matching(connection: Connection, selection: Selection) -> list[TableName]:
     return [name for name in (TableName(*row) for row in query(connection, _EVERY)) if name in selection]
 
 
-def _members(connection: Connection, selection: Selection) -> str:
+def _members(connection: Connection, selection: Selection) -> tuple[list[TableName] | None, tuple[str, ...]]:
+    """Return the tables, None for all, and the schemas that the job's publication is for."""
     if selection.is_whole_database:
-        return "all tables"
+        return None, ()
     schemas = selection.schemas if connection.server_version >= SCHEMAS_SINCE else ()
-    tables = [name.quoted for name in _matching(connection, selection) if name.schema not in schemas]
-    parts = [f"table {', '.join(tables)}"] if tables else []
+    # A partition may be selected by its name alone.
+    tables = dict.fromkeys([*selection.named, *_matching(connection, selection)])
+    return [name for name in tables if name.schema not in schemas], schemas
+
+
+def _written(tables: list[TableName] | None, schemas: tuple[str, ...]) -> str:
+    """Return the members of a publication as SQL has them."""
+    if tables is None:
+        return "all tables"
+    # Not those which inherit from a table: they may have no key, and are none of its rows here.
+    parts = [f"table {', '.join(f'only {name.quoted}' for name in tables)}"] if tables else []
     quoted = [TableName(schema, "").quoted.partition(".")[0] for schema in schemas]
     return ", ".join([*parts, *(f"tables in schema {schema}" for schema in quoted)])
 

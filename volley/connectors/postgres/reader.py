@@ -18,9 +18,9 @@ from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.load import Snapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.output import ManyTables, OneTable, form_of
-from volley.connectors.postgres.publication import check_sent, ensure_publication, selected_tables
+from volley.connectors.postgres.publication import ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
-from volley.connectors.postgres.requirements import check_server, check_table
+from volley.connectors.postgres.requirements import check_changes, check_server, check_table
 from volley.connectors.postgres.segments import Segment
 from volley.connectors.postgres.session import Slot
 from volley.connectors.postgres.slot import ensure_slot
@@ -49,10 +49,10 @@ def inspect(capture: Capture) -> ChangeReader:
     """
     with connected(capture.server, f"reading the catalog for {capture.selection}") as connection:
         check_server(connection, capture.slot)
-        tables, are_published = selected_tables(connection, capture.publication, capture.selection)
+        tables = selected_tables(connection, capture.publication, capture.selection)
         for table in tables:
-            check_table(connection, table, are_published, capture.loads)
-            check_sent(capture.publication, table, is_keyed=not capture.changelog)
+            check_table(connection, table, capture.loads)
+            check_changes(connection, capture.publication, table, is_keyed=not capture.changelog)
     if capture.packed:
         return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog))
     (table,) = tables
@@ -200,7 +200,7 @@ class PostgresReader(Reader):
     def _splits_of(self, snapshot: Snapshot, load: Load, anew: bool, first: int) -> Iterator[TableLoad]:
         table = describe(snapshot.connection, load.oid, self.capture.publication)
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
-        if table is not None:
+        if table is not None and not self.capture.selection.excludes(table.name):
             if anew:
                 yield TableLoad(table, None, load.number, first)
             for pages in page_ranges(snapshot, table, self.parallelism):

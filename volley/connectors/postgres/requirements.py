@@ -7,10 +7,13 @@ import logging
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import query
+from volley.connectors.postgres.identities import check_partitions
+from volley.connectors.postgres.publication import check_sent
+from volley.connectors.postgres.rows import OPERATION, SEQUENCE, UNCHANGED
 from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
 
-__all__ = ["check_server", "check_table"]
+__all__ = ["check_changes", "check_server", "check_table"]
 
 _log = logging.getLogger(__name__)
 _OLDEST = 130_000
@@ -68,13 +71,12 @@ def check_server(connection: Connection, slot: str) -> None:
         )
 
 
-def check_table(connection: Connection, table: Table, is_published: bool, is_loaded: bool) -> None:
-    """Check that a table's changes can be captured without harm to those who write it.
+def check_table(connection: Connection, table: Table, is_loaded: bool) -> None:
+    """Check that a table's changes can be captured.
 
     Args:
         connection: A connection to the database.
         table: The table.
-        is_published: True if the harm is done already: it has been published with others.
         is_loaded: True if its rows are read, too, and not only its changes.
 
     Raises:
@@ -90,19 +92,6 @@ def check_table(connection: Connection, table: Table, is_published: bool, is_loa
         raise SourceError(
             f"table {name} is unlogged or temporary: its changes are not logged", hint="alter table … set logged"
         )
-    if table.identity != "f" and not table.keys and not is_published:
-        # Published without one, the table would refuse updates and deletes.
-        raise SourceError(
-            f"table {name} has no replica identity: once published, its own updates and deletes would fail",
-            hint=f"add a primary key, or: alter table {name.quoted} replica identity full",
-        )
-    unsendable = [column.name for column in table.unsent if column.generated == "v"]
-    if unsendable and table.identity == "f" and table.membership is None and connection.server_version >= 180_000:
-        raise SourceError(
-            f"table {name} has replica identity full, and column {unsendable[0]!r}, which is generated and not stored: "
-            "once published, its own updates and deletes would fail",
-            hint=f"alter table {name.quoted} replica identity default; or make the column a stored one",
-        )
     for partition, kind in query(connection, _PARTITIONS, table.oid):
         raise SourceError(
             f"table {name} has the {kind} partition {partition}, whose changes are not logged",
@@ -117,4 +106,32 @@ def check_table(connection: Connection, table: Table, is_published: bool, is_loa
             raise SourceError(
                 f"role {role!r} sees only those rows of table {name} that its row security lets it see{part}",
                 hint=f'alter role "{role}" bypassrls',
+            )
+
+
+def check_changes(connection: Connection, publication: str, table: Table, is_keyed: bool) -> None:
+    """Check that the stream has all changes of a table, and that rows of the source can tell them.
+
+    Args:
+        connection: A connection to the database.
+        publication: The publication, which may be about to be made.
+        table: The table.
+        is_keyed: True if rows are found by the table's key.
+
+    Raises:
+        SourceError: If they can't.
+    """
+    check_sent(publication, table, is_keyed)
+    if not table.columns:
+        raise SourceError(f"table {table.name} has no columns", hint=f"exclude={table.name.setting!r}")
+    if not is_keyed:
+        return
+    check_partitions(connection, table)
+    # A changelog has the table's columns within structs.
+    for name in (OPERATION, SEQUENCE, UNCHANGED):
+        if name in table.names:
+            raise SourceError(
+                f"table {table.name} has a column {name!r}, as the source has one of its own",
+                hint=f"rename the column, or leave the table out: exclude={table.name.setting!r}; with changelog=True "
+                "the table's columns stand apart",
             )

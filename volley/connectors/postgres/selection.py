@@ -22,6 +22,7 @@ class Selection:
 
     Args:
         patterns: Names of tables, in which ``*`` and ``?`` stand for any characters; empty = all tables.
+        excluded: Names of tables that it does not read, likewise.
 
     Example:
         >>> shop = Selection.of(["public.order_*"])
@@ -30,12 +31,20 @@ class Selection:
     """
 
     patterns: tuple[TableName, ...]
+    excluded: tuple[TableName, ...] = ()
 
     @classmethod
-    def of(cls, tables: Sequence[str]) -> Selection:
-        """Return the selection of names as users write them; ``*.*`` = all tables."""
+    def of(cls, tables: Sequence[str], excluded: Sequence[str] = ()) -> Selection:
+        """Return the selection of names as users write them; ``*.*`` = all tables.
+
+        Raises:
+            ConfigError: If it would exclude a table that it names.
+        """
         patterns = tuple(map(table_name, tables))
-        return cls(() if _EVERY in patterns else patterns)
+        selection = cls(() if _EVERY in patterns else patterns, tuple(map(table_name, excluded)))
+        for name in filter(selection.excludes, selection.named):
+            raise ConfigError(f"table {name} is in tables, and in exclude", hint="name it in one of them")
+        return selection
 
     @property
     def only(self) -> TableName | None:
@@ -50,21 +59,24 @@ class Selection:
     @property
     def schemas(self) -> tuple[str, ...]:
         """The schemas of which all tables are selected."""
-        return tuple(name.schema for name in self.patterns if name.table == "*" and not _has_wildcard(name.schema))
+        whole = (name.schema for name in self.patterns if name.table == "*" and not _has_wildcard(name.schema))
+        return () if self.excluded else tuple(whole)
 
     @property
     def is_whole_database(self) -> bool:
         """True if every table is selected."""
-        return not self.patterns
+        return not self.patterns and not self.excluded
+
+    def excludes(self, name: TableName) -> bool:
+        """Return True if a table is not read, whatever it is selected by."""
+        return _matches(name, self.excluded)
 
     def __contains__(self, name: TableName) -> bool:
-        return not self.patterns or any(
-            fnmatchcase(name.schema, pattern.schema) and fnmatchcase(name.table, pattern.table)
-            for pattern in self.patterns
-        )
+        return (not self.patterns or _matches(name, self.patterns)) and not self.excludes(name)
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.patterns)) or "all tables"
+        selected = ", ".join(map(str, self.patterns)) or "all tables"
+        return f"{selected} but {', '.join(map(str, self.excluded))}" if self.excluded else selected
 
 
 def table_names(name: str, value: str | Sequence[str]) -> tuple[str, ...]:
@@ -77,8 +89,14 @@ def table_names(name: str, value: str | Sequence[str]) -> tuple[str, ...]:
     if not tables:
         raise ConfigError(f"{name} is empty", hint="name tables, or leave it out: all tables of the publication")
     for table in tables:
-        table_name(table)
+        table_name(table, name)
     return tables
+
+
+def _matches(name: TableName, patterns: Sequence[TableName]) -> bool:
+    return any(
+        fnmatchcase(name.schema, pattern.schema) and fnmatchcase(name.table, pattern.table) for pattern in patterns
+    )
 
 
 def _is_wild(name: TableName) -> bool:

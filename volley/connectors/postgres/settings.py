@@ -41,6 +41,12 @@ class TableName:
         """The name as SQL has it."""
         return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.table))
 
+    @property
+    def setting(self) -> str:
+        """The name as the settings of a source have it."""
+        parts = (self.schema, self.table)
+        return ".".join('"' + part.replace('"', '""') + '"' if {".", '"'} & {*part} else part for part in parts)
+
 
 @dataclass(frozen=True)
 class Server:
@@ -83,7 +89,7 @@ class Server:
         return tuple(filter(None, [self.password, *secrets_in(dict(self.options))]))
 
 
-def table_name(text: str) -> TableName:
+def table_name(text: str, setting: str = "tables") -> TableName:
     """Return the table of a text such as ``public.orders`` or ``public."Order Items"``; case is kept as it is.
 
     Raises:
@@ -92,7 +98,7 @@ def table_name(text: str) -> TableName:
     parts = _NAME.fullmatch(text)
     if parts is None:
         raise ConfigError(
-            f"tables has {text!r}, which is not a schema and a table",
+            f"{setting} has {text!r}, which is not a schema and a table",
             hint='for example "public.orders"; names with a dot in double quotes: \'public."a.b"\'',
         )
     schema, table = (parts[1] or parts[2], parts[3] or parts[4])

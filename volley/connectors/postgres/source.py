@@ -54,6 +54,8 @@ class PostgresSource(Source):
         publication: The publication that has the tables.
         tables: A table, as ``"schema.table"``, or several; ``*`` and ``?`` stand for any characters, as in
             ``"public.*"``. None = all tables of the publication.
+        exclude: Tables not to read, likewise: such as one that can't go on, while the others do. A publication that the
+            job makes then names its tables: those that are made later join by ``alter publication … add table``.
         packed: True: rows are packed also of one table. None = only those of several tables.
         load: ``"snapshot"`` (the default): the tables' rows come first. ``"none"``: only changes from now on.
         changelog: True: one row an event instead, to be appended: ``op`` (``"r"``, ``"i"``, ``"u"``, ``"d"``, or
@@ -99,6 +101,7 @@ publication='volley_orders', tables=('public.orders',))
     slot_name: str
     publication: str
     tables: str | Sequence[str] | None = None
+    exclude: str | Sequence[str] | None = None
     packed: bool | None = None
     load: Literal["snapshot", "none"] = "snapshot"
     changelog: bool = False
@@ -114,19 +117,20 @@ publication='volley_orders', tables=('public.orders',))
     def __post_init__(self) -> None:
         keep(self, host=text, port=count, database=text, user=text, password=optional(secret))
         keep(self, slot_name=identifier, publication=identifier)
-        keep(self, tables=optional(table_names), packed=optional(flag))
+        keep(self, tables=optional(table_names), exclude=optional(table_names), packed=optional(flag))
         keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "reload", "ignore")))
         keep(self, changelog=flag, bounded=flag)
         keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
         keep(self, max_segments_per_epoch=optional(count), heartbeat=optional(duration))
-        if self.packed is False and self._selection.only is None:
+        selection = self._selection
+        if self.packed is False and selection.only is None:
             raise ConfigError("packed is False, and tables are several", hint="rows of several tables are packed")
         if self.on_rewrite == "reload" and self.load == "none":
             raise ConfigError('on_rewrite="reload" with load="none"', hint='load="snapshot", or on_rewrite="stop"')
 
     @property
     def _selection(self) -> Selection:
-        return Selection.of(self.tables or ())
+        return Selection.of(self.tables or (), self.exclude or ())
 
     @property
     def _is_packed(self) -> bool:

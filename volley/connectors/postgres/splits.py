@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from volley.arrow.batches import conform
 from volley.connectors.postgres.capture import Capture
-from volley.connectors.postgres.decode import Decoder, Truncation
+from volley.connectors.postgres.decode import Changes, Decoder, Truncation
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.load import PageRange, load
 from volley.connectors.postgres.output import Form, Output
 from volley.connectors.postgres.rows import load_place
 from volley.connectors.postgres.tables import Table
+from volley.errors import SourceError
 from volley.source import SplitReader
 
 __all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad"]
@@ -85,9 +86,14 @@ class ChangeReader(SplitReader):
                 for number in range(len(reader)):
                     batch = reader.batch(number)
                     for changes in decoder.changes(batch):
-                        form = self.output.form(changes.table)
-                        if isinstance(changes, Truncation):
-                            yield form, form.truncated(changes, first)
-                        else:
-                            yield form, form.changed(changes, first)
+                        if not self.capture.selection.excludes(changes.table.name):
+                            yield self._rows(changes, first)
                     first += batch.num_rows
+
+    def _rows(self, changes: Changes | Truncation, first: int) -> tuple[Form, pa.RecordBatch]:
+        form = self.output.form(changes.table)
+        try:
+            rows = form.truncated(changes, first) if isinstance(changes, Truncation) else form.changed(changes, first)
+        except SourceError as error:
+            raise error.within(f"table {changes.table.name}") from error
+        return form, rows

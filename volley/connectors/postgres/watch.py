@@ -16,12 +16,14 @@ from psycopg2.extensions import connection as Connection
 from volley.connectors.postgres.connection import connect, lsn_number, query
 from volley.connectors.postgres.differences import Difference, difference
 from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.identities import check_writers
 from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.loads import Loads
 from volley.connectors.postgres.membership import Member, members
 from volley.connectors.postgres.messages import relation_of, truncated
 from volley.connectors.postgres.printed import PrintedType, printed_types
-from volley.connectors.postgres.publication import check_has, check_sent, lacks_root
+from volley.connectors.postgres.publication import check_has, lacks_root
+from volley.connectors.postgres.requirements import check_changes
 from volley.connectors.postgres.selection import Selection
 from volley.connectors.postgres.settings import Server
 from volley.connectors.postgres.tables import Table, describe, described
@@ -110,6 +112,8 @@ class Watch:
             SourceError: If a table has changed in a way that stops the job.
         """
         self._known.read()
+        for known in [known for known in self._known if known.table.name not in self._selection]:
+            self._known.forget(known)
         self.look()
 
     def look(self) -> None:
@@ -154,10 +158,14 @@ class Watch:
             if relation.oid not in self._known:
                 return None
             known = self._known[relation.oid]
-            form = described(connection, relation, (table or known.table).keys, known.bases)
+            # A table that was renamed, and named as before again, has its name.
+            form = replace(
+                described(connection, relation, (table or known.table).keys, known.bases), name=known.table.name
+            )
             if table is not None:
                 self._known.keep(known.with_dropped({*form.names} - {*table.names}))
-            return form.to_message()
+            # A table that was renamed for a while, and is named as before again, has its name all the time.
+            return replace(form, name=known.table.name).to_message()
 
     def truncated(self, message: bytes, xid: int) -> None:
         """Take note of a truncation in the stream, which explains new files of its tables.
@@ -210,9 +218,12 @@ class Watch:
         # One that the publication does not have any more is compared with what is known when it has it again.
         if table is None or table.membership is None:
             return None
-        check_sent(self._publication, table, self._is_keyed)
+        if not table.columns and oid not in self._known and table.name not in self._selection.named:
+            _log.warning("table %s has no columns: it joins when it has one", table.name)
+            return None
+        check_changes(connection, self._publication, table, self._is_keyed)
         if oid not in self._known:
-            self._join(table)
+            self._join(connection, table)
             return table
         known = self._known[oid]
         found = difference(known.table, known.dropped, table, self._is_keyed)
@@ -226,11 +237,16 @@ class Watch:
             self._known.keep(known.with_table(replace(table, files=known.table.files)))
         return table
 
-    def _join(self, table: Table) -> None:
+    def _join(self, connection: Connection, table: Table) -> None:
         """Add a table; if another one had its name before, its rows are deleted."""
         earlier = self._known.named(table.name)
         if not table.keys:
             _log.warning("table %s has no key: its changes can only be appended", table.name)
+        try:
+            check_writers(connection, [table.name], ())
+        except SourceError as error:
+            # A publication of all tables, or of a schema, has it from its first moment.
+            _log.warning("%s; publication %s has it: %s", error.message, self._publication, error.hint)
         if earlier is not None:
             found = difference(earlier.table, earlier.dropped, table, self._is_keyed)
             assert found is not None
