@@ -245,9 +245,9 @@ class Environment:
 
         def run(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
             from volley.spark.run import run_tasks
-            from volley.spark.session import open_session
+            from volley.spark.session import usable_session
 
-            return run_tasks(self.spark or open_session(self.master), tasks)
+            return run_tasks(usable_session(self.spark, self.master), tasks)
 
         return run
 
@@ -280,7 +280,7 @@ class Environment:
         from volley.engine.launch import launch
         from volley.engine.run import OnEpochEnd, Run
         from volley.engine.running import release, reserve
-        from volley.spark.session import open_session
+        from volley.spark.session import usable_session
 
         folder, metrics = locate(self._checkpoints, start.name), Metrics({"job_name": start.name})
         reserve(folder, start.name)
@@ -296,7 +296,7 @@ class Environment:
 
         def session() -> SparkSession:
             enter("starting Spark")
-            opened = self.spark or open_session(self.master, graph.worker_modules(writes))
+            opened = usable_session(self.spark, self.master, graph.worker_modules(writes))
             enter("planning")
             return opened
 

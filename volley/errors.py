@@ -12,6 +12,7 @@
     ├── CatalogError ─ CatalogUnreachableError · CatalogAuthError · TableNotFoundError
     ├── SchemaMismatchError
     ├── JobError                    the job failed for any other reason
+    │   └── SessionLostError        the program's own Spark session is gone: only the program can make another one
     └── CommitError ─ CommitConflictError (did not land) · CommitStateUnknownError (may have landed: touch nothing)
                       └── LayoutChangedError (the epoch's files no longer fit the table: the job writes them again)
 """
@@ -38,6 +39,7 @@ __all__ = [
     "PlanError",
     "SchemaChangedError",
     "SchemaMismatchError",
+    "SessionLostError",
     "SnapshotExpiredError",
     "SnapshotNotFoundError",
     "SnapshotRolledBackError",
@@ -180,6 +182,10 @@ class SchemaMismatchError(VolleyError):
 
 class JobError(VolleyError):
     """The job failed for any other reason."""
+
+
+class SessionLostError(JobError):
+    """The Spark session that the program has made was stopped, or its JVM has ended: no job can run on it again."""
 
 
 class CommitError(VolleyError):

@@ -13,6 +13,7 @@ from volley.errors import (
     MissingDependencyError,
     PlanError,
     SchemaMismatchError,
+    SessionLostError,
     SnapshotExpiredError,
     SnapshotNotFoundError,
     SnapshotRolledBackError,
@@ -25,7 +26,7 @@ __all__ = ["Restart", "may_pass"]
 
 # The next attempt would fail in the same way.
 _LASTING = (
-    *(ConfigError, ExpressionError, MissingDependencyError, PlanError, SchemaMismatchError),
+    *(ConfigError, ExpressionError, MissingDependencyError, PlanError, SchemaMismatchError, SessionLostError),
     *(SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, TableReplacedError),
 )
 _LONGEST_WAIT = 300.0

@@ -229,10 +229,10 @@ class Job(Rows):
         failure = None
         try:
             self._run = self._begin(self._count)
-        except VolleyError as error:
-            if not self._restart.allows(error, 1):
-                raise
-            failure = error
+        except Exception as error:
+            failure = translate(error, self.name)
+            if not self._restart.allows(failure, 1):
+                raise failure from failure.__cause__
         self._watcher = threading.Thread(target=self._watch, args=[failure], name=f"volley-{self.name}", daemon=True)
         self._watcher.start()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from volley.errors import ConfigError, JobError, PlanError, VolleyError
-from volley.spark.session import log_trace
+from volley.errors import ConfigError, JobError, PlanError, SessionLostError, VolleyError
+from volley.spark.gateway import loss_behind, may_replace
+from volley.spark.session import log_file, log_trace
 from volley.task.errors import find_carried
 
 __all__ = ["is_slow_start", "translate"]
@@ -41,6 +42,8 @@ def translate(error: BaseException, job: str) -> VolleyError:
         if type(carried) is JobError:
             return JobError(carried.message, f"{carried.hint}; the whole trace is in {log}")
         return carried
+    if ended := loss_behind(error):
+        return _jvm_lost(ended, job, error)
     if is_slow_start(error):
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
@@ -73,3 +76,15 @@ def translate(error: BaseException, job: str) -> VolleyError:
     translated = JobError(f"job {job!r} failed: {cause}", hint)
     translated.__cause__ = error
     return translated
+
+
+def _jvm_lost(ended: str, job: str, cause: BaseException) -> JobError:
+    """Return the error of a job whose JVM has ended: one that a restart heals, if Volley may start another JVM."""
+    message, log = f"job {job!r} failed: its JVM {ended}", f"too little memory? its log is {log_file()}"
+    lost: JobError
+    if may_replace():
+        lost = JobError(message, f"start the job again, which starts another JVM; {log}")
+    else:
+        lost = SessionLostError(message, "start the program again: the session was its own; too little memory?")
+    lost.__cause__ = cause
+    return lost

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from volley.errors import ConfigError, JobError, StorageError
+from volley.errors import ConfigError, JobError, SessionLostError, StorageError
+from volley.spark.gateway import fault, hold, is_held, let_go, loss, may_replace
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, log_file, submitted
 from volley.spark.preload import preload
 from volley.spark.worker_python import choose_worker_python, is_script_chosen
@@ -29,9 +30,12 @@ __all__ = [
     "runs_locally",
     "session_for_job",
     "start_in_pool",
+    "usable_session",
 ]
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _SEMANTICS = {
     # The Arrow-native path computes in UTC and raises on overflow; so must the general path.
@@ -150,6 +154,28 @@ def has_context() -> bool:
     return SparkContext._active_spark_context is not None
 
 
+def usable_session(given: SparkSession | None, master: str | None, modules: Iterable[str] = ()) -> SparkSession:
+    """Return the session that was given, the active one, or a new one if there is none.
+
+    A session of Volley's own whose JVM has ended, or which Spark has stopped, is replaced by a new one.
+
+    Args:
+        given: The session of the job's environment; None = the active one, or a new one.
+        master: See `open_session`.
+        modules: See `open_session`.
+
+    Raises:
+        SessionLostError: If a session that the program has made can't run a job any more.
+        VolleyError: If `open_session` raises one.
+    """
+    reason = None if given is None else fault(given.sparkContext)
+    if given is None or (reason and is_held(given.sparkContext)):
+        return open_session(master, modules)
+    if reason:
+        raise _lost(reason)
+    return given
+
+
 def open_session(master: str | None, modules: Iterable[str] = ()) -> SparkSession:
     """Return the active session, or start one.
 
@@ -160,10 +186,12 @@ def open_session(master: str | None, modules: Iterable[str] = ()) -> SparkSessio
     Raises:
         ConfigError: If a session with another master is active.
         MissingDependencyError: If there is no Java that Spark supports.
+        SessionLostError: If the program's own session is active and can't run a job any more.
         JobError: If Spark does not start.
     """
     from pyspark.sql import SparkSession
 
+    _replace_lost()
     active = SparkSession.getActiveSession()
     if active is None:
         return _start(master, modules)
@@ -173,6 +201,25 @@ def open_session(master: str | None, modules: Iterable[str] = ()) -> SparkSessio
             hint="stop that session first, or leave master out to use it",
         )
     return active
+
+
+def _replace_lost() -> None:
+    """Let go of a context of Volley's own that can run no job any more."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    reason = fault(context) if context else loss()
+    if reason is None:
+        return
+    if not may_replace():
+        raise _lost(reason)
+    _log.warning("Spark's session %s; another one is started", reason)
+    let_go()
+
+
+def _lost(reason: str) -> SessionLostError:
+    ways = {True: "give Environment another session, or none", False: "start the program again: PySpark has one JVM"}
+    return SessionLostError(f"the Spark session that this program has made {reason}", hint=ways[loss() is None])
 
 
 def _start(master: str | None, modules: Iterable[str]) -> SparkSession:
@@ -190,6 +237,8 @@ def _start(master: str | None, modules: Iterable[str]) -> SparkSession:
             _connect(chosen)
         choose_worker_python(chosen.get("spark.master"), starts=False)
         context = SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items()))))
+        if not submitted():
+            hold(context)
         # Workers take a second to start, as long as the driver takes for the session and the plan.
         preload(context, modules)
         return SparkSession(context)
