@@ -73,7 +73,7 @@ JOB_STATES = ("running", "restarting")
 """The states of a job that serves metrics: it runs, or waits after a failure and begins again."""
 
 _STATE = "1 for what the job does: running, or restarting after a failure; 0 for the other"
-_RESTARTS = "How often the job was started again after a failure"
+_RESTARTS = "How often the job starts again after a failure, the restart that it waits for included"
 
 _WATERMARK = "Watermark of the job's windows, in seconds since 1970"
 

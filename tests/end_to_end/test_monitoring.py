@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.endpoint import answer
 from tests.waiting import wait_until, wait_while_it_runs
 from volley import (
     ConfigError,
@@ -118,16 +119,6 @@ def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
     assert job.metrics.records_written == 12
     with pytest.raises(URLError, match="refused"):
         scraped(job)
-
-
-def answer(job: Job, path: str) -> tuple[int, str]:
-    """The status and the text of one of the endpoint's paths."""
-    assert job.metrics_url
-    try:
-        with urlopen(job.metrics_url.replace("/metrics", path), timeout=10) as found:
-            return found.status, found.read().decode().strip()
-    except HTTPError as error:
-        return error.code, error.read().decode().strip()
 
 
 def test_probes_tell_whether_the_job_is_ready_and_healthy(native: Environment, gate: Path) -> None:

@@ -15,6 +15,7 @@ import volley.engine.epochs
 import volley.engine.run
 import volley.iceberg.commit.committer
 from tests.duck import query
+from tests.endpoint import answer
 from tests.waiting import wait_until
 from volley import (
     CatalogUnreachableError,
@@ -34,6 +35,7 @@ from volley import (
     State,
     col,
 )
+from volley.engine.terminal import progress_line
 from volley.task.failpoints import POINTS
 
 SOON = Restart(backoff="10ms")
@@ -115,7 +117,7 @@ def test_a_job_waits_for_what_it_can_not_reach_at_first(native: Environment, tmp
     source = FileSource(str(tmp_path / "late"), format="json", schema="id long")
     job = native.from_source(source).to_sink(sink).start("late", restart=Restart(limit=1000, backoff="50ms"))
     wait_until(lambda: job.progress.restarts >= 1, 60, "a restart")
-    assert (job.progress.state, job.exception) == (State.RUNNING, None)
+    assert job.exception is None
     (tmp_path / "late").mkdir()
     (tmp_path / "late" / "1.json").write_text('{"id": 1}\n')
     assert job.wait(60)
@@ -124,7 +126,16 @@ def test_a_job_waits_for_what_it_can_not_reach_at_first(native: Environment, tmp
 
 def test_a_job_is_stopped_while_it_waits(native: Environment, tmp_path: Path) -> None:
     source = FileSource(str(tmp_path / "never"), format="json", schema="id long")
-    job = native.from_source(source).to_sink(MemorySink("out")).start("waits", restart=Restart(backoff="1h"))
+    stream = native.from_source(source).to_sink(MemorySink("out"))
+    job = stream.start("waits", restart=Restart(backoff="1h"), metrics_port=0)
+    wait_until(lambda: job.progress.state is State.RESTARTING, 60, "the wait for a restart")
+    assert (job.progress.restarts, job.exception) == (1, None)
+    assert repr(job) == "Job('waits', restarting, epoch None, 0 rows)"
+    assert progress_line("waits", job.progress).startswith("waits: restarting · no epoch yet · ")
+    assert '"state": "restarting"' in job.progress.to_json()
+    assert (answer(job, "/healthz"), answer(job, "/readyz")[0]) == ((200, "ok"), 503)
+    assert "job 'waits' starts again after a failure: " in answer(job, "/readyz")[1]
+    assert 'job_state{job_name="waits",state="restarting"} 1.0' in answer(job, "/metrics")[1]
     job.stop()
     assert (job.wait(0), job.progress.state, job.exception) == (True, State.STOPPED, None)
     # Its checkpoint is free again.

@@ -81,6 +81,7 @@ class Job(Rows):
         self._progress = Progress()
         self._began = time.monotonic()
         self._failure: VolleyError | None = None
+        self._last_failure: VolleyError | None = None
         self._lock = threading.Lock()
         self._stop_requested = threading.Event()
         self._ended = threading.Event()
@@ -93,7 +94,13 @@ class Job(Rows):
         """A frozen snapshot of the job's progress."""
         if self._ended.is_set():
             return self._progress
-        return replace(self._progress, seconds=time.monotonic() - self._began, running=self.metrics.running)
+        return replace(
+            self._progress,
+            state=State(self.metrics.state or "running"),
+            seconds=time.monotonic() - self._began,
+            running=self.metrics.running,
+            restarts=self.metrics.restarts,
+        )
 
     @property
     def maintenance(self) -> MaintenanceReport:
@@ -257,6 +264,7 @@ class Job(Rows):
             seconds = self._restart.seconds(failures)
             text = "%s: failed, restart %d of %d in %.1f s: %s"
             _log.warning(text, self.name, failures, self._restart.limit, seconds, failure)
+            self._last_failure = failure
             self.metrics.record_state("restarting")
             failure = None if self._stop_requested.wait(seconds) else self._failure_of(self._run_again)
         self._finish(failure)
@@ -270,7 +278,6 @@ class Job(Rows):
     def _run_again(self) -> VolleyError | None:
         """Begin another run, wait for its end, and return the error that it failed with."""
         self._run = None
-        self._progress = replace(self._progress, restarts=self.metrics.restarts)
         run = through_outages(partial(self._begin, self._count), self._outage, self._stop_requested, self.name)
         self.metrics.record_state("running")
         with self._lock:
@@ -308,7 +315,9 @@ class Job(Rows):
         return f"job {self.name!r} has committed nothing for {seconds:.0f} s"
 
     def _unready(self) -> str | None:
-        """Return why the job is not ready; None once an epoch is done."""
+        """Return why the job is not ready; None once an epoch is done, unless it waits for a restart."""
+        if self.metrics.state == "restarting":
+            return f"job {self.name!r} starts again after a failure: {self._last_failure}"
         return None if self._progress.epochs else f"job {self.name!r} has not finished an epoch yet"
 
     def _notes(self) -> list[str]:

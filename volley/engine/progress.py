@@ -21,6 +21,8 @@ class State(Enum):
     """
 
     RUNNING = "running"
+    RESTARTING = "restarting"
+    """It has failed, and waits until it starts again, see `Restart`."""
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -41,7 +43,7 @@ class Progress:
         bytes: Encoded bytes written in this run.
         seconds: Time since the start, in seconds.
         running: The progress of the running epoch, not yet included above; None between epochs.
-        restarts: How often it was started again after a failure, see `Restart`.
+        restarts: How often it starts again after a failure, see `Restart`; the one that it waits for counts.
 
     Example:
         >>> Progress(rows=3).to_json()[:52]
