@@ -196,8 +196,10 @@ def test_refused_access_is_told_apart_and_hides_secrets() -> None:
 
 def test_missing_keys_are_refused_access() -> None:
     exceptions = pytest.importorskip("botocore.exceptions")
-    with pytest.raises(StorageAccessError, match="Unable to locate credentials"), storage_errors("s3://lake"):
+    with pytest.raises(StorageAccessError, match="Unable to locate credentials") as caught, storage_errors("s3://lake"):
         raise exceptions.NoCredentialsError
+    assert "no keys were found" in str(caught.value.hint)
+    assert "policy" not in str(caught.value.hint)
 
 
 def test_a_full_disk_says_so() -> None:

@@ -234,6 +234,8 @@ def _of_client(error: Exception, address: str, text: str, table: str) -> Catalog
     client = type(error).__module__.partition(".")[0]
     if client in ("hive_metastore", "thrift"):
         return _rejected(address, text, table)
+    if type(error).__name__ == "SignError":
+        return None
     if is_own_check(error):
         return CatalogError(
             f"table {table} of catalog {address}: pyiceberg refuses this: {type(error).__name__}: {text}",

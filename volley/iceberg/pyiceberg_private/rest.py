@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyiceberg.catalog import rest
+from pyiceberg.io import S3_ACCESS_KEY_ID, S3_SIGNER, FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -15,13 +16,17 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.utils.properties import property_as_bool
 from requests import Session
 from requests.adapters import HTTPAdapter
 
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
 
 __all__ = ["TimeoutAdapter", "TimeoutRestCatalog"]
+
+_SIGNS = "s3.remote-signing-enabled"
+_SIGNER = "S3V4RestSigner"
 
 
 class TimeoutAdapter(HTTPAdapter):
@@ -54,6 +59,13 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         super()._fetch_config()
         # With the snapshots of references alone, files of the others would seem to be orphans.
         self.properties[rest.SNAPSHOT_LOADING_MODE] = "all"
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        settings = {**self.properties, **properties}
+        if property_as_bool(settings, _SIGNS, False) and not settings.get(S3_ACCESS_KEY_ID):
+            # pyiceberg signs through the catalog only if it is told to.
+            properties = {S3_SIGNER: _SIGNER, **properties}
+        return super()._load_file_io(properties, location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         table: Table = super().load_table(identifier)

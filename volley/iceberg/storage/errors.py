@@ -53,6 +53,12 @@ def storage_error(
     client = next((cause for cause in chain if cause is not None and _of_client(cause)), None)
     if client is None and not isinstance(error, OSError):
         return None
+    if type(client).__name__ == "SignError":
+        return StorageAccessError(
+            f"{action} {redact_uri(path)} was refused: the catalog did not sign the request ({_signing(client)})",
+            hint="the catalog signs requests to its storage for those who may use the table: check the privileges "
+            "there, and its log; or give the storage keys of its own",
+        )
     # Azure's errors have the whole body of the response on further lines.
     where, text = redact_uri(path), redact(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
     if _is_refusal(error, client, text):
@@ -66,8 +72,13 @@ def storage_error(
     return StorageError(f"{action} {where} failed: {text}", hint="check that the place exists and can be reached")
 
 
+def _signing(error: BaseException | None) -> str:
+    """Return what a signing service answered; the text behind has the whole request."""
+    return str(error).partition(":")[0]
+
+
 def _of_client(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in _STORAGE_CLIENTS
+    return type(error).__name__ == "SignError" or type(error).__module__.partition(".")[0] in _STORAGE_CLIENTS
 
 
 def _is_refusal(error: Exception, client: BaseException | None, text: str) -> bool:

@@ -35,6 +35,7 @@ _WRONG_KEYS = re.compile(
     r"|credentials? (?!lack)|\b401\b",
     re.I,
 )
+_NO_KEYS = re.compile(r"NoCredentialsError|PartialCredentialsError|Unable to locate credentials|Partial credentials")
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|token.{0,20}expired", re.I)
 
 
@@ -72,6 +73,11 @@ def _code(error: BaseException) -> str:
 
 
 def _s3(text: str, bucket: str, operation: str | None) -> str:
+    if _NO_KEYS.search(text):
+        return (
+            "no keys were found: give access_key_id and secret_access_key, or a role, profile or environment; "
+            "a REST catalog that is set up to gives them, too"
+        )
     if _WRONG_KEYS.search(text):
         return "check access_key_id, secret_access_key and session_token; without them, what the default chain finds"
     lacking = _S3_OPERATIONS.get(operation or "", _S3_ALL)
