@@ -133,6 +133,13 @@ def test_moments_with_a_zone_are_in_utc(tmp_path: Path) -> None:
     assert strict(opened, splits(opened)) == [(datetime(2024, 2, 1, 8, tzinfo=UTC), datetime(2024, 2, 1, 10))]
 
 
+def test_a_year_of_two_digits_is_read_by_the_format_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("day\n05/01/2026\n05/01/26\n")
+    options = {"date_formats": ["%d/%m/%Y", "%d/%m/%y"]}
+    opened = reader(tmp_path / "a.csv", tmp_path / "state", "day date", options=options)
+    assert strict(opened, splits(opened)) == [(date(2026, 1, 5),), (date(2026, 1, 5),)]
+
+
 def test_a_schema_is_inferred_by_the_options(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a note\n1;1,5;1.2.2024 10:00;\n")
     opened = reader(

@@ -255,11 +255,43 @@ def test_a_day_that_does_not_exist_is_null(year: int, month: int, day: int, hour
         # A leap second is the first one of the next day.
         ("2016-12-31 23:59:60", "%F %T", datetime.date(2017, 1, 1)),
         ("2016-11-31 23:59:60", "%F %T", None),
+        # Years have four digits: these would be those of the year 26.
+        ("26-01-05", "%Y-%m-%d", None),
+        ("26-01-05", "%F", None),
+        ("05/01/26", "%d/%m/%Y", None),
+        ("05/01/26", "%d/%m/%y", datetime.date(2026, 1, 5)),
+        ("0026-01-05", "%Y-%m-%d", datetime.date(26, 1, 5)),
+        ("Mon 5. January 0026, 100%", "%a %e. %B %Y, 100%%", datetime.date(26, 1, 5)),
     ],
 )
 def test_dates_in_other_formats(text: str, format: str, date: datetime.date | None) -> None:
     assert values_of(col("s").str.to_date(format), pa.table({"s": [text]})) == [date]
     assert values_of(lit(text).str.to_date(format), pa.table({"s": [text]})) == [date]
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "second"),
+    [
+        ("2026-01-05 10:00:59", "%F %T", 59),
+        ("2026-01-05 10:00:60", "%F %T", None),
+        ("2026-01-05 10:00:61", "%Y-%m-%d %H:%M:%S", None),
+        ("20260105100060", "%Y%m%d%H%M%S", None),
+        ("20260105100100", "%Y%m%d%H%M%S", 0),
+        ("1960-01-05 10:00:60", "%F %T", None),
+        ("2026-01-05 10:00:60+05:30", "%F %T%z", None),
+        ("2026-01-05 10:01:00Z", "%F %T%z", 0),
+        ("5 Jan 2026 10:01:01 pm", "%d %b %Y %I:%M:%S %p", 1),
+    ],
+)
+def test_a_minute_within_an_hour_has_60_seconds(text: str, format: str, second: int | None) -> None:
+    assert values_of(col("s").str.to_timestamp(format).dt.second(), pa.table({"s": [text, None]})) == [second, None]
+
+
+def test_numbers_in_texts_have_spaces_around_them_but_no_other_white_space() -> None:
+    rows = pa.table({"s": [" 5 ", "\t5\n", "\u00a05", "5\u2003"]})
+    for value in (col("s").str.to_integer(), col("s").str.to_double(), col("s").try_cast("decimal(3,0)")):
+        assert values_of(value, rows) == [5, 5, None, None]
+    assert values_of(col("s").str.to_decimal(3, 0), rows) == values_of(col("s").try_cast("int"), rows)
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,6 @@ def _fits_decimal(value: Datum, target: pa.DataType) -> Datum:
 
 def _is_text_of_int(value: Datum, target: pa.DataType) -> Datum:
     text = trim(value)
-    # `number_in` leaves out more blanks than a cast.
     is_whole = pc.match_substring_regex(text, pattern=_WHOLE)
     short = pc.replace_substring_regex(text, pattern="^([+-]?)0+([0-9])", replacement=r"\1\2")
     fits = _fits_int(pc.cast(number_in(short, "[0-9]{1,19}"), pa.decimal128(19)), target)

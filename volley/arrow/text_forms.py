@@ -177,7 +177,7 @@ def uuid_of(value: pa.Array) -> pa.Array:
 
 def number_in(value: Datum, pattern: str) -> Datum:
     """Return the texts that are a number of this pattern, without blanks and a plus sign; null for others."""
-    text = pc.utf8_trim_whitespace(value)
+    text = trim(value)
     fits = pc.match_substring_regex(text, pattern=f"^[+-]?(?:{pattern})$")
     number = pc.replace_substring_regex(text, pattern=r"^\+", replacement="")
     return pc.if_else(fits, number, pa.scalar(None, pa.string()))

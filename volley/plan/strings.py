@@ -167,8 +167,8 @@ class Strings(Namespace[E]):
         """Return the date that a text names, null if it does not fit the format.
 
         Args:
-            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%b``, ``%j``, …. ``%a``, a day of the week, is
-                not compared with the date.
+            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%b``, ``%j``, …. ``%Y`` is a year of four
+                digits. ``%a``, a day of the week, is not compared with the date.
         """
         return self._record("str_to_date", parameters.directives(format, READ, least=1))
 
@@ -178,8 +178,8 @@ class Strings(Namespace[E]):
         Texts in ISO 8601, with ``T``, fractions or offsets, are read by ``cast("timestamp")``.
 
         Args:
-            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, …. With ``%z``, an offset
-                from UTC, the result is an instant.
+            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, …. ``%Y`` is a year of four
+                digits. With ``%z``, an offset from UTC, the result is an instant.
         """
         return self._record("str_to_timestamp", parameters.directives(format, READ, least=1))
 
