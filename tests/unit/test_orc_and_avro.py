@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import zlib
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
+from tests.avro import avro_file, record
 from volley import Environment, FileSource, MissingDependencyError, SourceContext, SourceError
 from volley.bad_rows import BadRow
 
@@ -69,6 +72,8 @@ AVRO = {
         {"name": "by", "type": ["null", {"type": "map", "values": ["null", "long"]}]},
     ],
 }
+
+ONE = record(("id", "long"))
 
 
 def write_orc(path: Path) -> None:
@@ -166,21 +171,51 @@ def test_records_of_one_short_name_in_an_avro_file(tmp_path: Path) -> None:
     assert Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow().to_pylist() == [row]
 
 
-@pytest.mark.parametrize(("codec", "package"), [("snappy", "cramjam"), ("zstandard", "backports.zstd")])
-def test_a_codec_whose_package_is_missing_is_named(
-    codec: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("volley.formats.avro.find_spec", lambda name: None)
-    path = tmp_path / "rows.avro"
-    write_avro(path)
-    # The name of the codec in the header has its length in front.
-    named = bytes([2 * len(codec)]) + codec.encode()
-    path.write_bytes(path.read_bytes().replace(b"\x0edeflate", named))
-    with pytest.raises(
-        MissingDependencyError, match=f"rows.avro has the codec {codec}, which needs {package}"
-    ) as caught:
-        Environment().from_source(FileSource(path)).to_arrow()
-    assert caught.value.hint == f"pip install {package}"
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "lz4"])
+def test_codecs_of_files_by_fastavro(codec: str, tmp_path: Path) -> None:
+    numbers = [{"id": number} for number in range(10_000)]
+    with (tmp_path / "rows.avro").open("wb") as file:
+        fastavro.writer(file, ONE, numbers, codec=codec)
+    assert Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow().to_pylist() == numbers
+
+
+@pytest.mark.parametrize(("codec", "name"), [("snappy", "snappy"), ("zstd", "zstandard")])
+def test_codecs_of_which_arrow_compresses_the_blocks(codec: str, name: str, tmp_path: Path) -> None:
+    content = b"".join(bytes([2 * number]) for number in range(60))
+    block = pa.compress(content, codec, asbytes=True)
+    block += zlib.crc32(content).to_bytes(4, "big") if codec == "snappy" else b""
+    (tmp_path / "rows.avro").write_bytes(avro_file(ONE, 60, block, name))
+    table = Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow()
+    assert table["id"].to_pylist() == list(range(60))
+
+
+@pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard", "bzip2", "xz", "lz4"])
+def test_a_block_that_does_not_decompress_is_named(codec: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.avro").write_bytes(avro_file(ONE, 1, b"\x02\0\0\0none of it", codec))
+    with pytest.raises(SourceError, match=rf"rows\.avro, block 1 is damaged: {codec} can't decompress it"):
+        Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow()
+
+
+def test_a_snappy_block_with_another_checksum_is_damaged(tmp_path: Path) -> None:
+    block = pa.compress(b"\x02", "snappy", asbytes=True) + b"\0\0\0\0"
+    (tmp_path / "rows.avro").write_bytes(avro_file(ONE, 1, block, "snappy"))
+    with pytest.raises(SourceError, match="block 1 is damaged: snappy can't decompress it: it has a wrong checksum"):
+        Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow()
+
+
+def test_an_unknown_codec_is_named_with_those_that_are_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.avro").write_bytes(avro_file(ONE, 1, b"\x02", "brotli"))
+    with pytest.raises(SourceError, match=r"rows\.avro has the codec 'brotli', which Volley does not read") as caught:
+        Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow()
+    assert "deflate, snappy, zstandard" in str(caught.value.hint)
+
+
+def test_a_codec_whose_package_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lz4.block", None)
+    (tmp_path / "rows.avro").write_bytes(avro_file(ONE, 1, b"\x02", "lz4"))
+    with pytest.raises(MissingDependencyError, match="needs the package lz4") as caught:
+        Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow()
+    assert caught.value.hint == "pip install lz4"
 
 
 def test_a_block_with_more_bytes_than_records_is_refused(tmp_path: Path) -> None:
@@ -190,5 +225,5 @@ def test_a_block_with_more_bytes_than_records_is_refused(tmp_path: Path) -> None
         fastavro.writer(file, schema, [{"id": 1}, {"id": 2}], sync_marker=b"s" * 16)
     # Two records in two bytes, between the two marks, become one record.
     path.write_bytes(path.read_bytes().replace(b"\x04\x04\x02\x04", b"\x02\x04\x02\x04"))
-    with pytest.raises(SourceError, match=r"rows\.avro is not a whole .* a block of 1 records has bytes left over"):
+    with pytest.raises(SourceError, match=r"rows\.avro is not a whole .* block 1 of 1 records has 1 bytes left over"):
         Environment().from_source(FileSource(path)).to_arrow()

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 
 from volley.arrow.uuids import array_of
-from volley.errors import ConfigError, MissingDependencyError, SourceError
+from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
+from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import logical
 from volley.formats.avro_resolution import resolved, set_defaults
-from volley.formats.messages import Values
+from volley.formats.messages import TooManyError, Values
 from volley.formats.schema_registry import Registry
 from volley.types.arrow import canonical_schema
 
-__all__ = ["AvroValues", "avro_columns", "file_reader"]
+__all__ = ["AvroValues", "Resolution", "avro_columns", "resolution_of"]
 
 _PLAIN = {
     "null": "null",
@@ -36,7 +38,10 @@ _PLAIN = {
 _MAGIC = b"\0"
 _HEADER = 5
 _DIGITS = 38
-_PACKAGES = {"snappy": "cramjam", "zstandard": "backports.zstd", "lz4": "lz4"}
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKETS = re.compile(r"[\[\]{}]")
+# A record inside of another is within its fields, the field and the field's type.
+_BRACKETS_OF_A_LEVEL = 3
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,13 @@ class AvroValues:
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         schema = self.schema
-        rows = [{} if value is None else self._row(value) for value in values]
+        try:
+            rows = self._rows(values)
+        except VolleyError:
+            raise
+        except Exception as error:
+            # fastavro raises any type of exception on broken bytes.
+            raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
         try:
             columns = [array_of([row.get(field.name) for row in rows], field.type) for field in schema]
         except (TypeError, ValueError, OverflowError) as error:
@@ -68,19 +79,32 @@ class AvroValues:
     def fault(self, value: bytes | None, error: Exception) -> str:
         return error.message if isinstance(error, SourceError) else str(error)
 
-    def _row(self, value: bytes) -> dict[str, Any]:
-        text, start = (self.text, 0) if self.registry is None else (self._writer(self.registry, value), _HEADER)
-        writer, reader = _resolved(text, self.text)
-        stream = io.BytesIO(value)
-        stream.seek(start)
-        try:
-            row: dict[str, Any] = _fastavro().schemaless_reader(stream, writer, reader)
-        except Exception as error:
-            # fastavro raises any type of exception on broken bytes.
-            raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
-        if stream.tell() != len(value):
-            raise SourceError(f"not Avro of this schema: {len(value) - stream.tell()} bytes are left over")
-        return row
+    def _rows(self, values: Values) -> list[dict[str, Any]]:
+        """Return the rows; what they take in memory is known before the first is decoded."""
+        start = 0 if self.registry is None else _HEADER
+        resolutions = self._resolutions(values, start)
+        _check_size(values, start, resolutions)
+        read = _fastavro().schemaless_reader
+        rows: list[dict[str, Any]] = []
+        for value in values:
+            if value is None:
+                rows.append({})
+                continue
+            resolution, stream = resolutions[value[:start]], io.BytesIO(value)
+            stream.seek(start)
+            rows.append(read(stream, resolution.writer, resolution.reader))
+            if left := len(value) - stream.tell():
+                raise SourceError(f"not Avro of this schema: {left} bytes are left over")
+        return rows
+
+    def _resolutions(self, values: Values, start: int) -> dict[bytes, Resolution]:
+        """Return how to read values, by their bytes before the start."""
+        heads = {value[:start]: value for value in values if value is not None}
+        return {head: self._resolution(value) for head, value in heads.items()}
+
+    def _resolution(self, value: bytes) -> Resolution:
+        writer = self.text if self.registry is None else self._writer(self.registry, value)
+        return resolution_of(writer, self.text)
 
     def _writer(self, registry: Registry, value: bytes) -> str:
         if len(value) < _HEADER or value[:1] != _MAGIC:
@@ -102,42 +126,82 @@ def avro_columns(text: str) -> pa.Schema:
     """
     try:
         schema = _parsed(text)
-    except (ValueError, TypeError, _fastavro().schema.SchemaParseException, _fastavro().schema.UnknownType) as error:
+    except MissingDependencyError:
+        raise
+    except Exception as error:
+        # fastavro raises any type of exception on a broken schema.
         raise ConfigError(f"not an Avro schema: {error}", hint="give the text of an .avsc file") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConfigError("the Avro schema is not a record", hint="wrap it into one")
     return canonical_schema(pa.schema(_Types().record(schema)))
 
 
-def file_reader(stream: Any, name: str) -> tuple[str, Iterator[dict[str, Any]]]:
-    """Return the schema of an Avro file, as JSON, and its records.
+def _check_size(values: Values, start: int, resolutions: Mapping[bytes, Resolution]) -> None:
+    """Check what values take in memory: one after the other only if it can be too much together."""
+    bounds = [resolution.bounds for resolution in resolutions.values()]
+    length = sum(len(value) for value in values if value is not None)
+    fixed, growth = max((each.fixed for each in bounds), default=0), max((each.growth for each in bounds), default=0)
+    if fixed * len(values) + growth * length <= LARGEST_VALUE:
+        return
+    total = sum(resolutions[value[:start]].bounds.size(value, start) for value in values if value is not None)
+    if total > LARGEST_VALUE and len(values) > 1:
+        raise TooManyError(f"{len(values):,} messages take more than {LARGEST_VALUE >> 20} MB in memory")
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """How values of a schema are read into another one.
 
     Args:
-        stream: The open file.
-        name: Its name, for errors.
+        writer: The schema to read them by.
+        reader: The schema to read them into; None = the same.
+        bounds: What they can take in memory.
+    """
+
+    writer: Any
+    reader: Any
+    bounds: Bounds
+
+    def row(self, stream: io.BytesIO) -> dict[str, Any]:
+        """Return the record that starts here; fastavro raises any type of exception on damaged bytes."""
+        row: dict[str, Any] = _fastavro().schemaless_reader(stream, self.writer, self.reader)
+        return row
+
+
+def resolution_of(writer: str, reader: str) -> Resolution:
+    """Return how to read values.
+
+    Args:
+        writer: The schema that they were written with, as JSON.
+        reader: The schema to read them into, likewise.
 
     Raises:
-        MissingDependencyError: If the file's codec needs a package that is not installed.
+        SourceError: If the first is no Avro, or no value of it can be read into the second.
     """
-    blocks = _fastavro().block_reader(stream)
-    if (package := _PACKAGES.get(blocks.codec)) and find_spec(package.partition(".")[0]) is None:
-        raise MissingDependencyError(
-            f"{name} has the codec {blocks.codec}, which needs {package}", hint=f"pip install {package}"
-        )
-    text = blocks.metadata["avro.schema"]
-    return text, _records(blocks, text)
+    resolution = _resolution(writer, reader)
+    if isinstance(resolution, SourceError):
+        raise SourceError(resolution.message, hint=resolution.hint)
+    return resolution
 
 
-def _records(blocks: Any, text: str) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file's blocks."""
-    # Without what Volley does not read, such as the logical type uuid.
-    schema, _ = _resolved(text, text)
-    read = _fastavro().schemaless_reader
-    for block in blocks:
-        for _ in range(block.num_records):
-            yield read(block.bytes_, schema, None)
-        if block.bytes_.read(1):
-            raise ValueError(f"a block of {block.num_records} records has bytes left over")
+@lru_cache(maxsize=1_000)
+def _resolution(writer: str, reader: str) -> Resolution | SourceError:
+    """Return how to read values, or why they can't be: each message asks."""
+    try:
+        made, wanted = resolved(_parsed(writer), _parsed(reader))
+        written, target = (_fastavro().parse_schema(schema) for schema in (made, wanted))
+        bounds = Bounds(written)
+    except MissingDependencyError:
+        raise
+    except SourceError as error:
+        return error
+    except Exception as error:
+        # fastavro raises any type of exception on a broken schema.
+        return SourceError(f"the schema of the values is not Avro ({type(error).__name__}: {error})")
+    if made == wanted:
+        return Resolution(written, None, bounds)
+    set_defaults(target)
+    return Resolution(written, target, bounds)
 
 
 class _Types:
@@ -213,25 +277,19 @@ def _logical(schema: Mapping[str, Any], place: str) -> pa.DataType | None:
 
 
 @lru_cache(maxsize=1_000)
-def _resolved(writer: str, reader: str) -> tuple[Any, Any]:
-    """Return the schema to read values by, and the one to read them into; None if that is the same."""
-    try:
-        written = _parsed(writer)
-    except Exception as error:
-        # fastavro raises any type of exception on a broken schema.
-        raise SourceError(f"the schema of the values is not Avro ({type(error).__name__}: {error})") from error
-    made, wanted = resolved(written, _parsed(reader))
-    parse = _fastavro().parse_schema
-    if made == wanted:
-        return parse(made), None
-    target = parse(wanted)
-    set_defaults(target)
-    return parse(made), target
-
-
-@lru_cache(maxsize=1_000)
 def _parsed(text: str) -> Any:
-    return _fastavro().parse_schema(json.loads(text))
+    """Return a schema as fastavro parses it.
+
+    Raises:
+        ValueError: If it has too many levels or fields.
+        TypeError: If it is no schema; fastavro raises other types as well.
+    """
+    steps = (1 if bracket in "[{" else -1 for bracket in _BRACKETS.findall(_STRINGS.sub("", text)))
+    if max(accumulate(steps), default=0) > DEEPEST * _BRACKETS_OF_A_LEVEL:
+        raise ValueError(f"it has more than {DEEPEST} levels")
+    schema = _fastavro().parse_schema(json.loads(text))
+    Bounds(schema)
+    return schema
 
 
 @lru_cache(maxsize=1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,9 @@ import pyarrow as pa
 from volley.arrow.uuids import array_of
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError, VolleyError
-from volley.formats.avro import avro_columns, file_reader
+from volley.formats.avro import Resolution, avro_columns, resolution_of
+from volley.formats.avro_blocks import AvroFile, Block
+from volley.formats.avro_bounds import LARGEST_VALUE, Bounds
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import InputFile
@@ -22,6 +24,8 @@ from volley.formats.options import NoOptions
 __all__ = ["FORMAT"]
 
 _BATCH_ROWS = 10_000
+
+_Row = dict[str, Any]
 
 
 def check(schema: pa.Schema) -> None:
@@ -43,11 +47,11 @@ def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
-    with _opened(file) as (records, own):
+    with _opened(file) as (batches, own):
         file.check_columns(own, schema)
         # At least one column: batches without columns have lost their number of rows.
         fields, before = [field for field in own if field.name in schema.names] or [*own][:1], 0
-        while rows := list(islice(records, _BATCH_ROWS)):
+        for rows in batches:
             columns = [array_of([row[field.name] for row in rows], field.type) for field in fields]
             batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
             yield from fitting(file, batch, schema, partial(_position, file, before))
@@ -59,12 +63,13 @@ def _position(file: InputFile, before: int, row: int) -> str:
 
 
 @contextmanager
-def _opened(file: InputFile) -> Iterator[tuple[Iterator[dict[str, Any]], pa.Schema]]:
-    """Open a file as its records and their columns."""
+def _opened(file: InputFile) -> Iterator[tuple[Iterator[list[_Row]], pa.Schema]]:
+    """Open a file as batches of its records, and their columns."""
     try:
         with file.open() as stream:
-            text, records = file_reader(stream, file.name)
-            yield records, avro_columns(text)
+            source = AvroFile(file, stream)
+            columns = avro_columns(source.schema)
+            yield _batches(_records(source)), columns
     except VolleyError:
         raise
     except Exception as error:
@@ -73,6 +78,57 @@ def _opened(file: InputFile) -> Iterator[tuple[Iterator[dict[str, Any]], pa.Sche
             f"{file.name} is not a whole Avro file: {type(error).__name__}: {error}",
             hint="was it cut, or is it another format?",
         ) from error
+
+
+def _batches(records: Iterable[tuple[_Row, float]]) -> Iterator[list[_Row]]:
+    """Yield batches of limited numbers and sizes of rows."""
+    rows: list[_Row] = []
+    size = 0.0
+    for row, more in records:
+        if rows and (len(rows) == _BATCH_ROWS or size + more > LARGEST_VALUE):
+            yield rows
+            rows, size = [], 0.0
+        rows.append(row)
+        size += more
+    if rows:
+        yield rows
+
+
+def _records(source: AvroFile) -> Iterator[tuple[_Row, float]]:
+    """Yield the records of a file's blocks, each with what it takes in memory."""
+    # Without what Volley does not read, such as the logical type uuid.
+    resolution, empty = resolution_of(source.schema, source.schema), 0
+    for block in source.blocks():
+        try:
+            empty += _check_count(block, resolution.bounds, empty)
+            yield from _records_of(block, resolution)
+        except SourceError as error:
+            raise error.within(source.place(block.number)) from error
+
+
+def _check_count(block: Block, bounds: Bounds, empty: int) -> int:
+    """Check that a block can have its records; return the number of those that have no bytes."""
+    if bounds.width and block.count > len(block.data) // bounds.width:
+        raise ValueError(f"block {block.number} has {block.count:,} records in {len(block.data):,} bytes")
+    if bounds.width or not block.count:
+        return 0
+    if empty + block.count > (most := LARGEST_VALUE // max(1, bounds.fixed)):
+        raise SourceError(f"more than {most:,} records without a byte", hint="that is the limit of a file")
+    return block.count
+
+
+def _records_of(block: Block, resolution: Resolution) -> Iterator[tuple[_Row, float]]:
+    stream, bounds = io.BytesIO(block.data), resolution.bounds
+    # What its texts, arrays and maps take, whichever records have them.
+    within = bounds.most(len(block.data)) - bounds.fixed
+    small = bounds.fixed + within <= LARGEST_VALUE
+    size = bounds.fixed + within / max(1, block.count)
+    for _ in range(block.count):
+        if not small:
+            size, _ = bounds.walk(block.data, stream.tell())
+        yield resolution.row(stream), size
+    if left := len(block.data) - stream.tell():
+        raise ValueError(f"block {block.number} of {block.count:,} records has {left:,} bytes left over")
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from volley.arrow.bisect import first_failing, process_or_bisect
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
-from volley.formats.messages import Decoder
+from volley.formats.messages import Decoder, TooManyError
 
 __all__ = ["Chunk", "MessageRows", "decode_errors"]
 
@@ -57,11 +57,7 @@ class MessageRows:
             SourceError: If a message can't be decoded; names its position.
         """
         for chunk in chunks:
-            try:
-                batch = self._batch(chunk)
-            except decode_errors as error:
-                raise self._error_of(chunk, error) from error
-            yield batch
+            yield from self._batches(chunk)
 
     def read_tolerant(self, chunks: Iterable[Chunk]) -> Iterator[PositionedBatch | BadRow]:
         """Yield the same rows with their positions, and a `BadRow` for each message that can't be decoded."""
@@ -77,6 +73,18 @@ class MessageRows:
 
             yield from process_or_bisect(len(chunk.values), attempt, single, decode_errors)
 
+    def _batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        try:
+            batch = self._batch(chunk)
+        except TooManyError:
+            count = len(chunk.values)
+            yield from self._batches(chunk.part(0, count // 2))
+            yield from self._batches(chunk.part(count // 2, count))
+            return
+        except decode_errors as error:
+            raise self._error_of(chunk, error) from error
+        yield batch
+
     def _batch(self, chunk: Chunk) -> pa.RecordBatch:
         values = self.decoder.decode(chunk.values, chunk.position(0) if chunk.values else "")
         added = self.metadata(list(self.schema)[len(self.decoder.schema) :], chunk)
@@ -88,6 +96,9 @@ class MessageRows:
         def fails(start: int, end: int) -> bool:
             try:
                 self.decoder.decode(chunk.values[start:end])
+            except TooManyError:
+                middle = (start + end) // 2
+                return fails(start, middle) or fails(middle, end)
             except decode_errors:
                 return True
             return False

@@ -14,10 +14,14 @@ from volley.errors import SourceError
 from volley.formats.columns import Columns
 from volley.formats.json_parser import JsonParser
 
-__all__ = ["Decoder", "JsonValues", "PlainValues"]
+__all__ = ["Decoder", "JsonValues", "PlainValues", "TooManyError"]
 
 Values = Sequence[bytes | None]
 _OPENED, _CLOSED = b"{}"
+
+
+class TooManyError(SourceError):
+    """Values take too much memory together; fewer can be decoded."""
 
 
 class Decoder(Protocol):
@@ -35,6 +39,7 @@ class Decoder(Protocol):
             place: Where the first one is from, for warnings.
 
         Raises:
+            TooManyError: If the rows take too much memory together.
             SourceError: If a value can't be decoded.
             pyarrow.ArrowInvalid: Likewise.
         """

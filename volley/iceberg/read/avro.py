@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import binascii
-import bz2
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import pyarrow as pa
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+
+from volley.formats.avro_blocks import LARGEST_BLOCK
+from volley.formats.avro_codecs import CODECS, decompressed
 
 __all__ = ["AvroFile"]
 
@@ -61,16 +60,16 @@ class AvroFile:
         yield from _decoders(count, joined)
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        if self._codec not in _CODECS:
+        if self._codec not in CODECS:
             raise ValueError(f"unknown compression {self._codec}")
-        decompress, decoder, content, sync = _CODECS[self._codec], self._decoder, self._content, self._sync
+        decoder, content, sync = self._decoder, self._content, self._sync
         while decoder.tell() < len(content):
             count, size = decoder.read_int(), decoder.read_int()
             start = decoder.tell()
             end = start + size
             if size < 0 or not content.startswith(sync, end):
                 raise ValueError("a block does not end where it should")
-            yield count, decompress(content[start:end])
+            yield count, decompressed(self._codec, content[start:end], LARGEST_BLOCK)
             decoder.skip(size + _SYNC_SIZE)
 
     def _meta(self) -> dict[str, bytes]:
@@ -96,33 +95,3 @@ def _decoders(count: int, blocks: list[bytes]) -> Iterator[tuple[BinaryDecoder, 
     yield decoder, size, count
     if decoder.tell() != size:
         raise ValueError("a block is damaged")
-
-
-def _snappy(data: bytes) -> bytes:
-    """Decompress a block, which a checksum follows; its size in front is a number of seven bits a byte."""
-    size = shift = 0
-    for byte in data:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    block: bytes = pa.decompress(data[:-4], size, "snappy", asbytes=True)
-    if binascii.crc32(block) != int.from_bytes(data[-4:], "big"):
-        raise ValueError("a block has a wrong checksum")
-    return block
-
-
-def _zstandard(data: bytes) -> bytes:
-    """Decompress frames that need not say how large their content is."""
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        block: bytes = stream.read()
-    return block
-
-
-_CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "null": lambda data: data,
-    "deflate": lambda data: zlib.decompress(data, -zlib.MAX_WBITS),
-    "snappy": _snappy,
-    "zstandard": _zstandard,
-    "bzip2": bz2.decompress,
-}
