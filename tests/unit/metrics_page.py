@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from volley import EpochProgress, Lag, Metrics
 
-__all__ = ["exposed", "page"]
+__all__ = ["exposed", "exposed_text", "page"]
 
 _HEAD = """# Metrics
 
@@ -27,17 +27,22 @@ under the names between `volley_iceberg_` and `_total`, and averages and rates a
 
 def exposed() -> list[Metric]:
     """The metrics of a job with a sink, in an epoch, behind its source."""
+    return list(text_string_to_metric_families(exposed_text()))
+
+
+def exposed_text() -> str:
+    """The same, as the job serves it."""
     metrics = Metrics({"job_name": "orders"})
     sink = metrics.of_sink("db.orders")
     sink.record_commit(0.1, succeeded=True)
     sink.record_table("db.orders", rows=1)
     metrics.record_read("iceberg:db.events", rows=1)
-    metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1))
+    metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1, staged_bytes=1, retained_bytes=1))
     metrics.record_epoch(3)
     metrics.record_state("running")
     metrics.record_watermark(datetime(2026, 1, 1, tzinfo=UTC))
     metrics.follow(lambda: EpochProgress(4))
-    return list(text_string_to_metric_families(metrics.to_prometheus_format()))
+    return metrics.to_prometheus_format()
 
 
 def page() -> str:

@@ -1,0 +1,44 @@
+"""The alert rules in docs/monitoring, by Prometheus' own tool: who is called when, and when nobody is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.processes import ROOT
+from tests.servers.prometheus import promtool
+from tests.unit.metrics_page import exposed_text
+
+RULES = ROOT / "docs" / "monitoring" / "alerts.yml"
+PLAYED = Path(__file__).parent / "alerts.yml"
+
+
+def tool(*arguments: str | Path, given: str | None = None) -> str:
+    """What promtool prints; it must find nothing wrong."""
+    done = subprocess.run([promtool(), *arguments], input=given, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_rules_call_for_jobs_in_trouble_and_for_no_others(tmp_path: Path) -> None:
+    played = yaml.safe_load(PLAYED.read_text())
+    (tmp_path / "played.yml").write_text(yaml.safe_dump({"rule_files": [str(RULES)], **played}))
+    tool("test", "rules", tmp_path / "played.yml")
+
+
+def test_each_rule_fires_in_a_test() -> None:
+    rules = {rule["alert"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]}
+    steps = [step for test in yaml.safe_load(PLAYED.read_text())["tests"] for step in test["alert_rule_test"]]
+    assert {step["alertname"] for step in steps if step["exp_alerts"]} == rules
+
+
+def test_the_rules_are_well_formed() -> None:
+    assert "10 rules found" in tool("check", "rules", RULES)
+
+
+def test_prometheus_takes_the_metrics_of_a_job() -> None:
+    """The tool's remarks on names are left alone: they are public."""
+    done = subprocess.run([promtool(), "check", "metrics"], input=exposed_text(), capture_output=True, text=True)
+    assert "error while linting" not in done.stderr
