@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from tests.fuzz.avro import AvroMessages, avro_bytes
 from tests.fuzz.sealed import SEALED
 from tests.fuzz.target import Target
 from volley import FileSource, IcebergStorage, SourceContext
@@ -161,6 +162,10 @@ TARGETS: dict[str, Target] = {
             "csv", "csv", b"id,price,at\n1,2.5,2026-01-01T00:00:00Z\n2,,\n", "id long, price decimal(9,2), at timestamp"
         ),
         Files("parquet", "parquet", _parquet()),
+        Files("avro", "avro", avro_bytes("null"), None),
+        Files("avro, compressed", "avro", avro_bytes("deflate"), "id long, tags list<string>, sizes map<string, int>"),
+        AvroMessages("avro messages", "*.message"),
+        AvroMessages("schemas of avro messages", "schema.json"),
         # Not ORC: for some damaged files, Arrow's reader of it (26.0.1) ends the process by a signal.
         Lake("metadata of tables", "00003-*.metadata.json"),
         Lake("manifests and their lists", "*.avro"),
