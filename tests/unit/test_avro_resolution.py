@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +13,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from tests.avro import record
 from volley import ConfigError, SourceError
 from volley.formats.avro import AvroValues, avro_columns
 
@@ -28,15 +29,6 @@ class Registry:
 
     def schema(self, number: int) -> str:
         return self.text
-
-
-def record(*fields: tuple[Any, ...], name: str = "R") -> dict[str, Any]:
-    """Return the schema of a record; a field is its name, its type and, if it has one, its default."""
-    return {
-        "type": "record",
-        "name": name,
-        "fields": [dict(zip(("name", "type", "default"), each, strict=False)) for each in fields],
-    }
 
 
 def logical(type_name: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -56,6 +48,8 @@ def column(writer: Any, value: Any, reader: Any) -> Any:
     return read(record(("a", writer)), {"a": value}, record(("a", reader)))["a"]
 
 
+NANOS, LOCAL_NANOS = logical("long", "timestamp-nanos"), logical("long", "local-timestamp-nanos")
+BEFORE = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 INNER = record(("day", logical("int", "date")), ("data", "bytes", "\u00ff"), name="Inner")
 DEFAULTS: list[tuple[Any, Any, Any]] = [
     ("bytes", "\u00ff\u0000", b"\xff\x00"),
@@ -66,6 +60,8 @@ DEFAULTS: list[tuple[Any, Any, Any]] = [
     (logical("long", "timestamp-micros"), MICROS, INSTANT),
     (logical("long", "local-timestamp-millis"), MILLIS, INSTANT.replace(tzinfo=None)),
     (logical("long", "local-timestamp-micros"), -1, datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+    (NANOS, -1, BEFORE),
+    (LOCAL_NANOS, MICROS * 1_000 + 999, INSTANT.replace(tzinfo=None)),
     (logical("int", "time-millis"), 3_600_000, time(1)),
     (logical("long", "time-micros"), 3_600_000_001, time(1, 0, 0, 1)),
     (logical("int", "date"), -1, date(1969, 12, 31)),
@@ -125,6 +121,16 @@ UNITS: list[tuple[Any, Any, Any, Any]] = [
     (["null", "long"], MILLIS, ["null", logical("long", "timestamp-millis")], INSTANT),
     (["null", "long"], None, ["null", logical("long", "timestamp-millis")], None),
     (logical("long", "time-millis"), 5, logical("long", "time-millis"), 5),
+    (NANOS, MICROS * 1_000 + 999, NANOS, INSTANT),
+    (NANOS, -1, NANOS, BEFORE),
+    (NANOS, -1_001, LOCAL_NANOS, BEFORE.replace(tzinfo=None) - timedelta(microseconds=1)),
+    (LOCAL_NANOS, -1_000, LOCAL_NANOS, BEFORE.replace(tzinfo=None)),
+    (NANOS, MICROS * 1_000 + 1, logical("long", "timestamp-millis"), INSTANT),
+    (logical("long", "timestamp-millis"), INSTANT, NANOS, INSTANT),
+    ("long", -1, NANOS, BEFORE),
+    ("int", -1, LOCAL_NANOS, BEFORE.replace(tzinfo=None)),
+    (NANOS, -1, "long", -1),
+    (["null", NANOS], -1, ["null", NANOS], BEFORE),
 ]
 
 

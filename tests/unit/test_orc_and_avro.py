@@ -159,6 +159,27 @@ def test_uuids_of_an_avro_file_are_text_or_their_bytes(tmp_path: Path) -> None:
     assert Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow().to_pylist() == rows
 
 
+def test_nanoseconds_of_an_avro_file_are_rounded_down(tmp_path: Path) -> None:
+    zoned, local = ({"type": "long", "logicalType": f"{zone}timestamp-nanos"} for zone in ("", "local-"))
+    schema = record(("zoned", zoned), ("local", ["null", local]), ("list", {"type": "array", "items": local}))
+    values = {"zoned": -1, "local": 1_700_000_000_123_456_789, "list": [-1_001, 999]}
+    with (tmp_path / "rows.avro").open("wb") as file:
+        fastavro.writer(file, schema, [values])
+    table = Environment().from_source(FileSource(tmp_path / "rows.avro")).to_arrow()
+    assert [table.schema.field(name).type for name in ("zoned", "local")] == [
+        pa.timestamp("us", "UTC"),
+        pa.timestamp("us"),
+    ]
+    assert [table["zoned"].cast(pa.int64())[0].as_py(), table["local"].cast(pa.int64())[0].as_py()] == [
+        -1,
+        1_700_000_000_123_456,
+    ]
+    assert table["list"].combine_chunks().values.cast(pa.int64()).to_pylist() == [-2, 0]
+    # Other users of fastavro read what they did.
+    with (tmp_path / "rows.avro").open("rb") as file:
+        assert next(iter(fastavro.reader(file))) == values
+
+
 def test_records_of_one_short_name_in_an_avro_file(tmp_path: Path) -> None:
     parts = [
         {"type": "record", "name": "X", "namespace": f"n{number}", "fields": [{"name": name, "type": "long"}]}

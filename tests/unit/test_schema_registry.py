@@ -104,6 +104,28 @@ def test_a_schema_that_is_not_there(server: Server) -> None:
         Registry(server.url, 5).schema(10)
 
 
+def test_a_schema_that_is_not_there_is_asked_for_once_a_minute(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 600.0
+    monkeypatch.setattr("volley.formats.schema_registry.time.monotonic", lambda: now)
+    missing = 404, {"error_code": 40403, "message": "not found"}
+    server.answers["/schemas/ids/11"] = [missing, (200, {"schema": _LONG})]
+    registry = Registry(server.url, 5)
+    for _ in range(3):
+        with pytest.raises(SourceError, match="has no schema 11"):
+            registry.schema(11)
+    assert server.asked == ["/schemas/ids/11"]
+    now = 660.0
+    assert registry.schema(11) == _LONG
+
+
+def test_a_registry_that_is_down_is_asked_again(server: Server) -> None:
+    server.answers["/schemas/ids/12"] = [(500, {"message": "down"})] * 4 + [(200, {"schema": _LONG})]
+    with pytest.raises(JobError, match="gave no schema"):
+        Registry(server.url, 5).schema(12)
+    server.answers["/schemas/ids/12"] = [(200, {"schema": _LONG})]
+    assert Registry(server.url, 5).schema(12) == _LONG
+
+
 def test_a_wrong_password_is_told_without_it(server: Server) -> None:
     with pytest.raises(JobError, match="401 wrong password") as raised:
         Registry(server.url.replace("p%40ss", "hush-hush"), 5).schema(7)

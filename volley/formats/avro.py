@@ -16,7 +16,7 @@ import pyarrow as pa
 from volley.arrow.uuids import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
-from volley.formats.avro_defaults import logical
+from volley.formats.avro_defaults import NANOS, logical, of_nanos
 from volley.formats.avro_resolution import resolved, set_defaults
 from volley.formats.messages import TooManyError, Values
 from volley.formats.schema_registry import Registry
@@ -262,9 +262,9 @@ def _logical(schema: Mapping[str, Any], place: str) -> pa.DataType | None:
             return pa.date32()
         case "time-millis" | "time-micros":
             return pa.time64("us")
-        case "timestamp-millis" | "timestamp-micros":
+        case "timestamp-millis" | "timestamp-micros" | "timestamp-nanos":
             return pa.timestamp("us", "UTC")
-        case "local-timestamp-millis" | "local-timestamp-micros":
+        case "local-timestamp-millis" | "local-timestamp-micros" | "local-timestamp-nanos":
             return pa.timestamp("us")
         case "decimal" if schema["precision"] > _DIGITS:
             raise ConfigError(
@@ -295,8 +295,9 @@ def _parsed(text: str) -> Any:
 @lru_cache(maxsize=1)
 def _fastavro() -> Any:
     try:
-        import fastavro
-        import fastavro.schema
+        import fastavro.read
     except ImportError as error:
         raise MissingDependencyError("Avro needs fastavro", hint='pip install "volley-stream[kafka]"') from error
+    for name, own in NANOS.items():
+        fastavro.read.LOGICAL_READERS[f"long-{own}"] = of_nanos(name)
     return fastavro

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
+from fractions import Fraction
+from math import floor
 from typing import Any
 
-__all__ = ["converted", "logical"]
+__all__ = ["NANOS", "converted", "logical", "of_nanos"]
 
 _DIGITS = Context(prec=1_000)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH = datetime(1970, 1, 1)
-_UNITS = {"millis": "milliseconds", "micros": "microseconds"}
+_MICROSECONDS = {"millis": Fraction(1_000), "micros": Fraction(1), "nanos": Fraction(1, 1_000)}
 _LOGICAL = {
     ("int", "date"),
     ("int", "time-millis"),
     ("long", "time-micros"),
-    *(("long", f"{kind}-{unit}") for kind in ("timestamp", "local-timestamp") for unit in _UNITS),
+    *(("long", f"{kind}-{unit}") for kind in ("timestamp", "local-timestamp") for unit in _MICROSECONDS),
     ("bytes", "decimal"),
     ("fixed", "decimal"),
 }
+
+NANOS = {name: f"volley-{name}" for name in ("timestamp-nanos", "local-timestamp-nanos")}
+"""The names under which fastavro reads logical types that it does not know."""
 
 
 def logical(schema: Any) -> str | None:
@@ -89,7 +94,17 @@ def _of_logical(kind: str, value: Any, schema: Mapping[str, Any]) -> Any:
     if kind == "date":
         return date(1970, 1, 1) + timedelta(days=value)
     family, _, unit = kind.rpartition("-")
-    return _FAMILIES[family](timedelta(**{_UNITS[unit]: value}))
+    return _FAMILIES[family](timedelta(microseconds=floor(value * _MICROSECONDS[unit])))
+
+
+def of_nanos(name: str) -> Callable[..., datetime]:
+    """Return the function by which fastavro reads longs that are nanoseconds: rounded down to microseconds.
+
+    Args:
+        name: The logical type.
+    """
+    epoch = _LOCAL_EPOCH if name.startswith("local-") else _EPOCH
+    return lambda value, writer=None, reader=None: epoch + timedelta(microseconds=value // 1_000)
 
 
 def _time(since: timedelta) -> Any:

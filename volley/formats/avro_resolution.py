@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from volley.errors import SourceError
-from volley.formats.avro_defaults import converted, logical
+from volley.formats.avro_defaults import NANOS, converted, logical
 
 __all__ = ["resolved", "set_defaults"]
 
@@ -207,8 +207,9 @@ def _plain(writer: Any, reader: Any, place: str) -> _Pair:
         return made, made
     if _family(own) != _family(target):
         raise _mismatch(writer, reader, place)
-    unit = {"logicalType": f"{target.rpartition('-')[0]}-{own.rpartition('-')[2]}"} if "-" in own else _marks(writer)
-    return {"type": written, **unit}, {"type": wanted, **_marks(reader)}
+    unit = f"{target.rpartition('-')[0]}-{own.rpartition('-')[2]}"
+    made = {**_marks(writer), "logicalType": NANOS.get(unit, unit)} if "-" in own else _marks(writer)
+    return {"type": written, **made}, {"type": wanted, **_marks(reader)}
 
 
 def _fixed(writer: Any, reader: Any, name: str, place: str) -> _Pair:
@@ -222,7 +223,8 @@ def _fixed(writer: Any, reader: Any, name: str, place: str) -> _Pair:
 
 
 def _marks(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: schema[key] for key in _DECIMAL if key in schema}
+    marks = {key: schema[key] for key in _DECIMAL if key in schema}
+    return {**marks, "logicalType": NANOS.get(marks["logicalType"], marks["logicalType"])}
 
 
 def _family(name: str) -> str:

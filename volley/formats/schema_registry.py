@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Registry"]
 
+# In seconds: how long a schema that the registry lacks is not asked for again.
+_REMEMBERED = 60
 _RETRIES, _RETRY_MS, _LONGEST_RETRY_MS = 2, 200, 2_000
 
 
@@ -34,7 +37,7 @@ class Registry:
     timeout: float
 
     def schema(self, number: int) -> str:
-        """Return the schema with this id; cached per process.
+        """Return the schema with this id; cached per process, that there is none for a minute.
 
         Raises:
             SourceError: If the registry has no such schema, or it is not Avro.
@@ -87,9 +90,21 @@ class Registry:
 @lru_cache(maxsize=1_000)
 def _schema(registry: Registry, number: int) -> str:
     """Return a schema; each message asks for that of its own."""
-    with registry.asked(SourceError(f"the schema registry has no schema {number}")):
-        schema = _client(registry).get_schema(number)
-    return _avro(schema, f"schema {number}")
+    answer = _answer(registry, number, int(time.monotonic() // _REMEMBERED))
+    if isinstance(answer, SourceError):
+        raise SourceError(answer.message, hint=answer.hint)
+    return answer
+
+
+@lru_cache(maxsize=1_000)
+def _answer(registry: Registry, number: int, turn: int) -> str | SourceError:
+    """Return a schema, or why there is none: that is asked again in the next turn."""
+    try:
+        with registry.asked(SourceError(f"the schema registry has no schema {number}")):
+            schema = _client(registry).get_schema(number)
+        return _avro(schema, f"schema {number}")
+    except SourceError as error:
+        return error
 
 
 @lru_cache(maxsize=16)
