@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.expressions import parser
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import DoubleType, IcebergType, IntegerType, LongType, NestedField, StringType, StructType
 from pyroaring import BitMap64
 
 from tests.iceberg.conftest import Make
@@ -225,7 +225,9 @@ def test_equality_deletes_hold_after_their_column_was_widened_renamed_and_droppe
     with table.update_schema() as update:
         update.update_column("g", LongType()).rename_column("g", "h")
     table.refresh()
-    assert columns_of(table.metadata, deletes) == table.schema().select("h")
+    assert [(field.field_id, field.field_type) for field in columns_of(table.metadata, deletes).fields] == [
+        (2, LongType())
+    ]
     task = file_task(PlannedFile(file, (deletes,)), table.metadata)
     assert ids(task, table.schema()) == [2]
     with table.update_schema() as update:
@@ -234,14 +236,59 @@ def test_equality_deletes_hold_after_their_column_was_widened_renamed_and_droppe
     assert ids(file_task(PlannedFile(file, (deletes,)), table.metadata), table.schema()) == [2]
 
 
+def test_equality_deletes_hold_after_fields_of_their_struct_were_dropped(tmp_path: Path, make: Make) -> None:
+    """Over two fields of one struct: one of them is dropped, then the other one, and others get their names."""
+
+    def place(a: int | None, b: int | None) -> dict[str, Any]:
+        return {"s": {"a": a, "b": b, "c": {"d": a}}}
+
+    inner = StructType(
+        NestedField(4, "a", IntegerType()),
+        NestedField(5, "b", IntegerType()),
+        NestedField(6, "c", StructType(NestedField(7, "d", IntegerType()))),
+    )
+    old = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", inner), NestedField(3, "plain", IntegerType()))
+    table = make(old)
+    fresh = table.schema()
+    by_name = {name: fresh.find_field(name).field_id for name in ("s.a", "s.b", "s.c.d", "plain")}
+    rows = [{"id": 0, **place(1, 2)}, {"id": 1, **place(1, 3)}, {"id": 2, **place(None, 2)}, {"id": 3, "s": None}]
+    file = data_file(tmp_path, fresh, rows)
+    deleted = [place(1, 2), place(None, 2)]
+    deletes = equality_deletes(tmp_path, list(by_name.values()), fresh.select("s", "plain"), deleted)
+
+    def left() -> list[Any]:
+        return ids(file_task(PlannedFile(file, (deletes,)), table.metadata), table.schema().select("id"))
+
+    def change(*dropped: str, **added: IcebergType) -> None:
+        with table.update_schema() as update:
+            for name in dropped:
+                update.delete_column(name)
+            for name, data_type in added.items():
+                update.add_column(("s", name) if name != "plain" else name, data_type)
+        table.refresh()
+
+    assert left() == [1, 3]
+    change("s.b")
+    assert left() == [1, 3]
+    change("s.a", "plain", b=StringType())
+    assert left() == [1, 3]
+    change("s.c.d", plain=StringType())
+    assert left() == [1, 3]
+    change("s")
+    assert left() == [1, 3]
+
+
 def test_files_that_cannot_be_read_are_named(tmp_path: Path, make: Make) -> None:
     file = data_file(tmp_path)
     gone = position_deletes(tmp_path, [(file.path, 1)])
     Path(gone.path).unlink()
     with pytest.raises(SourceError, match="is gone"):
         ids(FileTask(file, (gone,)))
+    avro = entry(Path(file.path), Content.DATA, 5, format="AVRO")
+    with pytest.raises(SourceError, match="is AVRO, only Parquet and ORC can be read"):
+        ids(FileTask(avro))
     orc = entry(Path(file.path), Content.DATA, 5, format="ORC")
-    with pytest.raises(SourceError, match="only Parquet"):
+    with pytest.raises(SourceError, match=r"data\.parquet can't be read as ORC"):
         ids(FileTask(orc))
     unknown = equality_deletes(tmp_path, [99], SCHEMA.select("id"), [{"id": 1}])
     with pytest.raises(StorageError, match="compares field 99"):

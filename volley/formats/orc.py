@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import InputFile
 from volley.formats.options import NoOptions
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "OpenOrc", "opened"]
+
+_BATCH_ROWS = 65_536
 
 
 def check(schema: pa.Schema) -> None:
@@ -25,9 +28,8 @@ def check(schema: pa.Schema) -> None:
 
 def infer(file: InputFile, options: NoOptions) -> pa.Schema:
     """Return the schema of the file."""
-    with _opened(file) as source:
-        schema: pa.Schema = source.schema
-        return schema
+    with opened(file) as orc_file:
+        return orc_file.schema
 
 
 def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions) -> Iterator[pa.RecordBatch]:
@@ -40,7 +42,8 @@ def read_tolerant(
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     number, parts = part
-    with _opened(file) as source:
+    with opened(file) as orc_file:
+        source = orc_file.source
         file.check_columns(source.schema, schema)
         # At least one column: batches without columns have lost their number of rows.
         columns = [name for name in schema.names if name in source.schema.names] or source.schema.names[:1]
@@ -54,14 +57,64 @@ def _position(file: InputFile, stripe: int, row: int) -> str:
 
 
 @contextmanager
-def _opened(file: InputFile) -> Iterator[orc.ORCFile]:
+def opened(file: InputFile) -> Iterator[OpenOrc]:
+    """Open an ORC file for as long as the context lasts.
+
+    Raises:
+        SourceError: If it is damaged, or has a value that Arrow can't hold.
+    """
     try:
         with file.open() as stream:
-            yield orc.ORCFile(stream)
+            yield OpenOrc(file, orc.ORCFile(stream))
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
-            f"{file.name} is not a whole ORC file: {error}", hint="was it cut, or is it another format?"
+            f"{file.name} can't be read as ORC: {error}", hint="was it cut, or is it another format?"
         ) from error
+
+
+@dataclass(frozen=True)
+class _Group:
+    rows: int
+
+
+@dataclass(frozen=True)
+class OpenOrc:
+    """An open ORC file; like an open Parquet file with one row group.
+
+    Args:
+        file: The file, for its name in errors.
+        source: The open file.
+    """
+
+    file: InputFile
+    source: orc.ORCFile
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns, as Arrow reads them."""
+        schema: pa.Schema = self.source.schema
+        return schema
+
+    @property
+    def groups(self) -> Sequence[_Group]:
+        """The whole file: how many rows each stripe has is not known before it is read."""
+        return [_Group(self.source.nrows)]
+
+    def part(self, number: int, parts: int) -> range:
+        """Return the groups of one of several parts: the first one has all rows."""
+        return range(0 if number else 1)
+
+    def batches(
+        self, columns: Sequence[str], groups: Iterable[int], encoded: pa.Schema | None = None, rows: int = _BATCH_ROWS
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows, each batch with the number of the file's rows before it; see `OpenParquet.batches`."""
+        # Batches without columns have lost their number of rows.
+        names, before = list(columns) or self.schema.names[:1], 0
+        for stripe in range(self.source.nstripes if list(groups) else 0):
+            batch = self.source.read_stripe(stripe, names)
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows), before + start
+            before += batch.num_rows
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)

@@ -99,9 +99,10 @@ def _text(error: Exception, secrets: Collection[str]) -> str:
 
 def _faults(error: Exception) -> list[dict[str, Any]] | None:
     """Return what pydantic found wrong, without the values; None for any other error."""
-    if type(error).__name__ != "ValidationError" or not type(error).__module__.startswith("pydantic_core"):
+    # pyiceberg has an exception of its own around that of pydantic for a metadata file.
+    pydantic: Any = error.__cause__ if type(error).__module__ == "pyiceberg.exceptions" else error
+    if type(pydantic).__name__ != "ValidationError" or not type(pydantic).__module__.startswith("pydantic_core"):
         return None
-    pydantic: Any = error
     faults: list[dict[str, Any]] = pydantic.errors(include_url=False, include_context=False, include_input=False)
     return faults
 

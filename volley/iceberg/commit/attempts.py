@@ -12,7 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 
 from volley.epoch import Epoch
-from volley.errors import CommitConflictError, CommitStateUnknownError, VolleyError
+from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError, VolleyError
 from volley.iceberg.catalogs.answers import refuses
 from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.pyiceberg_private.access import delete_manifests
@@ -73,6 +73,11 @@ class Outcome:
             with errors:
                 yield
         except CommitStateUnknownError:
+            raise
+        except ConfigError as error:
+            # It was refused before anything was sent.
+            if self.may_have_landed:
+                raise UnknownOutcome(str(error)) from error
             raise
         except CommitFailedException:
             self.refused.append(transaction)

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
+from volley.iceberg.pyiceberg_private.foreign import REFUSED, read_foreign
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots, in_order, not_before
 
 __all__ = ["CachedMetadata", "share_metadata"]
@@ -79,11 +80,21 @@ class CachedMetadata(GuardedCatalog, MetastoreCatalog):
         """Return the table with the metadata at `location`; `read` parses it if it is not cached."""
         cached, metadata = self._cache.get(identifier, (None, None))
         if location is None or cached != location or metadata is None:
-            table = share_metadata(read())
+            table = share_metadata(self._read(identifier, location, read))
             check_snapshots(".".join(identifier), table.metadata)
             self._cache[identifier] = table.metadata_location, table.metadata
             return table
         return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
+
+    def _read(self, identifier: Identifier, location: str | None, read: Callable[[], Table]) -> Table:
+        try:
+            return read()
+        except REFUSED as refusal:
+            if location is None:
+                raise
+            metadata, reason = read_foreign(self._load_file_io(self.properties, location), location, refusal)
+            self.foreign[location] = reason
+            return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -16,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
 
-from volley.errors import CatalogError, CommitStateUnknownError
+from volley.errors import CatalogError, CommitStateUnknownError, ConfigError
 
 __all__ = ["GuardedCatalog", "check_snapshots", "in_order", "not_before"]
 
@@ -27,14 +28,25 @@ class GuardedCatalog(Catalog):
     Nessie 0.99, for one, answers 200 to a commit to another branch than main, and commits it to main.
     """
 
+    @cached_property
+    def foreign(self) -> dict[str | None, str]:
+        """Why tables can be read only, by the location of their metadata."""
+        return {}
+
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         """Commit updates, dated not before the table's last one.
 
         Raises:
+            ConfigError: If pyiceberg does not know a part of the table's metadata, which would be lost.
             CommitStateUnknownError: If the table lacks a reference that was set: what else has landed is not known.
         """
+        if (reason := self.foreign.get(table.metadata_location)) is not None:
+            raise ConfigError(
+                f"table {'.'.join(table.name())} can be read, but not changed from here: {reason}",
+                hint="change it by the engine that made it",
+            )
         dated = not_before(table.metadata, updates)
         response = super().commit_table(table, requirements, dated)  # type: ignore[safe-super]
         _check_refs(".".join(table.name()), response.metadata, updates)

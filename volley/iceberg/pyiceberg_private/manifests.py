@@ -7,11 +7,13 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Self
 
+from pyiceberg import manifest as theirs
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFile, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import DoubleReader, UUIDReader
 from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.io import InputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
@@ -23,6 +25,7 @@ from pyiceberg.manifest import (
     ManifestWriter,
     ManifestWriterV1,
     ManifestWriterV2,
+    PartitionFieldSummary,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
 )
@@ -45,6 +48,7 @@ _BLOCK_ENTRIES = 128
 # The version whose entries have all fields, and the ids of two of them.
 _ALL_FIELDS: Any = 3
 _DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
+_COUNTS = {504, 505, 506, 512, 513, 514}
 _SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
 
 
@@ -63,7 +67,23 @@ def _read_uuid(self: UUIDReader, decoder: BinaryDecoder) -> Any:
     return decoder.read(16)
 
 
-# pyiceberg has no option for other readers. A version without these faults reads the same values with them.
+_LIST = Schema(
+    *(
+        field.model_copy(update={"required": False}) if field.field_id in _COUNTS else field
+        for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields
+    )
+)
+
+
+def _read_list(input_file: InputFile) -> Iterator[ManifestFile]:
+    """Yield the manifests of a list; format version 1 may leave out their counts, which pyiceberg requires."""
+    types: dict[int, Any] = {-1: ManifestFile, 508: PartitionFieldSummary}
+    with AvroFile[ManifestFile](input_file, _LIST, read_types=types, read_enums={517: ManifestContent}) as manifests:
+        yield from manifests
+
+
+theirs.read_manifest_list = _read_list
+# pyiceberg has no option for other readers. A version without these faults reads the same with them.
 DoubleReader.read = _read_double  # type: ignore[method-assign]
 UUIDReader.read = _read_uuid  # type: ignore[method-assign]
 

@@ -21,6 +21,7 @@ from pyiceberg.utils.properties import property_as_bool
 from requests import Session
 from requests.adapters import HTTPAdapter
 
+from volley.iceberg.pyiceberg_private.foreign import REFUSED, mend
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
 
 __all__ = ["TimeoutAdapter", "TimeoutRestCatalog"]
@@ -68,9 +69,27 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         return super()._load_file_io(properties, location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        table: Table = super().load_table(identifier)
+        try:
+            table: Table = super().load_table(identifier)
+        except REFUSED as refusal:
+            table = self._load_foreign(identifier, refusal)
         check_snapshots(".".join(table.name()), table.metadata)
         return table
+
+    def _load_foreign(self, identifier: str | Identifier, refusal: Exception) -> Table:
+        """Load a table whose metadata pyiceberg refuses; raise its refusal if the metadata can't be mended."""
+        names = self._split_identifier_for_path(identifier)
+        url = self.url(rest.Endpoints.load_table, prefixed=True, **names)
+        answer = self._session.get(url, params={"snapshots": "all"})
+        answer.raise_for_status()
+        try:
+            content = answer.json()
+            reason = mend(content["metadata"])
+            response = rest.TableResponse.model_validate(content)
+        except (*REFUSED, ValueError, TypeError, KeyError, AttributeError):
+            raise refusal from refusal.__cause__
+        self.foreign[response.metadata_location] = reason
+        return self._response_to_table(self.identifier_to_tuple(identifier), response)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

@@ -17,7 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField
 
 from volley.arrow.dictionaries import make_batch
-from volley.formats.parquet import OpenParquet, opened
+from volley.formats import orc, parquet
+from volley.formats.orc import OpenOrc
+from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile
 from volley.formats.parquet_plain import plain_values
 from volley.formats.parquet_ranges import read_ranges
@@ -55,12 +57,13 @@ def open_data_file(
         part: The number of the part to read and the number of parts; parts are row groups.
 
     Raises:
-        SourceError: If the file is gone, damaged, encrypted or not Parquet.
+        SourceError: If the file is gone, damaged, encrypted or neither Parquet nor ORC.
         StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
     """
-    with opened(input_file(io, file)) as parquet:
-        fields = identified(parquet.schema, names, file.path)
-        yield OpenDataFile(parquet, fields, parquet.part(*part), constants)
+    open_file = parquet.opened if file.format != "ORC" else orc.opened
+    with open_file(input_file(io, file)) as stored:
+        fields = identified(stored.schema, names, file.path)
+        yield OpenDataFile(stored, fields, stored.part(*part), constants)
 
 
 @dataclass(frozen=True)
@@ -68,21 +71,26 @@ class OpenDataFile:
     """An open data file, or a part of it.
 
     Args:
-        parquet: The Parquet file.
+        stored: The Parquet or ORC file.
         fields: Its columns.
         groups: The numbers of the row groups to read.
         constants: The values of columns that it may lack, by field id.
     """
 
-    parquet: OpenParquet
+    stored: OpenParquet | OpenOrc
     fields: Sequence[FileField]
     groups: range
     constants: Mapping[int, Any]
 
     @property
+    def _parquet(self) -> OpenParquet:
+        assert isinstance(self.stored, OpenParquet)
+        return self.stored
+
+    @property
     def positions(self) -> range:
         """The positions of its rows in the whole file."""
-        counts = [group.rows for group in self.parquet.groups]
+        counts = [group.rows for group in self.stored.groups]
         return range(sum(counts[: self.groups.start]), sum(counts[: self.groups.stop]))
 
     def batches(
@@ -125,7 +133,7 @@ class OpenDataFile:
             positions: The rows' positions in the whole file, ascending.
         """
         target, columns, projection = arrow_schema(schema), self._columns(schema), Projection(self.constants)
-        borders = np.cumsum([0, *(group.rows for group in self.parquet.groups)])
+        borders = np.cumsum([0, *(group.rows for group in self.stored.groups)])
         for group, (start, end) in enumerate(pairwise(borders)):
             rows = positions[slice(*np.searchsorted(positions, (start, end)))]
             if len(rows):
@@ -135,9 +143,11 @@ class OpenDataFile:
 
     def _values_at(self, names: Sequence[str], group: int, rows: Positions) -> dict[str, pa.Array]:
         """Return the values of some rows of a row group, at least one, by column."""
+        if not isinstance(self.stored, OpenParquet):
+            return self._decoded_at(names, group, rows)
         paged = {name: self.paged.column(group, name) for name in names}
         plain = {
-            name: plain_values(self.paged, column, self.parquet.schema.field(name).type, rows)
+            name: plain_values(self.paged, column, self._parquet.schema.field(name).type, rows)
             for name, column in paged.items()
             if column is not None
         }
@@ -149,8 +159,8 @@ class OpenDataFile:
 
     def _decoded_at(self, names: Sequence[str], group: int, rows: Positions) -> dict[str, pa.Array]:
         """Return the values of some rows of a row group, from the pages that have them."""
-        pages = pages_with(self.paged, names, group, rows)
-        before = sum(each.rows for each in self.parquet.groups[:group])
+        pages = self.pages_with(names, group, rows)
+        before = sum(each.rows for each in self.stored.groups[:group])
         batches = []
         for batch, position in self._stored(names, [group], {} if pages is None else {group: pages}, None, _BATCH_ROWS):
             first = position - before
@@ -171,20 +181,24 @@ class OpenDataFile:
         """Yield the rows as they are stored."""
         for group in groups:
             if names and group in ranges and self._pays(names, group, ranges[group]):
-                yield from read_ranges(self.parquet, self.paged, names, group, ranges[group], encoded, rows)
+                yield from read_ranges(self._parquet, self.paged, names, group, ranges[group], encoded, rows)
             else:
-                yield from self.parquet.batches(names, [group], encoded, rows)
+                yield from self.stored.batches(names, [group], encoded, rows)
 
     def _pays(self, names: Sequence[str], group: int, ranges: Sequence[range]) -> bool:
         """Return True unless reading single pages from an object store takes longer than the whole row group."""
-        if urlsplit(self.parquet.file.name).scheme in _LOCAL:
+        if urlsplit(self._parquet.file.name).scheme in _LOCAL:
             return True
-        row_group = self.parquet.groups[group]
+        row_group = self._parquet.groups[group]
         size = sum(chunk.size for chunk in row_group.chunks if chunk.leaf.path.partition(".")[0] in names)
         share = sum(map(len, ranges)) / max(1, row_group.rows)
         return share * size + len(names) * len(ranges) * _REMOTE_READ < size
 
+    def pages_with(self, names: Sequence[str], group: int, rows: Positions) -> list[range] | None:
+        """Return the rows of the pages that have some rows of a row group; None if all of it is to be read."""
+        return pages_with(self.paged, names, group, rows) if isinstance(self.stored, OpenParquet) else None
+
     @cached_property
     def paged(self) -> PagedFile:
         """The page index of the file."""
-        return PagedFile(self.parquet.file, self.parquet.stream)
+        return PagedFile(self._parquet.file, self._parquet.stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from volley.errors import StorageError
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.position_deletes import Positions
+from volley.secrets import redact_uri
 
 __all__ = ["columns_of", "equal_positions"]
 
@@ -26,10 +27,12 @@ _JOINED_ROWS = 1 << 20
 
 
 def columns_of(table: TableMetadata, delete: FileEntry) -> Schema:
-    """Return the columns that an equality-delete file compares, under the newest schema that has them.
+    """Return the fields that an equality-delete file compares, each under the newest schema that has it.
+
+    Columns and fields are named by their ids: one that was dropped may have had the name of another one.
 
     Args:
-        table: The table's metadata; columns may have been dropped since.
+        table: The table's metadata; fields may have been dropped since.
         delete: The delete file.
 
     Raises:
@@ -37,15 +40,41 @@ def columns_of(table: TableMetadata, delete: FileEntry) -> Schema:
     """
     schemas = [table.schema(), *sorted(table.schemas, key=lambda schema: schema.schema_id, reverse=True)]
     columns: dict[int, NestedField] = {}
-    for field_id in delete.equality_ids:
-        column = next((column for schema in schemas for column in schema.fields if _path(column, field_id)), None)
-        if column is None:
-            raise StorageError(
-                f"delete file {delete.path} compares field {field_id}, which no schema of the table has",
-                hint="roll the table back to a snapshot without that file",
-            )
-        columns.setdefault(column.field_id, column)
-    return Schema(*columns.values())
+    missing = set(delete.equality_ids)
+    for schema in schemas:
+        parts = [part for column in schema.fields if (part := _part(column, missing)) is not None]
+        for part in parts:
+            columns[part.field_id] = _merged(columns.get(part.field_id), part)
+        missing -= {field_id for field_id in missing if any(_path(part, field_id) is not None for part in parts)}
+        if not missing:
+            return Schema(*columns.values())
+    raise StorageError(
+        f"delete file {redact_uri(delete.path)} compares field {min(missing)}, which no schema of the table has",
+        hint="roll the table back to a snapshot without that file",
+    )
+
+
+def _part(field: NestedField, ids: Collection[int]) -> NestedField | None:
+    """Return a field with only those in it, through structs, that have one of some ids; None if there is none."""
+    data_type = field.field_type
+    if field.field_id not in ids:
+        parts = [part for child in _fields(data_type) if (part := _part(child, ids)) is not None]
+        if not parts:
+            return None
+        data_type = StructType(*parts)
+    return field.model_copy(update={"name": str(field.field_id), "field_type": data_type})
+
+
+def _merged(newer: NestedField | None, older: NestedField) -> NestedField:
+    """Return a field with the fields of both; none of those in structs has one of the same id in the other, unless it
+    is a struct."""
+    if newer is None:
+        return older
+    known = {child.field_id: child for child in _fields(newer.field_type)}
+    children = known | {
+        child.field_id: _merged(known.get(child.field_id), child) for child in _fields(older.field_type)
+    }
+    return newer.model_copy(update={"field_type": StructType(*children.values())})
 
 
 def equal_positions(
@@ -113,19 +142,18 @@ def _keys(batch: pa.RecordBatch, schema: Schema, field_ids: Sequence[int]) -> pa
 
 def _value(batch: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
     for number, column in enumerate(schema.fields):
-        if path := _path(column, field_id):
-            array = batch.column(number)
-            for name in path[1:]:
-                array = pc.struct_field(array, name)
-            return array
+        path = _path(column, field_id)
+        if path is not None:
+            return pc.struct_field(batch.column(number), path) if path else batch.column(number)
     raise AssertionError(f"field {field_id} is in no column")
 
 
-def _path(field: NestedField, field_id: int) -> tuple[str, ...]:
-    """Return the names from a column down to a field in it, through structs; empty if it is not there."""
+def _path(field: NestedField, field_id: int) -> list[int] | None:
+    """Return the numbers that lead from a column down to a field in it, through structs; None if it is not there."""
     if field.field_id == field_id:
-        return (field.name,)
-    return next((((field.name, *path)) for child in _fields(field.field_type) if (path := _path(child, field_id))), ())
+        return []
+    paths = ((number, _path(child, field_id)) for number, child in enumerate(_fields(field.field_type)))
+    return next(([number, *path] for number, path in paths if path is not None), None)
 
 
 def _fields(data_type: IcebergType) -> Sequence[NestedField]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import NoReturn
 
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -15,6 +17,7 @@ from volley.errors import (
     SnapshotRolledBackError,
     TableReplacedError,
 )
+from volley.iceberg.read.entries import Status, entries_of
 from volley.iceberg.read.heads import ancestors_of
 
 __all__ = ["changes_rows", "check_same_table", "oldest_of", "snapshots_between"]
@@ -86,11 +89,16 @@ def _is_first(table: Table, snapshot: Snapshot) -> bool:
     pyiceberg removes the parent's id from the successor of a snapshot that it expires.
     """
     return all(
-        manifest.added_snapshot_id == snapshot.snapshot_id
-        and not manifest.existing_files_count
-        and not manifest.deleted_files_count
+        manifest.added_snapshot_id == snapshot.snapshot_id and _has_only_new(table.io, manifest)
         for manifest in snapshot.manifests(table.io)
     )
+
+
+def _has_only_new(io: FileIO, manifest: ManifestFile) -> bool:
+    existing, deleted = manifest.existing_files_count, manifest.deleted_files_count
+    if existing is None or deleted is None:
+        return all(entry.status == Status.ADDED for entry in entries_of(io, manifest))
+    return existing == deleted == 0
 
 
 def _raise_missing(table: Table, start: int | None, end: int, oldest: Snapshot) -> NoReturn:

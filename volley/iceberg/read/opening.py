@@ -42,9 +42,9 @@ def input_file(io: FileIO, file: FileEntry) -> InputFile:
     """Return a data file or an equality-delete file as a file of the formats.
 
     Raises:
-        SourceError: If it is not Parquet.
+        SourceError: If it is neither Parquet nor ORC.
     """
-    if file.format != "PARQUET":
+    if file.format not in ("PARQUET", "ORC"):
         raise unreadable(file)
     return InputFile(file.path, file.size, lambda: open_input(io, file.path))
 
@@ -52,6 +52,6 @@ def input_file(io: FileIO, file: FileEntry) -> InputFile:
 def unreadable(file: FileEntry) -> SourceError:
     """Return the error for a file in a format that can't be read."""
     return SourceError(
-        f"file {redact_uri(file.path)} is {file.format}, only Parquet can be read",
+        f"file {redact_uri(file.path)} is {file.format}, only Parquet and ORC can be read",
         hint="rewrite the table's files as Parquet by the engine that wrote them",
     )

@@ -6,15 +6,17 @@ import zlib
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from volley.errors import SourceError
+from volley.formats import orc
 from volley.iceberg.read.cache import Cache
 from volley.iceberg.read.entries import FileEntry
-from volley.iceberg.read.opening import open_input, unreadable
+from volley.iceberg.read.opening import input_file, open_input, unreadable
 
 __all__ = ["Positions", "deleted_positions"]
 
@@ -51,17 +53,23 @@ def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
 def _read(io: FileIO, path: str, delete: FileEntry) -> Positions:
     if delete.format == "PUFFIN":
         return _vector(io, delete)
+    if delete.format == "ORC":
+        with orc.opened(input_file(io, delete)) as stored:
+            rows = stored.source.read([_PATH, _POSITION])
+        return _of(rows, path)
     if delete.format != "PARQUET":
         raise unreadable(delete)
     with open_input(io, delete.path) as stream:
         file = pq.ParquetFile(stream, read_dictionary=[_PATH])
         if delete.referenced_file == path:
             # All rows are of this data file: the column of paths, most of the bytes, need not be read.
-            positions = file.read([_POSITION], use_threads=False)[_POSITION]
-        else:
-            rows = file.read([_PATH, _POSITION], use_threads=False)
-            positions = rows.filter(pc.equal(rows[_PATH], path))[_POSITION]
-    return np.asarray(positions.to_numpy(), np.int64)
+            return np.asarray(file.read([_POSITION], use_threads=False)[_POSITION].to_numpy(), np.int64)
+        return _of(file.read([_PATH, _POSITION], use_threads=False), path)
+
+
+def _of(rows: pa.Table, path: str) -> Positions:
+    """Return the positions in one data file."""
+    return np.asarray(rows.filter(pc.equal(rows[_PATH], path))[_POSITION].to_numpy(), np.int64)
 
 
 def _vector(io: FileIO, delete: FileEntry) -> Positions:

@@ -19,7 +19,8 @@ from volley.errors import StorageError
 
 __all__ = ["FileField", "Projection", "identified"]
 
-_FIELD_ID = b"PARQUET:field_id"
+# In Parquet and in ORC.
+_FIELD_IDS = b"PARQUET:field_id", b"iceberg.id"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def _has_ids(field: FileField) -> bool:
 
 
 def _by_id(field: pa.Field) -> FileField:
-    field_id = (field.metadata or {}).get(_FIELD_ID)
+    metadata = field.metadata or {}
+    field_id = next((metadata[key] for key in _FIELD_IDS if key in metadata), None)
     children = tuple(_by_id(child) for _, child in _children(field.type))
     return FileField(field.name, None if field_id is None else int(field_id), children)
 
@@ -159,6 +161,7 @@ class Projection:
         return pa.repeat(_scalar(field, value, target), rows)
 
     def _array(self, data_type: IcebergType, target: pa.DataType, field: FileField, array: pa.Array) -> pa.Array:
+        _check_shape(data_type, field, array.type)
         if isinstance(data_type, StructType):
             return self._struct(data_type, target, field, array)
         if isinstance(data_type, ListType):
@@ -190,6 +193,21 @@ class Projection:
         ]
         of_entries = pa.struct([target.key_field, target.item_field])
         return _with_offsets(target, array, pa.Array.from_buffers(of_entries, len(entries), [None], children=children))
+
+
+def _check_shape(data_type: IcebergType, field: FileField, in_file: pa.DataType) -> None:
+    """Raise StorageError if a file has a struct, list or map where the table has another one, or a plain value."""
+    checks = {StructType: pa.types.is_struct, ListType: _is_list, MapType: pa.types.is_map}
+    is_right = checks.get(type(data_type), _is_plain)
+    if not is_right(in_file):
+        raise StorageError(
+            f"a data file has {in_file} in field {field.name!r} (id {field.field_id}), where the table has {data_type}",
+            hint="correct the ids in the table's property schema.name-mapping.default, or rewrite the file",
+        )
+
+
+def _is_plain(data_type: pa.DataType) -> bool:
+    return not pa.types.is_nested(data_type)
 
 
 def _validity(array: pa.Array) -> pa.Buffer | None:

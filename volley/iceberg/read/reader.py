@@ -47,7 +47,7 @@ from volley.iceberg.read.scope import (
     selected,
     start_of,
 )
-from volley.iceberg.schema.types import arrow_schema
+from volley.iceberg.schema.types import arrow_schema, readable
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
 from volley.plan import nodes
 from volley.plan.expression_nodes import Call, Column, ExprNode
@@ -369,12 +369,12 @@ def _reader(
     needed = names_needed(names, predicate)
     follows = config.changes == "follow"
     # Changes are found by comparing whole rows.
-    rows = RowReader.of(table.metadata, schema if follows else selected(schema, needed))
+    rows = RowReader.of(table.metadata, readable(schema) if follows else selected(schema, needed))
     row_filter = pruning(_both(predicate, context.predicate), schema)
     rows = replace(rows, dictionaries=context.dictionaries, batch_rows=config.batch_size)
     # Changes are compared as wholes; a part of their rows would look like others.
     rows = rows if follows else replace(rows, row_filter=row_filter, filter_schema=schema)
-    read = canonical_schema(change_schema(schema) if follows else arrow_schema(rows.schema))
+    read = canonical_schema(change_schema(rows.schema) if follows else arrow_schema(rows.schema))
     return IcebergReader(
         config,
         loader,
@@ -395,8 +395,9 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     # A snapshot after which a stream has started may have expired since.
     schema = schema_of(table, config, pinned_snapshot(table, config).snapshot_id if is_pinned(config) else None)
     predicate_of(config, schema)
-    read = canonical_schema(change_schema(schema) if config.changes == "follow" else arrow_schema(schema))
-    return pa.schema([read.field(name) for name in column_names_of(config, schema)])
+    names, known = column_names_of(config, schema), readable(schema)
+    read = canonical_schema(change_schema(known) if config.changes == "follow" else arrow_schema(known))
+    return pa.schema([read.field(name) for name in names])
 
 
 def explain(config: IcebergSourceConfig, context: SourceContext) -> str:

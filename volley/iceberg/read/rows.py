@@ -13,20 +13,24 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 
+from volley.errors import StorageError
+from volley.formats.parquet import OpenParquet
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.equality_deletes import columns_of, equal_positions
-from volley.iceberg.read.pages import matching_rows, pages_with
+from volley.iceberg.read.pages import matching_rows
 from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.row_groups import matching_groups
 from volley.iceberg.schema.mapping import mapped_fields
 from volley.iceberg.schema.types import optional_columns
+from volley.secrets import redact_uri
 
 __all__ = ["FileTask", "Mask", "RowReader", "file_task"]
 
@@ -69,12 +73,24 @@ def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
     file = planned.file
     constants = {
         field.source_id: value
-        for field, value in zip(table.specs()[file.spec_id].fields, file.partition, strict=True)
+        for field, value in zip(_partition_fields(table, file), file.partition, strict=True)
         if isinstance(field.transform, IdentityTransform) and value is not None
     }
     keys = {delete.path: columns_of(table, delete) for delete in _of(planned.deletes, Content.EQUALITY_DELETES)}
     deletes = tuple(delete.without_statistics() for delete in planned.deletes)
     return FileTask(file.without_statistics(), deletes, constants, keys)
+
+
+def _partition_fields(table: TableMetadata, file: FileEntry) -> Sequence[PartitionField]:
+    spec = table.specs().get(file.spec_id)
+    if spec is None or len(spec.fields) != len(file.partition):
+        fields = "does not exist" if spec is None else f"has {len(spec.fields)} fields"
+        raise StorageError(
+            f"data file {redact_uri(file.path)} has {len(file.partition)} partition values, but partition spec "
+            f"{file.spec_id} of the table {fields}",
+            hint="its manifest is damaged, or another table's: roll the table back to a snapshot without it",
+        )
+    return spec.fields
 
 
 def _of(deletes: Sequence[FileEntry], content: Content) -> list[FileEntry]:
@@ -116,7 +132,7 @@ class RowReader:
         """Yield the rows of a data file, or of its part, that no delete file deletes, in the file's order.
 
         Raises:
-            SourceError: If a file is gone, damaged or not Parquet.
+            SourceError: If a file is gone, damaged or neither Parquet nor ORC.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
@@ -137,7 +153,7 @@ class RowReader:
             by: The columns that it is called with; the others are read of the rows to yield alone. None = all columns.
 
         Raises:
-            SourceError: If a file is gone, damaged or not Parquet.
+            SourceError: If a file is gone, damaged or neither Parquet nor ORC.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
@@ -177,7 +193,7 @@ class RowReader:
         Pages without such a row are not read.
 
         Raises:
-            SourceError: If a file is gone, damaged or not Parquet.
+            SourceError: If a file is gone, damaged or neither Parquet nor ORC.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
@@ -195,14 +211,14 @@ class RowReader:
         """Return the row groups of some rows of the part, and the rows of pages to read of them."""
         ids = {field.field_id for field in self.schema.fields}
         names = [field.name for field in file.fields if field.field_id in ids]
-        borders = np.cumsum([0, *(file.parquet.groups[group].rows for group in file.groups)])
+        borders = np.cumsum([0, *(file.stored.groups[group].rows for group in file.groups)])
         groups, ranges = list[int](), dict[int, list[range]]()
         for group, start, end in zip(file.groups, borders[:-1], borders[1:], strict=True):
             low, high = np.searchsorted(rows, (start, end))
             if low == high:
                 continue
             groups.append(group)
-            if (pages := pages_with(file.paged, names, group, rows[low:high] - start)) is not None:
+            if (pages := file.pages_with(names, group, rows[low:high] - start)) is not None:
                 ranges[group] = pages
         return groups, ranges
 
@@ -217,13 +233,14 @@ class RowReader:
 
     def _matching(self, file: OpenDataFile) -> tuple[list[int] | None, dict[int, list[range]]]:
         """Return the row groups that may have matching rows, and the rows of those of which most rows do not match."""
-        if self.row_filter == _ALL_ROWS:
+        parquet = file.stored
+        if self.row_filter == _ALL_ROWS or not isinstance(parquet, OpenParquet):
             return None, {}
         schema = self.filter_schema or self.schema
         may_match, filtered = self._filter
-        groups = matching_groups(file.parquet, file.fields, file.groups, schema, may_match)
+        groups = matching_groups(parquet, file.fields, file.groups, schema, may_match)
         ranges = {
-            group: matching_rows(file.parquet, file.paged, file.fields, group, schema, filtered, may_match)
+            group: matching_rows(parquet, file.paged, file.fields, group, schema, filtered, may_match)
             for group in groups
         }
         return groups, {group: rows for group, rows in ranges.items() if rows is not None}

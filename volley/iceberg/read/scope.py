@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from volley.iceberg.read.changes import CHANGE_COLUMNS
 from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import parse_predicate
+from volley.iceberg.schema.types import check_readable
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, ExprNode, column_names
@@ -107,7 +108,13 @@ def column_names_of(config: IcebergSourceConfig, schema: Schema) -> list[str]:
     for name in config.columns or ():
         if name not in known:
             raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))
-    return known if config.columns is None else list(config.columns)
+    names = known if config.columns is None else list(config.columns)
+    _check_readable({*names, *config.keys}, config, schema)
+    return names
+
+
+def _check_readable(names: Collection[str], config: IcebergSourceConfig, schema: Schema) -> None:
+    check_readable((field for field in schema.fields if field.name in names), f"table {config.ref.name}")
 
 
 def names_read(config: IcebergSourceConfig, used: frozenset[str] | None, schema: Schema) -> list[str]:
@@ -148,8 +155,12 @@ def predicate_of(config: IcebergSourceConfig, schema: Schema) -> ExprNode | None
     """Return a source's own filter; raise ConfigError if it does not fit the schema."""
     predicate = config.partition_filter
     if isinstance(predicate, str):
-        return parse_predicate(predicate, schema)
+        predicate = parse_predicate(predicate, schema)
+    if predicate is None:
+        return None
+    named = column_names(predicate)
     known = [field.name for field in schema.fields]
-    for name in sorted(column_names(predicate) - set(known)) if predicate is not None else ():
+    for name in sorted(named - set(known)):
         raise ConfigError(f"partition_filter: table {config.ref.name} has no column {name!r}", hint=near(name, known))
+    _check_readable(named, config, schema)
     return predicate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -30,11 +30,14 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from volley.errors import ConfigError
+from volley.iceberg.schema.unreadable import UnreadableType
 from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
     "arrow_schema",
     "arrow_type_of",
+    "check_readable",
     "fields_in",
     "file_schema",
     "fingerprint",
@@ -42,6 +45,7 @@ __all__ = [
     "iceberg_type",
     "is_widened",
     "optional_columns",
+    "readable",
     "table_type_name",
     "to_iceberg_schema",
 ]
@@ -103,8 +107,39 @@ def iceberg_type(data_type: pa.DataType) -> IcebergType:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
-    return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema)])
+    """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists.
+
+    Raises:
+        ConfigError: If a column has a type that can't be read; names it.
+    """
+    try:
+        converted = schema_to_pyarrow(schema)
+    except ValueError:
+        check_readable(schema.fields, "the table")
+        raise
+    return pa.schema([_plain_field(field) for field in converted])
+
+
+def check_readable(fields: Iterable[NestedField], table: str) -> None:
+    """Raise ConfigError if one of some columns has a type that can't be read; name it, and the table."""
+    for field in fields:
+        if (name := _unreadable_type_in(field.field_type)) is not None:
+            raise ConfigError(
+                f"column {field.name!r} of {table} has the type {name}, which can't be read",
+                hint="name the other columns, with select(…) or with_columns([…]), which are read as ever",
+            )
+
+
+def readable(schema: Schema) -> Schema:
+    """Return the schema without the columns that can't be read."""
+    fields = [field for field in schema.fields if _unreadable_type_in(field.field_type) is None]
+    return schema if len(fields) == len(schema.fields) else Schema(*fields, schema_id=schema.schema_id)
+
+
+def _unreadable_type_in(data_type: IcebergType) -> str | None:
+    """Return the name of the first type in a type, at any level, that can't be read; None if all can."""
+    types = [data_type, *(field.field_type for _, field in fields_in(data_type))]
+    return next((str(inner) for inner in types if isinstance(inner, UnreadableType)), None)
 
 
 def arrow_type_of(data_type: IcebergType) -> pa.DataType:
