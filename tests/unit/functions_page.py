@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import volley
+from tests.unit.beside_spark.cases import CASES as SPARK_CASES
+from tests.unit.beside_spark.differences import differences
 from tests.unit.functions import CASES
 from volley.plan.expressions import Expr
 from volley.plan.functions import FUNCTIONS, Function
@@ -24,8 +26,14 @@ Made from the table of functions in `volley/plan/functions.py`; the examples are
 paths give the same values. Comparisons, arithmetic, logic, `is_in`, `between`, `is_null`, `starts_with`, `contains` and
 `cast` are methods of every expression, too.
 
-Cast to a text, floats are as in Python and DuckDB (`10000000.0`, `1e+16`, `inf`, `nan`; Spark has `1.0E7`, `1.0E16`,
-`Infinity`, `NaN`), and instants end with a `Z`, in UTC, which Spark leaves out.
+Each function is compared with Spark 4.3's of the same or the nearest name, with ANSI mode and the zone UTC, on values
+at edges: nulls, empty texts, letters beyond ASCII, NaN, infinities, -0.0, the ends of types, far dates. Where no
+difference stands below, values and types are equal; where Spark raises, so does Volley.
+"""
+
+_METHODS = """## Operators and casts
+
+Python's operators do the same as these methods.
 """
 
 _SQL = """## In SQL texts
@@ -33,6 +41,11 @@ _SQL = """## In SQL texts
 `sql("…")` reads arithmetic, comparisons, `and`, `or`, `not`, `is null`, `is true`, `is distinct from`, `in`,
 `between`, `like` and `ilike` with `escape`, `case`, `if`, `cast` and `::`, `||`, `extract`, `trim`, `substring`, fields
 of structs (`a.b`), constants such as `date '2024-01-31'`, and these functions. Positions count from 1, as in SQL.
+Columns' names are case-sensitive and quoted by `"`, and a backslash in a text, or in a pattern of `like`, stands for
+itself; not so in Spark.
+"""
+
+_OTHERWISE_IN_SQL = """Of what is no function, these differ from Spark's:
 """
 
 
@@ -42,13 +55,42 @@ def page() -> str:
     lines = [_HEAD, _row(heads), _row(["---"] * len(heads))]
     lines += [_row(_cells(function)) for function in FUNCTIONS.values()]
     lines.append("")
-    for function in FUNCTIONS.values():
-        method = _method(function)
-        first = (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
-        lines.append(f"- `{function.name}{_signature(method)}`: {first}")
+    lines += [_entry(function.name, _method(function)) for function in FUNCTIONS.values()]
+    named = {function.name for function in FUNCTIONS.values()}
+    lines += ["", _METHODS]
+    names = dict.fromkeys(case.name for case in SPARK_CASES)
+    lines += [_entry(name, getattr(Expr, name)) for name in names if name not in named and "sql " not in name]
     lines += ["", _SQL]
-    lines += [f"- `{arguments_of(name, build)}`" for name, build in SQL_FUNCTIONS.items()]
+    lines += [
+        f"- `{arguments_of(name, build)}`:{_beside_spark(f'sql {name}')}" for name, build in SQL_FUNCTIONS.items()
+    ]
+    lines += ["", _OTHERWISE_IN_SQL]
+    syntax = [name for name in names if name.startswith("sql ") and name[4:] not in SQL_FUNCTIONS]
+    lines += [f"- {_shown(name[4:])}: {_differences(name)}" for name in syntax if _differences(name)]
     return "\n".join(lines) + "\n"
+
+
+def _entry(name: str, method: Callable[..., Any]) -> str:
+    """Return the signature, the first sentence, and what Spark has."""
+    first = (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
+    return f"- `{name}{_signature(method)}`: {first}{_beside_spark(name)}"
+
+
+def _beside_spark(name: str) -> str:
+    """Return what a function is compared with, and the differences."""
+    calls = [case.spark for case in SPARK_CASES if case.name == name]
+    if not calls:
+        return " Spark has no such function."
+    text = _differences(name)
+    return f" Differs from Spark's `{calls[0]}`: {text}" if text else f" Equal to Spark's `{calls[0]}`."
+
+
+def _differences(name: str) -> str:
+    return " ".join(difference.text for difference in differences() if name in difference.names)
+
+
+def _shown(syntax: str) -> str:
+    return syntax if " with " in syntax else f"`{syntax}`"
 
 
 def _cells(function: Function) -> list[str]:

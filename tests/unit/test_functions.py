@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,16 @@ from hypothesis import strategies as st
 
 import volley
 from tests.duck import query
+from tests.unit.beside_spark.cases import CASES as SPARK_CASES
+from tests.unit.beside_spark.differences import differences, raises
 from tests.unit.functions import CASES, ROWS, Case
 from tests.unit.functions_page import page
 from volley import Expr, ExpressionError, array, coalesce, col, concat_str, greatest, lit, struct, when, xxhash64
 from volley.arrow.casts import can_cast
-from volley.arrow.expressions import compile_expression
+from volley.arrow.expressions import LOWERED, compile_expression
+from volley.plan.expression_nodes import Call, ExprNode
 from volley.plan.functions import FUNCTIONS
+from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
 from volley.types.arrow import arrow_type
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "functions.md"
@@ -74,6 +79,29 @@ def test_functions_of_a_constant_list() -> None:
 def test_every_function_is_tried_and_documented() -> None:
     assert {case.op for case in CASES} == set(FUNCTIONS)
     assert DOCS.read_text() == page(), "python -m tests.unit.functions_page > docs/reference/functions.md"
+
+
+def test_every_function_is_compared_with_sparks() -> None:
+    """Also the operators, and those of SQL texts; Spark has no UUIDs of version 5."""
+    operations = {node.op for case in SPARK_CASES for node in _calls(case.expression.node)}
+    assert set(LOWERED) - operations == {"uuid5", "alias"}
+    names = {case.name for case in SPARK_CASES}
+    assert {function.name for function in FUNCTIONS.values()} - names == {"uuid5"}
+    assert {f"sql {name}" for name in SQL_FUNCTIONS} - names == {"sql uuid5"}
+
+
+def test_every_difference_from_spark_has_a_sentence() -> None:
+    keys = [key for difference in differences() for key in difference.calls]
+    assert len(keys) == len(set(keys))
+    assert {*keys, *raises()} <= {case.key for case in SPARK_CASES}
+    assert [difference.text for difference in differences() if not difference.text.endswith(".")] == []
+
+
+def _calls(node: ExprNode) -> Iterator[Call]:
+    if isinstance(node, Call):
+        yield node
+        for argument in node.args:
+            yield from _calls(argument)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.expression))
