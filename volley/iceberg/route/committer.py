@@ -233,7 +233,10 @@ class RoutedCommitter(Committer):
         """Do work for some tables, several at a time; return the results, or the errors, by their keys."""
         routes = [self._routes[key] for key in keys]
         outcomes = self._lanes.run([(route.known.number, partial(work, route)) for route in routes])
-        return {route.known.key: outcome for route, outcome in zip(routes, outcomes, strict=True)}
+        return {
+            route.known.key: route.named(outcome) if isinstance(outcome, Exception) else outcome
+            for route, outcome in zip(routes, outcomes, strict=True)
+        }
 
     @property
     def _parking(self) -> str:

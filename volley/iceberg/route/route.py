@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import pyarrow as pa
 
@@ -183,6 +183,17 @@ class Route:
         if self._committer is not None and written:
             self._committer.abort(epoch, [WriteResult(committables=written)])
 
+    def named(self, error: Exception) -> Exception:
+        """Return an error of the table's own with its name, and with the way for the other tables to go on."""
+        if not _is_own(error):
+            return error
+        name, hint = self.known.name, 'routed(…, on_error="park"): the other tables go on'
+        message = error.message if name in error.message else f"table {name}: {error.message}"
+        ways = [error.hint, hint if self._settings.on_error == "fail" else None]
+        named = type(error)(message, "; or ".join(filter(None, ways)) or None)
+        named.__cause__ = error
+        return named
+
     @property
     def maintenance(self) -> MaintenanceReport | None:
         """What the maintenance of the table has done; None without one, or if the table is not open."""
@@ -210,10 +221,7 @@ class Route:
 
     def _parks(self, error: VolleyError) -> bool:
         """Return True, and note the fault, if an error is this table's own and its rows are to be parked."""
-        is_own = isinstance(error, _OF_THE_TABLE) and not isinstance(
-            error, CommitConflictError | CommitStateUnknownError
-        )
-        if self._settings.on_error != "park" or not is_own:
+        if self._settings.on_error != "park" or not _is_own(error):
             return False
         if self.fault is None or self.fault.message != error.message:
             _log.warning("rows for table %s are parked until it can take them: %s", self.known.name, error)
@@ -333,6 +341,11 @@ class Route:
         known, settings = self.known, self._settings
         mode = settings.key_fields.mode_of(known.identifier, known.key_fields)
         return replace(settings.config, namespace=known.identifier[:-1], table=known.identifier[-1], commit_mode=mode)
+
+
+def _is_own(error: Exception) -> TypeGuard[VolleyError]:
+    """Return True if an error is that of one table, which others do not share."""
+    return isinstance(error, _OF_THE_TABLE) and not isinstance(error, CommitConflictError | CommitStateUnknownError)
 
 
 def _joined(schemas: Sequence[pa.Schema]) -> pa.Schema:

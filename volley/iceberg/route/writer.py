@@ -6,6 +6,7 @@ import pickle
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.change_columns import ChangeColumns
 from volley.epoch import WriteResult
-from volley.errors import ConfigError, SchemaMismatchError
+from volley.errors import ConfigError, SchemaMismatchError, VolleyError
 from volley.formats.packed_rows import key_fields_of, unpack_rows
 from volley.iceberg.modes import Upsert
 from volley.iceberg.route.keys import KeyFields
@@ -33,6 +34,7 @@ _HELD_ROWS = 131_072
 _HELD_BYTES = 32 << 20
 # The Arrow bytes that a task's open writers may hold together; then the fullest one closes its file.
 _OPEN_BYTES = 256 << 20
+_OTHER_NAMES = r"""the route may tell other names: routed(col("name").str.replace_pattern(r"[^\w.]", "_"))"""
 
 
 @dataclass(frozen=True)
@@ -165,11 +167,12 @@ class _RoutedTask(TaskWriter):
     def check(self, batch: pa.RecordBatch) -> None:
         for key, rows in divide(batch, self._epoch.keys):
             self._check_name(key)
-            for part in self._epoch.tabled(rows):
-                if self._fits(key, part.schema):
-                    self._opened(key, part.schema).writer.check(part)
-                elif key not in self._epoch.tables.landed:
-                    self._check_keys(key, part)
+            with self._named(key):
+                for part in self._epoch.tabled(rows):
+                    if self._fits(key, part.schema):
+                        self._opened(key, part.schema).writer.check(part)
+                    elif key not in self._epoch.tables.landed:
+                        self._check_keys(key, part)
 
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
@@ -215,8 +218,9 @@ class _RoutedTask(TaskWriter):
         for key, rows in divide(batch, self._epoch.keys):
             self._check_name(key)
             if key not in self._epoch.tables.landed:
-                for part in self._epoch.tabled(rows):
-                    self._write(key, part)
+                with self._named(key):
+                    for part in self._epoch.tabled(rows):
+                        self._write(key, part)
 
     def _write(self, key: str, rows: pa.RecordBatch) -> None:
         opened = self._opened(key, rows.schema)
@@ -261,7 +265,8 @@ class _RoutedTask(TaskWriter):
     def _close(self, key: str) -> None:
         opened = self._open.pop(key)
         self._closed.append(opened.writer)
-        result = opened.writer.close()
+        with self._named(key):
+            result = opened.writer.close()
         if result.committables:
             self._results.setdefault(key, []).append(result)
 
@@ -271,7 +276,9 @@ class _RoutedTask(TaskWriter):
         try:
             self._epoch.names.identifier(key)
         except ConfigError as error:
-            raise SchemaMismatchError(f"rows name a table that can't be: {error.message}", hint=error.hint) from error
+            raise SchemaMismatchError(
+                f"rows name a table that can't be: {error.message}", hint=f"{error.hint}; {_OTHER_NAMES}"
+            ) from error
         self._checked.add(key)
         new = sum(other not in self._epoch.tables for other in self._checked)
         if len(self._epoch.tables) + new > self._epoch.limit:
@@ -279,6 +286,17 @@ class _RoutedTask(TaskWriter):
                 f"rows name more than {self._epoch.limit} tables, the last one {key!r}",
                 hint="raise the sink's limit, or route by a column with fewer values",
             )
+
+    @contextmanager
+    def _named(self, key: str) -> Iterator[None]:
+        """Name the table in errors of its rows."""
+        try:
+            yield
+        except VolleyError as error:
+            name = ".".join(self._epoch.names.identifier(key))
+            if name in error.message:
+                raise
+            raise error.within(f"table {name}") from error
 
     def _check_keys(self, key: str, rows: pa.RecordBatch) -> None:
         mode = self._epoch.key_fields.mode_of(self._epoch.names.identifier(key), key_fields_of(rows.schema))
