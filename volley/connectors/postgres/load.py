@@ -14,7 +14,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from psycopg2.extensions import connection as Connection
 
-from volley.connectors.postgres.connection import OPTIONS, connect, lsn_number, query, server_errors
+from volley.connectors.postgres.connection import OPTIONS, connect, encoding_hint, lsn_number, query, server_errors
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.row_text import columns_of, row_text
 from volley.connectors.postgres.settings import Server
@@ -73,7 +73,6 @@ class Snapshot:
     def __init__(self, server: Server) -> None:
         with server_errors(server, "exporting a snapshot"):
             self._connection: Connection = connect(server)
-            query(self._connection, _NO_TIMEOUT)
             query(self._connection, "begin isolation level repeatable read, read only")
             ((self.name, seen),) = query(self._connection, "select pg_export_snapshot(), pg_current_snapshot()::text")
             # Read after the snapshot was taken: the commits of all that it sees are before it.
@@ -176,7 +175,7 @@ def _hint(error: BaseException) -> str:
         return "alter role … bypassrls, for the role that the job connects as; then start the job again"
     if isinstance(error, AdbcError) and error.sqlstate == _NO_PRIVILEGE:
         return "grant select on the table and its partitions to the role that the job connects as; then start it again"
-    return "start the job again: it takes a new snapshot"
+    return encoding_hint(error) or "start the job again: it takes a new snapshot"
 
 
 def _uri(server: Server) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.connectors.postgres.capture import Capture
-from volley.connectors.postgres.connection import connected, lsn_number, query
+from volley.connectors.postgres.connection import connected, identify, lsn_number, query
 from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.load import Snapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
@@ -49,6 +49,7 @@ def inspect(capture: Capture) -> ChangeReader:
     """
     with connected(capture.server, f"reading the catalog for {capture.selection}") as connection:
         check_server(connection, capture.slot)
+        identify(capture.server)
         tables = selected_tables(connection, capture.publication, capture.selection)
         for table in tables:
             check_table(connection, table, capture.loads)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import psycopg2
 
-from volley.connectors.postgres.connection import LOST
+from volley.connectors.postgres.connection import LOST, encoding_hint
 from volley.connectors.postgres.segments import Segments, SegmentTaken
 from volley.connectors.postgres.session import Session, Slot
 from volley.connectors.postgres.settings import ANEW
@@ -154,5 +154,5 @@ class Receiver:
 
 def _hint(error: Exception) -> str:
     if isinstance(error, psycopg2.Error) and error.pgcode:
-        return ANEW
+        return encoding_hint(error) or ANEW
     return "start the job again; nothing that was staged is lost"

@@ -6,7 +6,7 @@ import logging
 
 from psycopg2.extensions import connection as Connection
 
-from volley.connectors.postgres.connection import query
+from volley.connectors.postgres.connection import check_session, query
 from volley.connectors.postgres.identities import check_partitions
 from volley.connectors.postgres.publication import check_sent
 from volley.connectors.postgres.rows import OPERATION, SEQUENCE, UNCHANGED
@@ -23,7 +23,8 @@ _SETTINGS = """
         exists (select from pg_roles r where r.rolname in ('rds_replication', 'azure_pg_admin', 'cloudsqlreplica')
             and pg_has_role(current_user, r.oid, 'member'))
         or (select rolsuper or rolreplication from pg_roles where rolname = current_user),
-        current_setting('max_replication_slots')::int, current_setting('max_slot_wal_keep_size', true)
+        current_setting('max_replication_slots')::int, current_setting('max_slot_wal_keep_size', true),
+        current_setting('server_encoding')
 """
 
 _PARTITIONS = """
@@ -46,7 +47,8 @@ def check_server(connection: Connection, slot: str) -> None:
     Raises:
         SourceError: If changes can't be captured from this server.
     """
-    ((version, level, is_standby, may_replicate, most_slots, kept),) = query(connection, _SETTINGS)
+    check_session(connection)
+    ((version, level, is_standby, may_replicate, most_slots, kept, encoding),) = query(connection, _SETTINGS)
     if version < _OLDEST:
         raise SourceError(f"the server is PostgreSQL {version // 10_000}", hint="13 or newer is needed")
     if level != "logical":
@@ -65,6 +67,8 @@ def check_server(connection: Connection, slot: str) -> None:
             f"all {most_slots} replication slots are taken: {', '.join(sorted(names))}",
             hint="drop one that is not needed, or raise max_replication_slots",
         )
+    if encoding == "SQL_ASCII":
+        _log.warning("the database's encoding is SQL_ASCII, which checks no text: one that is not UTF-8 stops the job")
     if kept == "-1":
         _log.warning(
             "max_slot_wal_keep_size is not set: while the job does not run, slot %s can fill the server's disk", slot

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from psycopg2.extensions import connection as Connection
 
-from volley.connectors.postgres.connection import lsn_number, lsn_text, query, replication
+from volley.connectors.postgres.connection import identify, lsn_number, lsn_text, query
 from volley.connectors.postgres.segments import Chain
 from volley.connectors.postgres.settings import ANEW, Server
 from volley.errors import SourceError
@@ -53,8 +52,7 @@ def ensure_slot(server: Server, connection: Connection, name: str, state: str) -
     Raises:
         SourceError: If the slot is another's, is gone, or belongs to another server.
     """
-    with closing(replication(server)) as replicating:
-        ((system, timeline, *_),) = query(replicating, "IDENTIFY_SYSTEM")
+    system, timeline = identify(server)
     origin, files, path = _origin(state)
     slot = query(connection, _SLOT, name)
     if origin is None and slot:
@@ -63,15 +61,15 @@ def ensure_slot(server: Server, connection: Connection, name: str, state: str) -
             hint=f"if no other job needs it: select pg_drop_replication_slot('{name}'); else name another slot",
         )
     if origin is not None and origin.position:
-        _check_origin(origin, Origin(int(system), timeline, 0), name, bool(slot))
+        _check_origin(origin, Origin(system, timeline, 0), name, bool(slot))
         _check_slot(connection, name, slot)
         return origin
     # The record comes first: a slot without a record would hold the server's log for ever.
-    _keep(files, path, Origin(int(system), timeline, 0))
+    _keep(files, path, Origin(system, timeline, 0))
     if slot:
         query(connection, "select pg_drop_replication_slot(%s)", name)
     rows = query(connection, "select lsn::text from pg_create_logical_replication_slot(%s, 'pgoutput')", name)
-    origin = Origin(int(system), timeline, lsn_number(rows[0][0]))
+    origin = Origin(system, timeline, lsn_number(rows[0][0]))
     _keep(files, path, origin)
     return origin
 
