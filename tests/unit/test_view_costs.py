@@ -36,11 +36,11 @@ def test_the_cheaper_kind(incremental: float, full: float, last: Kind, is_full: 
 def test_without_measurements_the_estimates_decide() -> None:
     assert Cost(1_000, 0, 1_000, 1_000).favours_full
     assert not Cost(1_000, 0, 20_000_000, 2_000_000).favours_full
-    # One kind alone tells how fast the computer is.
-    measures = Measures().after("full", 3.0, 1, estimate=1.0)
-    assert Cost(1, 0, 1, 1, measures).seconds("incremental") == pytest.approx(
-        3 * Cost(1, 0, 1, 1).estimate("incremental")
-    )
+    # A slow full refresh tells how long rows take, but not how long the other kind takes to start.
+    measures, plain = Measures().after("full", 3.0, 1, estimate=1.0), Cost(1_000_000, 0, 1_000_000, 1_000)
+    start = Cost(0, 0, 1_000_000, 0).estimate("incremental")
+    known = Cost(1_000_000, 0, 1_000_000, 1_000, measures)
+    assert known.seconds("incremental") == pytest.approx(start + 3 * (plain.estimate("incremental") - start))
 
 
 def test_one_slow_refresh_does_not_rule_its_kind_out() -> None:
@@ -52,7 +52,7 @@ def test_one_slow_refresh_does_not_rule_its_kind_out() -> None:
         estimate = Cost(1_000, 0, 6_000_000, 100_000).estimate("full")
         measures = measures.after("full", estimate, 1, estimate)
         refreshes += 1
-    assert 1 <= refreshes <= 20
+    assert 1 <= refreshes <= 40
     for _ in range(5):
         measures = measures.after("incremental", 0.1, 1, estimate=0.1)
     assert measures.factor("incremental") == pytest.approx(1.0, rel=0.2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -25,18 +25,22 @@ Kind = Literal["incremental", "full"]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # CPU-microseconds, measured by `python -m benchmarks view_refresh` with mode=incremental and mode=full.
-_FIXED_INCREMENTAL, _FIXED_FULL = 80_000.0, 30_000.0
+_FIXED: Mapping[Kind, float] = {"incremental": 80_000.0, "full": 30_000.0}
 # Per row of a source that is read for changes, or to compute rows from; per row of the view that is looked through, or
-# is written.
+# is written. How many rows are read again for joins and groups inside of a query depends on how the sources are
+# clustered: about as many as for the changes, until a refresh by changes tells.
 _CHANGED, _READ = 0.03, 0.07
 _LOOKED_THROUGH, _WRITTEN = 0.05, 0.3
 
 # The other kind of refresh has to take less than this part of the last one's kind: estimates differ from run to run.
 _MARGIN = 0.8
+# An incremental refresh is given up when it has read so many times the rows of the sources: rows that are read by keys
+# take less time than those that the view is computed from.
+_GIVEN_UP = 2
 # A measurement counts for half: one slow refresh does not rule its kind out.
 _WEIGHT = 0.5
-# By each refresh of the other kind an old measurement comes nearer to that one, so that its kind is tried again.
-_FADING = 0.1
+# By each refresh of the other kind an old measurement comes nearer to the estimate, so that its kind is tried again.
+_FADING = 0.05
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Measures:
         if old is not None:
             factor = _between(old.factor, factor, _WEIGHT)
         faded = {
-            other: Measured(measured.seconds, measured.rows, _between(measured.factor, factor, _FADING))
+            other: replace(measured, factor=min(measured.factor, _between(measured.factor, 1.0, _FADING)))
             for other, measured in self.kinds.items()
         }
         return Measures({**faded, kind: Measured(seconds, rows, factor)}, kind)
@@ -118,8 +122,7 @@ class Cost:
 
     Args:
         changed_rows: Rows to read for the changes of the sources.
-        again_rows: Rows to read again at most, for groups that are computed anew. How many, depends on how the
-            sources are clustered.
+        again_rows: Rows to read by the keys of these changes, about.
         all_rows: All rows of the sources.
         view_rows: Rows of the view.
         measures: What earlier refreshes took.
@@ -135,12 +138,12 @@ class Cost:
     def incremental(self) -> float:
         """The CPU time of an incremental refresh in microseconds, on the computer that the constants are of."""
         read = _CHANGED * self.changed_rows + _READ * self.again_rows
-        return _FIXED_INCREMENTAL + read + _LOOKED_THROUGH * self.view_rows
+        return _FIXED["incremental"] + read + _LOOKED_THROUGH * self.view_rows
 
     @property
     def full(self) -> float:
         """The CPU time of a full refresh in microseconds, on the computer that the constants are of."""
-        return _FIXED_FULL + _READ * self.all_rows + _WRITTEN * self.view_rows
+        return _FIXED["full"] + _READ * self.all_rows + _WRITTEN * self.view_rows
 
     def __str__(self) -> str:
         return f"about {self.changed_rows:,} rows to read for the changes of {self.all_rows:,}"
@@ -150,8 +153,12 @@ class Cost:
         return (self.full if kind == "full" else self.incremental) / 1e6
 
     def seconds(self, kind: Kind) -> float:
-        """Return the time of a refresh in seconds, by what earlier ones took."""
-        return self.estimate(kind) * self.measures.factor(kind)
+        """Return the time of a refresh in seconds, by what earlier ones took.
+
+        A slow refresh of the other kind tells how long the rows of this one take, but not how long it takes to start.
+        """
+        fixed = 0.0 if kind in self.measures.kinds else _FIXED[kind] / 1e6
+        return fixed + (self.estimate(kind) - fixed) * self.measures.factor(kind)
 
     @property
     def favours_full(self) -> bool:
@@ -160,6 +167,11 @@ class Cost:
         if self.measures.last == "incremental":
             return full < _MARGIN * incremental
         return _MARGIN * full < incremental if self.measures.last == "full" else full < incremental
+
+    @property
+    def most_rows(self) -> int:
+        """Rows after which an incremental refresh has cost more than computing the view anew."""
+        return _GIVEN_UP * self.all_rows
 
     @property
     def comparison(self) -> str:
@@ -186,15 +198,13 @@ def cost_of(operator: Operator, view_rows: int, measures: Measures) -> Cost:
         measures: What earlier refreshes took.
     """
     changed = sum(scan.changed_rows for scan in _scans(operator))
-    return Cost(changed, _again(operator), _rows_of(operator), view_rows, measures)
+    return Cost(changed, changed if _rereads(operator) else 0, _rows_of(operator), view_rows, measures)
 
 
-def _again(operator: Operator) -> int:
-    """Return how many rows are read again at most."""
-    # Rows as they were, and as they are.
-    again = sum(2 * _rows_of(part) for part in rereading(operator))
+def _rereads(operator: Operator) -> bool:
+    """Return True if rows have to be read again for changed ones."""
     loses_rows = any(scan.loses_rows for scan in _scans(operator))
-    return again + (_rows_of(operator) if isinstance(operator, Group) and operator.is_fragile and loses_rows else 0)
+    return bool(rereading(operator)) or (isinstance(operator, Group) and operator.is_fragile and loses_rows)
 
 
 def _rows_of(operator: Operator) -> int:

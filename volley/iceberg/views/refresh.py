@@ -29,7 +29,7 @@ from volley.iceberg.views.holding import hold_sources
 from volley.iceberg.views.maintained import Maintained, maintained
 from volley.iceberg.views.operators import Operator
 from volley.iceberg.views.query import sources_of
-from volley.iceberg.views.scan import Scan, Tally
+from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
 from volley.iceberg.views.values import View, ViewRefresh
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.writer import IcebergWriter
@@ -80,6 +80,7 @@ class _Attempt:
     decision: Decision
     tally: Tally
     contents: Contents
+    measures: Measures
     changes: Changes = field(default_factory=Changes)
 
     @property
@@ -129,24 +130,47 @@ class _Refresh:
             before.snapshot if before else None,
             time.time_ns() // 1_000_000,
         )
-        attempt = _Attempt(cursor, scans_of(operator), decision, tally, contents)
+        attempt = _Attempt(cursor, scans_of(operator), decision, tally, contents, Measures.of(table))
         self._attempts.append(attempt)
         if decision.mode == "none":
             return None
-        attempt.changes = self._changes(attempt, query, table)
+        if not self._by_changes(attempt, query, began):
+            began = time.monotonic()
+            added = contents.write(query.all_rows())
+            attempt.changes = overwrite(Overwrite(), added, branch, table)
         reach("after-view-files", number)
         if attempt.changes:
             attempt.cursor = replace(cursor, snapshot=uuid.uuid4().int >> 65)
-        measures = _measures(attempt, operator, table, time.monotonic() - began)
+        measures = _measures(attempt, operator, time.monotonic() - began)
         staged = self._staged(attempt, table, schema_changes, measures)
         reach("before-view-commit", number)
         return staged
 
-    def _changes(self, attempt: _Attempt, query: Maintained, table: Table) -> Changes:
-        if attempt.decision.mode == "incremental":
-            return query.changes(attempt.contents)
-        added = attempt.contents.write(query.all_rows())
-        return overwrite(Overwrite(), added, self._view.config.branch, table)
+    def _by_changes(self, attempt: _Attempt, query: Maintained, began: float) -> bool:
+        """Bring the view up to date by changes; return False if it has to be computed anew.
+
+        Args:
+            attempt: The attempt, whose decision and measures are replaced if that reads too many rows.
+            query: What is brought up to date.
+            began: When the attempt began, by the monotonic clock.
+        """
+        decision, tally = attempt.decision, attempt.tally
+        if decision.mode != "incremental":
+            return False
+        if decision.cost and self._view.mode == "auto" and not self._view.strict:
+            tally.most = decision.cost.most_rows
+        try:
+            attempt.changes = query.changes(attempt.contents)
+        except TooManyRowsError:
+            cost, seconds = decision.cost, time.monotonic() - began
+            assert cost is not None
+            attempt.decision = Decision("full", f"by changes it took more than {tally.most:,} rows", cost)
+            estimate = cost.estimate("incremental")
+            attempt.measures = attempt.measures.after("incremental", seconds, tally.rows, estimate)
+            return False
+        finally:
+            tally.most = None
+        return True
 
     def _staged(self, attempt: _Attempt, table: Table, schema_changes: Evolution, measures: Measures) -> Staged:
         """Return the transaction with rows and cursor; without changed rows it has the cursor alone."""
@@ -208,20 +232,19 @@ def _catalog_of_source(view: View, tables: Tables) -> Catalog | None:
     return next((tables[ref.address, ref.name].catalog for ref in refs), None)
 
 
-def _measures(attempt: _Attempt, operator: Operator, table: Table, seconds: float) -> Measures:
+def _measures(attempt: _Attempt, operator: Operator, seconds: float) -> Measures:
     """Return what refreshes took, with this one.
 
     Args:
         attempt: The refresh, whose files are written.
         operator: The query.
-        table: The view's table before it.
         seconds: How long it has taken until now.
     """
     kind: Kind = "incremental" if attempt.decision.mode == "incremental" else "full"
     cost = attempt.decision.cost
     if kind == "full" or cost is None:
         cost = full_cost(operator, attempt.rows_written)
-    return Measures.of(table).after(kind, seconds, attempt.tally.rows, cost.estimate(kind))
+    return attempt.measures.after(kind, seconds, attempt.tally.rows, cost.estimate(kind))
 
 
 def _check_name(cursor: Cursor | None, view: View) -> None:

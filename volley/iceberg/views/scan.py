@@ -29,9 +29,13 @@ from volley.plan.expression_nodes import Call, ExprNode, column_names
 from volley.plan.expressions import lit
 from volley.types.arrow import canonical_schema
 
-__all__ = ["Pin", "Scan", "Tally"]
+__all__ = ["Pin", "Scan", "Tally", "TooManyRowsError"]
 
 _PAGE_ROWS = 20_000
+
+
+class TooManyRowsError(Exception):
+    """A refresh has read more rows than it may."""
 
 
 @dataclass
@@ -41,14 +45,22 @@ class Tally:
     Args:
         rows: Rows of the sources' data files, deleted ones too.
         groups: Groups that were computed anew from all their rows.
+        most: Rows that may be read; None = any number.
     """
 
     rows: int = 0
     groups: int = 0
+    most: int | None = None
 
     def read(self, rows: int) -> None:
-        """Count rows."""
+        """Count rows.
+
+        Raises:
+            TooManyRowsError: If they are more than may be read.
+        """
         self.rows += rows
+        if self.most is not None and self.rows > self.most:
+            raise TooManyRowsError
 
 
 @dataclass(frozen=True)
