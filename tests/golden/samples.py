@@ -177,7 +177,7 @@ def write_file_log(folder: Path) -> None:
 
 
 def read_file_log(folder: Path) -> object:
-    return [(file.path, file.size) for file in FileLog(str(folder / "files")).entries]
+    return [(file.path, file.size) for file in FileLog(str(folder / "files")).files()]
 
 
 def _captured() -> CapturedTable:

@@ -14,7 +14,7 @@ __all__ = ["MALFORMED", "damaged", "malformed", "read_or_create"]
 
 T = TypeVar("T")
 
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What code raises that takes a value apart which lacks a part, or has another one in its place."""
 
 

@@ -6,7 +6,18 @@ from volley.storage.envelope import Format
 
 __all__ = [
     *("BACKLOG", "CAPTURED_TABLE", "FAILURE", "FENCE", "FILE_LOG", "INITIAL_OFFSET", "JOIN_LIST", "JOIN_PIN"),
-    *("JOIN_ROWS", "LANDED", "LOAD", "PARKED_ROWS", "PIPELINE", "ROUTED_TABLES", "RUN", "SCHEMA", "SEGMENT"),
+    *(
+        "JOIN_ROWS",
+        "LANDED",
+        "LOAD",
+        "MERGED_FILE_LOG",
+        "PARKED_ROWS",
+        "PIPELINE",
+        "ROUTED_TABLES",
+        "RUN",
+        "SCHEMA",
+        "SEGMENT",
+    ),
     *("SINK_FOLDER", "SINK_MARK", "SLOT", "STATE", "STATE_OF_EPOCH", "STATE_PLAN", "WEBHOOK_KEYS", "WEBHOOK_LOG"),
 ]
 
@@ -29,6 +40,7 @@ JOIN_ROWS = Format("join-rows")
 INITIAL_OFFSET = Format("initial-offset")
 SCHEMA = Format("schema")
 FILE_LOG = Format("file-log")
+MERGED_FILE_LOG = Format("merged-file-log")
 FAILURE = Format("failure")
 
 # PostgreSQL.

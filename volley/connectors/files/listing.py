@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
@@ -40,7 +40,7 @@ _LEFT_OUT = (
 )
 
 
-def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> None:
+def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = ()) -> None:
     """Raise SourceError if a file, a folder or the folder in which a glob starts does not exist.
 
     Object stores have no folders: one disappears when its files are deleted, which is no error if files were read
@@ -49,7 +49,7 @@ def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] =
     Args:
         path: The path of the source.
         options: Options of the fsspec file system.
-        known: The files that were listed there before.
+        known: The files that were listed there before; false if there are none.
     """
     files, root = filesystem(path, options)
     with _listing(path):
@@ -83,13 +83,13 @@ def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
     raise SourceError(f"{redact_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
 
 
-def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> list[LoggedFile]:
+def list_files(path: str, options: Mapping[str, Any], known: Container[str] = ()) -> list[LoggedFile]:
     """Return all complete files of a folder, file or glob, oldest first, then by name.
 
     Args:
         path: The path of the source.
         options: Options of the fsspec file system.
-        known: The files that were listed there before.
+        known: The files that were listed there before; false if there are none.
 
     Raises:
         SourceError: If the folder or file does not exist, or can't be listed.

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pyarrow as pa
+
+from volley.connectors.files.names import Names
+from volley.connectors.files.parts import (
+    BLOCK,
+    LoggedFile,
+    Part,
+    farthest,
+    files_of,
+    named,
+    open_blocks,
+    read_listing,
+    rows_of,
+    write_blocks,
+    write_listing,
+)
+from volley.errors import StorageError
 from volley.source import Offset
-from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, damaged, malformed
-from volley.storage.state_formats import FILE_LOG
+from volley.task.failpoints import reach
 
 __all__ = ["FileLog", "LoggedFile"]
 
-_DIGEST_BYTES = 12
-
-
-@dataclass(frozen=True)
-class LoggedFile:
-    """A file as it was when it was first listed.
-
-    Args:
-        path: Its path in the file system.
-        size: Its size in bytes.
-        modified: When it was last written, in seconds since 1970; None = unknown, as in logs of Volley 0.2.
-    """
-
-    path: str
-    size: int
-    modified: float | None = None
+_FAN_IN = 10
+"""The number of files of one level that are merged into one of the next."""
 
 
 @dataclass
 class FileLog:
-    """An append-only log in a folder beside the checkpoint: one JSON file per listing that had new files.
+    """An append-only log in a folder beside the checkpoint: a file per listing that had new files, merged by tens.
+
+    Ten files of listings are merged into one file of level 1, ten of these into one of level 2, and so on: after a
+    million listings there are at most 60 files, and an entry was written at most seven times. No entry is ever dropped,
+    because a file that is listed again must be known. In memory are the entries of the latest listings, a block, and,
+    where files are listed, sixteen bytes for each entry.
 
     An entry is logged before an offset counts it, so that the same offsets mean the same files after a crash. Beside
     the count an offset has a hash of all files up to it: after an old copy of the checkpoint was put back, the same
@@ -49,32 +56,30 @@ class FileLog:
     """
 
     folder: str
-    _entries: list[LoggedFile] | None = field(default=None, repr=False)
-    _seen: set[str] = field(default_factory=set, repr=False)
-    _hashes: list[bytes] = field(default_factory=lambda: [b""], repr=False)
+    _parts: list[Part] | None = field(default=None, repr=False)
+    _names: Names | None = field(default=None, repr=False)
+    # What a process left behind that died before it could delete it.
+    _replaced: list[str] = field(default_factory=list, repr=False)
+    _block: tuple[str, int, pa.RecordBatch] | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[type[FileLog], tuple[str]]:
         # Executors don't need the entries, and the query's reader reads them again: keep what is sent with tasks small.
         return FileLog, (self.folder,)
 
-    @property
-    def entries(self) -> Sequence[LoggedFile]:
-        """All logged files, in order."""
-        if self._entries is None:
-            self._entries = []
-            self._read_on()
-        return self._entries
+    def __len__(self) -> int:
+        parts = self._listed()
+        return parts[-1].end if parts else 0
 
-    @property
-    def paths(self) -> Collection[str]:
-        """The paths of all logged files."""
-        return self._seen if self.entries else ()
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and path in self._known()
+
+    def files(self, first: int = 0, end: int | None = None) -> list[LoggedFile]:
+        """Return the logged files from one entry to another; None = to the last."""
+        return [file for rows in self._read(first, len(self) if end is None else end) for file in files_of(rows)]
 
     def offset(self, count: int) -> Offset:
         """Return the offset behind the first `count` entries."""
-        for file in self.entries[len(self._hashes) - 1 : count]:
-            self._hashes.append(_chained(self._hashes[-1], file))
-        return {"files": count, "hash": self._hashes[count].hex()} if count else {"files": 0}
+        return {"files": count, "hash": self._hash(count).hex()} if count else {"files": 0}
 
     def count(self, offset: Offset) -> int:
         """Return the number of entries before an offset.
@@ -84,59 +89,152 @@ class FileLog:
                 that the offset stands for.
         """
         count = int(offset["files"])
-        if count > len(self.entries):
-            self._read_on()
-        if count > len(self.entries):
-            raise damaged(
-                f"{self._root}/{len(self.entries):012}.json",
-                f"is missing: the checkpoint has read {count} files, its log of files has {len(self.entries)}",
-            )
+        if count > len(self):
+            self._list()
+        if count > len(self):
+            raise self._missing(f"the checkpoint has read {count} files, its log of files has {len(self)}")
         if "hash" in offset and self.offset(count) != offset:
             raise damaged(self._root, f"has other files than the {count} that the checkpoint has read")
         return count
 
     def append(self, listed: Sequence[LoggedFile]) -> None:
         """Log the new files of a listing, in its order."""
-        count = len(self.entries)
-        new = [file for file in listed if file.path not in self._seen]
-        if not new:
-            return
-        files, root = filesystem(self.folder, {})
-        write_durably(files, f"{root}/{count:012}.json", FILE_LOG.dump([asdict(file) for file in new]))
-        assert self._entries is not None
-        self._entries += new
-        self._seen.update(file.path for file in new)
+        self._merge()
+        known = self._known()
+        if new := known.unknown(listed):
+            count = len(self)
+            rows = rows_of(new, self._hash(count))
+            self._listed().append(write_listing(*filesystem(self.folder, {}), count, new, rows))
+            known.add(rows.column("name"))
 
-    def _read_on(self) -> None:
-        """Read the entries that were logged after the known ones."""
-        assert self._entries is not None
+    def _merge(self) -> None:
+        """Merge the last files as long as ten or more have the same level; the levels of all never rise."""
+        while parts := self._listed():
+            last = [part for part in parts if part.level == parts[-1].level]
+            if len(last) < _FAN_IN:
+                return
+            whole = replace(last[0], end=last[-1].end, level=last[0].level + 1)
+            rows = (rows for part in last for rows in self._blocks(part))
+            parts[-len(last) :] = [write_blocks(*filesystem(self.folder, {}), whole, rows)]
+            reach("after-merged-log", whole.end)
+            self._delete([*self._replaced, *(part.path for part in last)], whole.end)
+
+    def _delete(self, paths: Sequence[str], count: int) -> None:
+        """Delete files that a merged one has replaced; what is left over does no harm, and the next start finds it."""
+        files, _ = filesystem(self.folder, {})
+        self._replaced = []
+        for path in paths:
+            with suppress(OSError):
+                files.rm_file(path)
+            reach("in-deletion-of-log", count)
+
+    def _known(self) -> Names:
+        """Return the names of all entries."""
+        if self._names is None:
+            names = Names()
+            names.load(rows.column("name") for part in self._listed() for rows in self._blocks(part))
+            self._names = names
+        return self._names
+
+    def _hash(self, count: int) -> bytes:
+        """Return the hash of the first `count` entries."""
+        return bytes(self._read(count - 1, count)[0].column("hash")[0].as_py()) if count else b""
+
+    def _read(self, first: int, end: int) -> list[pa.RecordBatch]:
+        """Return the rows of entries, from one number to another."""
+        with suppress(FileNotFoundError):
+            return [*self._rows(first, end)]
+        # Another copy of the reader has merged files since they were listed.
+        self._list()
+        if end > len(self):
+            raise self._missing(f"its log of files has {len(self)} files, and not {end}")
+        return [*self._rows(first, end)]
+
+    def _rows(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        for part in self._listed():
+            if part.first < end and first < part.end:
+                yield from self._rows_of(part, max(first - part.first, 0), min(end, part.end) - part.first)
+
+    def _rows_of(self, part: Part, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a part, from one of its entries to another."""
+        block = 0 if part.rows is not None else first // BLOCK
+        for number, rows in enumerate(self._blocks(part, block, (end - 1) // BLOCK + 1), block):
+            begin = max(first - number * BLOCK, 0)
+            yield rows.slice(begin, end - number * BLOCK - begin)
+
+    def _blocks(self, part: Part, first: int = 0, end: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield blocks of a part, from one number to another; None = to the last. Keep the last one for next time."""
+        if part.rows is not None:
+            yield part.rows
+        elif self._block is not None and end == first + 1 and self._block[:2] == (part.path, first):
+            yield self._block[2]
+        else:
+            files, _ = filesystem(self.folder, {})
+            with _whole(part.path), open_blocks(files, part.path) as blocks:
+                for number in range(first, len(blocks) if end is None else end):
+                    self._block = part.path, number, blocks.batch(number)
+                    yield self._block[2]
+
+    def _listed(self) -> list[Part]:
+        """Return all parts, in order."""
+        return self._list() if self._parts is None else self._parts
+
+    def _list(self) -> list[Part]:
+        """List the folder, and return all parts, in order; the query's reader may merge some while others list them."""
+        try:
+            self._parts = self._chain()
+        except FileNotFoundError:
+            self._parts = self._chain()
+        return self._parts
+
+    def _chain(self) -> list[Part]:
+        """Return the parts that together have all entries.
+
+        Raises:
+            StorageError: If a file is missing or damaged.
+        """
         files, root = filesystem(self.folder, {})
         files.invalidate_cache()
-        if not files.exists(root):
-            return
-        first = f"{len(self._entries):012}.json"
-        logged = ((name.rpartition("/")[2], name) for name in files.ls(root, detail=False))
-        for name in sorted(name for file, name in logged if file.endswith(".json") and file >= first):
-            self._entries += self._logged(name, files.cat_file(name))
-        self._seen.update(entry.path for entry in self._entries)
+        paths = files.ls(root, detail=False) if files.exists(root) else []
+        begins = farthest(listed := [part for part in map(named, paths) if part is not None])
+        read = {part.path: part for part in self._parts or []}
+        parts: list[Part] = []
+        while part := begins.pop(parts[-1].end if parts else 0, None):
+            part = read.get(part.path, part)
+            parts.append(part if part.level or part.end > part.first else self._with_rows(files, part, parts))
+        used = {part.path for part in parts}
+        self._replaced = [part.path for part in listed if part.path not in used]
+        end = parts[-1].end if parts else 0
+        if later := [part.path for part in listed if part.first > end]:
+            raise damaged(f"{root}/{end:012}*", f"is missing: {min(later)} comes behind it")
+        return parts
 
-    def _logged(self, path: str, data: bytes) -> list[LoggedFile]:
-        """Return the entries of one file of the log; its name is the number of entries before it."""
-        assert self._entries is not None
-        count = len(self._entries)
-        if path.rpartition("/")[2] != f"{count:012}.json":
-            raise damaged(f"{self._root}/{count:012}.json", f"is missing: {path} comes behind it")
-        try:
-            return [LoggedFile(**entry) for entry in FILE_LOG.load(data, path)]
-        except MALFORMED as error:
-            raise malformed(path, error) from error
+    def _with_rows(self, files: Any, part: Part, before: Sequence[Part]) -> Part:
+        """Return the part of a listing with its entries."""
+        with _whole(part.path):
+            listed = read_listing(files.cat_file(part.path), part.path)
+            rows = rows_of(listed, self._last_hash(before))
+        return replace(part, end=part.first + len(listed), rows=rows)
+
+    def _last_hash(self, parts: Sequence[Part]) -> bytes:
+        """Return the hash of all entries of parts."""
+        if not parts:
+            return b""
+        (rows,) = self._rows_of(parts[-1], (size := parts[-1].end - parts[-1].first) - 1, size)
+        return bytes(rows.column("hash")[0].as_py())
+
+    def _missing(self, fault: str) -> StorageError:
+        return damaged(f"{self._root}/{len(self):012}*", f"is missing: {fault}")
 
     @property
     def _root(self) -> str:
         return filesystem(self.folder, {})[1]
 
 
-def _chained(before: bytes, file: LoggedFile) -> bytes:
-    """Return the hash of a file and all files before it, given theirs."""
-    entry = json.dumps([file.path, file.size, file.modified]).encode()
-    return hashlib.blake2b(before + entry, digest_size=_DIGEST_BYTES).digest()
+@contextmanager
+def _whole(path: str) -> Iterator[None]:
+    """Turn what a damaged file raises into a StorageError."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise malformed(path, error) from error

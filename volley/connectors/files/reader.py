@@ -67,14 +67,14 @@ class FileReader(Reader):
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
         # New files would take the numbers of entries that the log has lost.
         first = self.log.count(start)
-        if target is None and (limit is None or first + limit > len(self.log.entries)):
-            self.log.append(list_files(self.files.url, self.files.storage_options, self.log.paths))
-        last = len(self.log.entries) if target is None else self.log.count(target)
+        if target is None and (limit is None or first + limit > len(self.log)):
+            self.log.append(list_files(self.files.url, self.files.storage_options, self.log))
+        last = len(self.log) if target is None else self.log.count(target)
         end = last if limit is None else min(last, first + limit)
         return self.log.offset(end) if end > first else start
 
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
-        files = self.log.entries[self.log.count(start) : self.log.count(end)]
+        files = self.log.files(self.log.count(start), self.log.count(end))
         return pack([(file, file.size, self.files.undivided(file.path) is None) for file in files], self.parallelism)
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
@@ -186,8 +186,8 @@ def _log_of(context: SourceContext) -> FileLog:
 
 def _check_found(files: Files, log: FileLog) -> None:
     """Raise SourceError if the path does not exist, or a bounded source finds no file: the path is likely wrong."""
-    check_exists(files.url, files.storage_options, log.paths)
-    if files.must_exist and not log.paths:
+    check_exists(files.url, files.storage_options, log)
+    if files.must_exist and not len(log):
         check_not_empty(files.url, files.storage_options)
 
 
@@ -204,7 +204,7 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
 
     def infer() -> bytes:
         # The log stays as it is: only a reader that knows an offset can tell whether an entry is missing.
-        found = [*log.entries, *list_files(files.url, files.storage_options, log.paths)]
+        found = [*log.files(), *list_files(files.url, files.storage_options, log)]
         schemas = (_schema_of(files, file) for file in found if file.size)
         schema = next((schema for schema in schemas if schema is not None), None)
         if schema is None:
