@@ -180,6 +180,18 @@ def read_file_log(folder: Path) -> object:
     return [(file.path, file.size) for file in FileLog(str(folder / "files")).files()]
 
 
+def write_merged_file_log(folder: Path) -> None:
+    with patch("volley.connectors.files.log._FAN_IN", 2):
+        log = FileLog(str(folder / "files"))
+        for name in "abcde":
+            log.append([LoggedFile(f"in/{name}.json", ord(name), 1.5)])
+
+
+def read_merged_file_log(folder: Path) -> object:
+    log = FileLog(str(folder / "files"))
+    return [(file.path, file.size, file.modified) for file in log.files()], log.offset(3), log.offset(5)
+
+
 def _captured() -> CapturedTable:
     columns = (Column("id", 1, 23, -1, 0, False), Column("total", 2, 1700, 655366, None, True))
     table = Table(TableName("public", "orders"), 77, columns, files=(StoredFile(77, 78, 900, False),), gone=(3,))
@@ -301,6 +313,7 @@ SAMPLES = {
     "join": Sample(write_join, read_join, exact=False),
     "schema": Sample(write_inferred, read_inferred, exact=False),
     "file-log": Sample(write_file_log, read_file_log),
+    "merged-file-log": Sample(write_merged_file_log, read_merged_file_log, exact=False),
     "postgres": Sample(write_postgres, read_postgres),
     "segment": Sample(write_segment, read_segment, exact=False),
     "webhooks": Sample(write_webhooks, read_webhooks),

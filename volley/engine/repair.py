@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from volley import checks
 from volley.arrow.schema_bytes import read_schema
-from volley.connectors.files.log import LoggedFile
+from volley.connectors.files.parts import farthest, named, number_of_entries
 from volley.engine.checkpoint import PIPELINE, Binding
 from volley.engine.running import claim
 from volley.errors import StorageError
@@ -18,7 +18,7 @@ from volley.spark.log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of,
 from volley.storage.durable import write_durably
 from volley.storage.envelope import Format
 from volley.storage.remembered import MALFORMED
-from volley.storage.state_formats import FILE_LOG, INITIAL_OFFSET, LANDED, RUN, SCHEMA
+from volley.storage.state_formats import INITIAL_OFFSET, LANDED, RUN, SCHEMA
 
 __all__ = ["check", "repair"]
 
@@ -247,18 +247,17 @@ def _damages_of_file_log(log: SparkLog, folder: str) -> Iterator[Damage]:
     number = int(folder.rpartition("/source-")[2].partition("/")[0])
     assert log.last_planned is not None
     logged_files = int(json.loads(log.offsets(log.last_planned)[number])["files"])
-    paths = sorted(path for path in log.files.ls(folder, detail=False) if path.endswith(".json"))
+    parts = farthest(part for part in map(named, log.files.ls(folder, detail=False)) if part is not None)
     entries = 0
-    for index, path in enumerate(paths):
-        begins = int(posixpath.basename(path).removesuffix(".json"))
-        if begins != entries:
-            yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
-        if not _parses(log, path, FILE_LOG, _is_file_log_entry):
-            remedy = "deletes it: its files are found again" if begins >= logged_files else None
-            yield Damage(path, "is damaged", remedy, tuple(paths[index:]))
+    while part := parts.pop(entries, None):
+        try:
+            entries += number_of_entries(log.files, part)
+        except MALFORMED:
+            remedy = "deletes it: its files are found again" if part.first >= logged_files else None
+            later = (other.path for other in parts.values() if other.first > part.first)
+            yield Damage(part.path, "is damaged", remedy, (part.path, *later))
             return
-        entries += len(FILE_LOG.load(log.files.cat_file(path), path))
-    if entries < logged_files:
+    if entries < logged_files or any(first > entries for first in parts):
         yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
 
 
@@ -267,10 +266,6 @@ def _parses(log: SparkLog, path: str, format: Format, parse: Callable[[bytes], o
         return parse(format.unseal(log.files.cat_file(path), path)) is not False
     except MALFORMED:
         return False
-
-
-def _is_file_log_entry(data: bytes) -> bool:
-    return all(LoggedFile(**entry).size >= 0 for entry in json.loads(data))
 
 
 _SOURCE_FILES: dict[str, tuple[Format, Callable[[bytes], object]]] = {

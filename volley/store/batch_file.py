@@ -24,6 +24,7 @@ __all__ = ["BatchFile", "BatchFileWriter", "Batches", "Damaged", "damage", "open
 _ALIGNMENT = 64
 _LINE = re.compile(rb"volley ([a-z-]+) (\d{1,9})\n")
 _LONGEST_LINE = 64
+_SMALL = 1 << 20
 _TAIL = struct.Struct("<QI4s")
 _MARK = b"vend"
 # How a file and a stream of Arrow itself begin: version 1.
@@ -136,7 +137,9 @@ class BatchFile:
         block = _read(self._source, place, size)
         if len(block) != size or zlib.crc32(block) != checksum:
             raise Damaged(f"batch {number} does not fit its checksum")
-        with pa.ipc.open_stream(block) as stream:
+        # Threads cost more than they save where little is compressed.
+        options = pa.ipc.IpcReadOptions(use_threads=size > _SMALL)
+        with pa.ipc.open_stream(block, options=options) as stream:
             return stream.read_next_batch()
 
 

@@ -12,6 +12,7 @@ __all__ = [
         "DELETE_POINTS",
         "EXECUTOR_TASK_POINT",
         "EXPIRY_POINTS",
+        "FILE_LOG_POINTS",
         "JOIN_POINTS",
         "LOG",
         "MANIFEST_POINTS",
@@ -69,6 +70,10 @@ BUCKET_POINT = "after-bucket"
 EXPIRY_POINTS = ("after-expiry", "in-deletion")
 """The failpoints of an expiry: snapshots are gone, and their files are there; the first files are deleted. The number
 after the @ is the number of files deleted so far."""
+
+FILE_LOG_POINTS = ("before-merged-log", "after-merged-log", "in-deletion-of-log")
+"""The failpoints of a merge in the log of a FileSource: the merged file is written, but has no name; is durable; the
+first file that it replaces is deleted. The number after the @ is that of the entries up to the merged file's end."""
 
 MANIFEST_POINTS = ("before-manifests", "after-manifests")
 """The failpoints of a rewrite of manifests: the new ones are written, but not committed; they are committed."""

@@ -92,7 +92,7 @@ class FileLog:
         if count > len(self):
             self._list()
         if count > len(self):
-            raise self._missing(f"the checkpoint has read {count} files, its log of files has {len(self)}")
+            raise self._ended(f"the checkpoint has read {count} files, its log of files has {len(self)}")
         if "hash" in offset and self.offset(count) != offset:
             raise damaged(self._root, f"has other files than the {count} that the checkpoint has read")
         return count
@@ -147,7 +147,7 @@ class FileLog:
         # Another copy of the reader has merged files since they were listed.
         self._list()
         if end > len(self):
-            raise self._missing(f"its log of files has {len(self)} files, and not {end}")
+            raise self._ended(f"the log of files had {end} files, and has {len(self)}")
         return [*self._rows(first, end)]
 
     def _rows(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -206,7 +206,7 @@ class FileLog:
         self._replaced = [part.path for part in listed if part.path not in used]
         end = parts[-1].end if parts else 0
         if later := [part.path for part in listed if part.first > end]:
-            raise damaged(f"{root}/{end:012}*", f"is missing: {min(later)} comes behind it")
+            raise _missing(root, end, f"{min(later)} comes behind it")
         return parts
 
     def _with_rows(self, files: Any, part: Part, before: Sequence[Part]) -> Part:
@@ -223,12 +223,16 @@ class FileLog:
         (rows,) = self._rows_of(parts[-1], (size := parts[-1].end - parts[-1].first) - 1, size)
         return bytes(rows.column("hash")[0].as_py())
 
-    def _missing(self, fault: str) -> StorageError:
-        return damaged(f"{self._root}/{len(self):012}*", f"is missing: {fault}")
+    def _ended(self, reason: str) -> StorageError:
+        return _missing(self._root, len(self), reason)
 
     @property
     def _root(self) -> str:
         return filesystem(self.folder, {})[1]
+
+
+def _missing(root: str, first: int, reason: str) -> StorageError:
+    return damaged(f"{root}/{first:012}.json", f"is missing, and so is {first:012}-*.arrow: {reason}")
 
 
 @contextmanager

@@ -23,10 +23,11 @@ from volley.storage.durable import sync, write_durably
 from volley.storage.private import begin_file
 from volley.storage.state_formats import FILE_LOG, MERGED_FILE_LOG
 from volley.store.batch_file import Batches, BatchFileWriter, damage, open_batches
+from volley.task.failpoints import reach
 
 __all__ = [
-    *("BLOCK", "LoggedFile", "Part", "farthest", "files_of", "name_of", "named", "open_blocks"),
-    *("read_listing", "rows_of", "write_blocks", "write_listing"),
+    *("BLOCK", "LoggedFile", "Part", "farthest", "files_of", "name_of", "named", "number_of_entries"),
+    *("open_blocks", "read_listing", "rows_of", "write_blocks", "write_listing"),
 ]
 
 BLOCK = 4096
@@ -166,6 +167,23 @@ def read_listing(data: bytes, path: str) -> list[LoggedFile]:
     return [LoggedFile(**entry) for entry in FILE_LOG.load(data, path)]
 
 
+def number_of_entries(files: Any, part: Part) -> int:
+    """Return the number of entries in a part; read all of them.
+
+    Args:
+        files: The file system.
+        part: The part.
+
+    Raises:
+        Exception: One of `MALFORMED`, if it is damaged.
+        StorageError: If a newer Volley wrote it.
+    """
+    if part.end == part.first:
+        return len(read_listing(files.cat_file(part.path), part.path))
+    with open_blocks(files, part.path) as blocks:
+        return sum(blocks.batch(number).num_rows for number in range(len(blocks)))
+
+
 def write_blocks(files: Any, root: str, part: Part, batches: Iterable[pa.RecordBatch]) -> Part:
     """Write rows in blocks, under another name that is changed in the end; return the part with its path.
 
@@ -187,6 +205,7 @@ def write_blocks(files: Any, root: str, part: Part, batches: Iterable[pa.RecordB
             writer.write_batch(block)
         writer.close()
     sync(files, hidden)
+    reach("before-merged-log", part.end)
     files.mv(hidden, path)
     sync(files, root)
     return Part(path, part.first, part.end, part.level)
