@@ -51,3 +51,20 @@ def test_lists_of_all_kinds_have_texts_in_dictionaries(kind: pa.DataType, tmp_pa
     table = pa.table({"before": ["a", "b"], "list": pa.array([value, None], kind), "behind": ["c", "c"]})
     pq.write_table(table, tmp_path / "a.parquet")
     assert rows_of(tmp_path / "a.parquet") == table.to_pylist()
+
+
+@pytest.mark.parametrize("schema", [None, "a long"])
+@pytest.mark.parametrize(
+    "error", [pa.ArrowInvalid, pa.ArrowCapacityError, pa.ArrowIndexError, pa.ArrowMemoryError, OverflowError, OSError]
+)
+def test_errors_of_arrow_name_the_file(
+    error: type[Exception], schema: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*values: Any) -> Any:
+        raise error("a length of 1 is damaged")
+
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    monkeypatch.setattr("volley.formats.parquet.fitting", fail)
+    with pytest.raises(SourceError, match=r"a\.parquet can't be read: .*a length of 1 is damaged") as caught:
+        rows_of(tmp_path / "a.parquet", schema)
+    assert caught.value.hint

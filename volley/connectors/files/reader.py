@@ -33,6 +33,8 @@ __all__ = ["FileReader", "open_reader", "preview"]
 UNKNOWN = "file_unknown"
 """The column of unknown fields that are kept."""
 
+_REASON = 400
+
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
 
@@ -238,11 +240,13 @@ def _folders_of(files: Files, path: str) -> dict[str, str | None]:
 
 @contextmanager
 def _reading(files: Files, logged: LoggedFile) -> Iterator[None]:
-    """Translate exceptions of the storage, and of the text's encoding, into SourceErrors."""
+    """Translate exceptions of the storage, of the text's encoding and of Arrow, into SourceErrors."""
     try:
         yield
     except OSError as error:
         raise _unreadable(logged.path, error) from redacted(error)
+    except (pa.ArrowException, OverflowError) as error:
+        raise _damaged(logged.path, error) from error
     except UnicodeDecodeError as error:
         raise _misencoded(files, logged.path, error) from error
 
@@ -283,6 +287,13 @@ def _misencoded(files: Files, path: str, error: UnicodeDecodeError) -> SourceErr
     encoding = files.encoding or error.encoding
     return SourceError(
         f"{redact_uri(path)} is not in the encoding {encoding!r}: {error.reason}", hint='options={"encoding": …}'
+    )
+
+
+def _damaged(path: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{redact_uri(path)} can't be read: {type(error).__name__}: {str(error)[:_REASON]}",
+        hint="it is damaged, or has values that Arrow can't take: write it again",
     )
 
 
