@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
@@ -43,6 +44,9 @@ def main(arguments: list[str]) -> None:
     verdicts = chaos(Drivers(), folder, seed, options.kills, kinds) if kinds else []
     if verdicts:
         Console(width=None if sys.stdout.isatty() else 200).print(_table(verdicts))
+        # The last runs of these kinds are of this process, with a session of their own.
+        if (spark := SparkSession.getActiveSession()) is not None:
+            spark.stop()
     if _MIRROR in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:
