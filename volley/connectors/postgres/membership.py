@@ -22,8 +22,11 @@ _MEMBERS = """
     select c.oid::bigint, n.nspname, c.relname, to_jsonb(p) -> 'attnames', to_jsonb(p) ->> 'rowfilter' is not null,
         b.pubinsert and b.pubupdate and b.pubdelete and b.pubtruncate, concat_ws(' ', b.oid, b.xmin),
         array(
-            select w.way from pg_class k, lateral ({ways}) w(way)
-            where k.oid in (select c.oid union select relid from pg_partition_ancestors(c.oid)) order by w.way
+            select w.way from (
+                select c.oid, c.relnamespace
+                union all select a.relid, (select r.relnamespace from pg_class r where r.oid = a.relid)
+                from pg_partition_ancestors(c.oid) a where c.relispartition and a.relid <> c.oid
+            ) k, lateral ({ways}) w(way) order by w.way
         )
     from pg_publication b join pg_publication_tables p on p.pubname = b.pubname
     join pg_namespace n on n.nspname = p.schemaname

@@ -16,6 +16,7 @@ from psycopg2.extensions import connection as Connection
 from volley.connectors.postgres.connection import connect, lsn_number, query
 from volley.connectors.postgres.differences import Difference, difference
 from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.fingerprint import fingerprint
 from volley.connectors.postgres.identities import check_writers
 from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.loads import Loads
@@ -101,6 +102,7 @@ class Watch:
         self._on_rewrite = on_rewrite
         self._is_keyed = is_keyed
         self._signatures: dict[int, Signature] = {}
+        self._fingerprint: int | None = None
         self._absent: set[int] = set()
         self._suspects: dict[int, _Suspect] = {}
         self._looked = 0.0
@@ -112,18 +114,23 @@ class Watch:
             SourceError: If a table has changed in a way that stops the job.
         """
         self._known.read()
+        self._fingerprint = None
         for known in [known for known in self._known if known.table.name not in self._selection]:
             self._known.forget(known)
         self.look()
 
     def look(self) -> None:
-        """Look at all tables.
+        """Look at all tables, if anything in the catalog has changed since the last time.
 
         Raises:
             SourceError: If a table has changed in a way that stops the job.
         """
         self._looked = time.monotonic()
         with self._connected() as connection:
+            # Read first: what changes meanwhile changes it once more.
+            now = fingerprint(connection, self._publication, self._signatures)
+            if now == self._fingerprint:
+                return
             signatures = _signatures(connection, self._publication, self._selection)
             for table in [known.table for known in self._known if known.table.oid not in signatures]:
                 self._miss(connection, table)
@@ -131,6 +138,7 @@ class Watch:
                 if self._signatures.get(oid) != signature:
                     self._look_at(connection, oid)
                     self._signatures[oid] = signature
+            self._fingerprint = now
 
     def look_if_due(self) -> None:
         """Look at all tables, if the last time is some seconds ago."""
