@@ -18,6 +18,7 @@ from volley.errors import ConfigError, MissingDependencyError, SourceError, Voll
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NANOS, logical, of_nanos
 from volley.formats.avro_resolution import resolved, set_defaults
+from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
 from volley.formats.schema_registry import Registry
 from volley.types.arrow import canonical_schema
@@ -145,7 +146,7 @@ def _check_size(values: Values, start: int, resolutions: Mapping[bytes, Resoluti
         return
     total = sum(resolutions[value[:start]].bounds.size(value, start) for value in values if value is not None)
     if total > LARGEST_VALUE and len(values) > 1:
-        raise TooManyError(f"{len(values):,} messages take more than {LARGEST_VALUE >> 20} MB in memory")
+        raise TooManyError(f"{len(values):,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from volley.errors import SourceError
 from volley.formats.avro_codecs import CODECS, OversizedError, decompressed
-from volley.formats.input_file import InputFile
+from volley.formats.input_file import InputFile, megabytes
 
 __all__ = ["LARGEST_BLOCK", "AvroFile", "Block"]
 
@@ -127,7 +127,7 @@ class AvroFile:
 
     def _too_large(self, place: str, what: str, most: int) -> SourceError:
         return SourceError(
-            f"{place}: a {what} of more than {most / (1 << 20):g} MB",
+            f"{place}: a {what} of more than {megabytes(most)}",
             hint=f"write the file with a shorter {what}: that is the limit",
         )
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from volley.errors import SourceError
-from volley.formats.input_file import LARGEST_VALUE
+from volley.formats.input_file import LARGEST_VALUE, megabytes
 
 __all__ = ["DEEPEST", "LARGEST_VALUE", "MOST_PARTS", "Bounds"]
 
@@ -166,9 +166,7 @@ def _enum(schema: Mapping[str, Any]) -> _Size:
 def _fixed(schema: Mapping[str, Any]) -> _Size:
     width = schema["size"]
     if not isinstance(width, int) or not 0 <= width <= LARGEST_VALUE:
-        raise ValueError(
-            f"the type {schema['name']!r} has {width} bytes; {LARGEST_VALUE / (1 << 20):g} MB are the limit"
-        )
+        raise ValueError(f"the type {schema['name']!r} has {width} bytes; {megabytes(LARGEST_VALUE)} are the limit")
     return _Size(width, _VALUE + width, (_VALUE + width) / max(1, width))
 
 
@@ -256,7 +254,7 @@ class _Walk:
     def _spend(self, size: int, keep: bool = True) -> None:
         """Count what a value takes; without `keep` only see whether there is room for it."""
         if self._spent + size > LARGEST_VALUE:
-            raise self._refused(f"takes more than {LARGEST_VALUE / (1 << 20):g} MB in memory")
+            raise self._refused(f"takes more than {megabytes(LARGEST_VALUE)} in memory")
         self._spent += size if keep else 0
 
     def _refused(self, reason: str) -> SourceError:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from volley.formats.input_file import LARGEST_VALUE, InputFile
+from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.options import CsvOptions
 
 __all__ = ["Record", "ends_in_a_quote", "place", "raw_records", "records"]
@@ -104,7 +104,7 @@ def _limited(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(LARGEST_VALUE):
         number += 1
         if len(line) == LARGEST_VALUE:
-            raise file.fault(f"longer than {LARGEST_VALUE >> 20} MB", number, line[:80])
+            raise file.fault(f"longer than {megabytes(LARGEST_VALUE)}", number, line[:80])
         yield line
 
 

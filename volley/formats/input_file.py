@@ -13,7 +13,7 @@ from volley.arrow.batches import conform
 from volley.errors import SourceError
 from volley.formats.columns import Columns
 
-__all__ = ["LARGEST_VALUE", "InputFile"]
+__all__ = ["LARGEST_VALUE", "InputFile", "megabytes"]
 
 LARGEST_VALUE = 64 << 20
 """The limit of one value or one line of text, in bytes; a larger one is treated as an attack or a mistake."""
@@ -21,6 +21,17 @@ LARGEST_VALUE = 64 << 20
 _EXCERPT = 120
 _REASON = 400
 _MEND = "mend the file, or declare a schema that fits it"
+
+
+def megabytes(size: float) -> str:
+    """Return a size in bytes as messages have it.
+
+    Example:
+        >>> megabytes(64 << 20), megabytes(1 << 16)
+        ('64 MB', '0.0625 MB')
+    """
+    number = size / (1 << 20)
+    return f"{number:,.0f} MB" if number >= 10 else f"{number:.4g} MB"
 
 
 @dataclass(frozen=True)

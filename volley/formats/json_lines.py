@@ -15,7 +15,7 @@ from volley.arrow.bisect import first_failing, process_or_bisect
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
-from volley.formats.input_file import LARGEST_VALUE, InputFile
+from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.json import check, fault, inferred
 from volley.formats.json_arrays import elements, elements_of, is_array
 from volley.formats.json_parser import JsonParser
@@ -169,7 +169,9 @@ def _chunks(file: InputFile, stream: Any, head: bytes = b"") -> Iterator[tuple[i
             rest += more
             if len(rest) > LARGEST_VALUE:
                 excerpt = rest[:80].decode(errors="replace")
-                raise file.fault("longer than 64 MB; JSON files hold one object a line", before + 1, excerpt)
+                raise file.fault(
+                    f"longer than {megabytes(LARGEST_VALUE)}; JSON files hold one object a line", before + 1, excerpt
+                )
             continue
         chunk, rest = rest + more[:cut], more[cut:]
         yield before, chunk

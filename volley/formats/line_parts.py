@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from volley.formats.input_file import LARGEST_VALUE, InputFile
+from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 
 __all__ = ["part_of_lines"]
 
@@ -90,7 +90,7 @@ def _header(file: InputFile, stream: Any) -> bytes:
         if not piece:
             return head
         if len(head) > LARGEST_VALUE:
-            raise file.fault(f"no header in its first {LARGEST_VALUE >> 20} MB", 1)
+            raise file.fault(f"no header in its first {megabytes(LARGEST_VALUE)}", 1)
 
 
 def _first_line(stream: Any, start: int, end: int) -> int:

@@ -16,7 +16,7 @@ from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
-from volley.formats.input_file import LARGEST_VALUE, InputFile
+from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.options import NoOptions
 from volley.formats.parquet_footer import (
     BYTE_ARRAY,
@@ -247,8 +247,8 @@ class _RowGroup:
             raise self._too_large(chunk, "page", max(pages.data, pages.dictionary), _LARGEST_PAGES, more)
 
     def _too_large(self, chunk: Chunk, what: str, size: float, limit: int, more: str = "") -> SourceError:
-        message = f"{self.file.name}: column {chunk.leaf.path!r} has a {what} of {size / (1 << 20):,.0f} MB"
-        return SourceError(message, hint="; ".join(filter(None, [f"{limit >> 20} MB are the limit", more])))
+        message = f"{self.file.name}: column {chunk.leaf.path!r} has a {what} of {megabytes(size)}"
+        return SourceError(message, hint="; ".join(filter(None, [f"{megabytes(limit)} are the limit", more])))
 
     def _stored(self) -> dict[str, pa.Array]:
         """Return the dictionary of each column of text or bytes that has one; reads the first row for it."""
