@@ -281,7 +281,15 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"volley.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'volley' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"volley.{_MODULE_OF[name]}"), name)
+    try:
+        value = globals()[name] = getattr(importlib.import_module(f"volley.{_MODULE_OF[name]}"), name)
+    except ModuleNotFoundError as error:
+        if not _MODULE_OF[name].startswith("config."):
+            raise
+        from volley.errors import MissingDependencyError
+
+        hint = 'pip install "volley-stream[cli]"'
+        raise MissingDependencyError(f"volley.{name} needs the package {error.name}", hint=hint) from error
     return value
 
 

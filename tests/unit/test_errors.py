@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -56,3 +58,10 @@ def test_another_text_has_no_error_of_ours() -> None:
 def test_a_place_stands_in_front_and_the_kind_and_hint_stay() -> None:
     error = SourceError("not a number", hint="mend it").within("in.csv, line 3")
     assert (type(error), error.message, error.hint) == (SourceError, "in.csv, line 3: not a number", "mend it")
+
+
+def test_files_of_pipelines_need_a_package_that_is_named() -> None:
+    script = "import sys; sys.modules['yaml'] = None; from volley import load_config"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "MissingDependencyError: volley.load_config needs the package yaml" in done.stderr
+    assert 'pip install "volley-stream[cli]"' in done.stderr
