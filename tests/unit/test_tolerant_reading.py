@@ -74,7 +74,7 @@ def test_bad_in_json_is(text: str, good: list[int], bad: list[int], tmp_path: Pa
     assert letters == [(f"a.json, line {number}", payloads[number - 1]) for number in bad]
 
 
-LARGE = ["1e400", "-1e400", "1.8e308", "9" * 400, "1e999999999"]
+LARGE = ["1e400", "-1e400", "1.8e308", "9" * 400, "1e9999"]
 
 
 @pytest.mark.parametrize("number", LARGE)

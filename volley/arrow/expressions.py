@@ -149,7 +149,7 @@ def _mod(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
     right = nonzero(node, left, right)
-    # Replace the divisor -1 by 1: both leave no remainder, but the smallest int divided by -1 overflows.
+    # Replace the divisor -1 by 1: both leave no remainder, and each quotient by 1 fits its type.
     right = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right)
     # The quotient truncates towards zero, so the remainder has the sign of the dividend.
     return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
