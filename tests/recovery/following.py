@@ -31,7 +31,8 @@ def main(folder: Path, master: str = "local[2]", arrow_native: bool = True) -> J
     def sink(name: str) -> IcebergSinkConfig:
         return IcebergSinkConfig.from_table(table(folder, name)).with_max_records(100)
 
-    follow = IcebergSourceConfig(table(folder, "events")).with_changes("follow", "id").with_max_rows_per_epoch(1)
+    events = IcebergSourceConfig(table(folder, "events")).with_changes("follow", "id")
+    follow = events.with_on_rollback("undo").with_max_rows_per_epoch(1)
     added = IcebergSourceConfig(table(folder, "log")).with_max_files_per_epoch(1)
     changes = environment.from_source(IcebergSource(follow)).drop("_snapshot", "_committed_at")
     rows = environment.from_source(IcebergSource(added)).filter_expr(col("id") % 7 != 0)

@@ -491,6 +491,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (SOURCE.with_max_rows_per_epoch, {"rows": 5}, {"rows": "None 5"}),
     (SOURCE.with_hold, {}, {"max_age": f"None {DURATION}"}),
     (SOURCE.with_on_expired, {"on_expired": "fail"}, {"on_expired": ""}),
+    (SOURCE.with_on_rollback, {"on_rollback": "fail"}, {"on_rollback": ""}),
     (Snapshot, {"snapshot_id": 5}, {"snapshot_id": "5"}),
     (
         Incremental,

@@ -22,13 +22,24 @@ if TYPE_CHECKING:
     from volley.documents.collector import Collector
     from volley.documents.mistakes import Path
 
-__all__ = ["Batch", "IcebergSourceConfig", "Incremental", "OnChanges", "OnExpired", "ReadMode", "Snapshot"]
+__all__ = [
+    "Batch",
+    "IcebergSourceConfig",
+    "Incremental",
+    "OnChanges",
+    "OnExpired",
+    "OnRollback",
+    "ReadMode",
+    "Snapshot",
+]
 
 OnChanges = Literal["fail", "skip", "added_rows", "follow"]
 OnExpired = Literal["fail", "live_rows", "rescan"]
+OnRollback = Literal["fail", "undo", "rescan"]
 
 _CHANGES = ("fail", "skip", "added_rows", "follow")
 _ON_EXPIRED = ("fail", "live_rows", "rescan")
+_ON_ROLLBACK = ("fail", "undo", "rescan")
 _OF_TABLE = ("table", "namespace", "storage", "catalog_uri", "warehouse", "catalog", "properties")
 _NO_TABLE: Any = None
 
@@ -138,6 +149,7 @@ class IcebergSourceConfig(FromDocuments):
     changes: OnChanges = "fail"
     keys: Sequence[str] = ()
     on_expired: OnExpired = "fail"
+    on_rollback: OnRollback = "fail"
     max_files_per_epoch: int | None = None
     max_rows_per_epoch: int | None = None
     hold: Duration | None = None
@@ -153,7 +165,7 @@ class IcebergSourceConfig(FromDocuments):
             )
         keep(self, batch_size=count)
         keep(self, as_of=optional(instant), columns=optional(names), keys=names)
-        keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED))
+        keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED), on_rollback=one_of(_ON_ROLLBACK))
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
         keep(self, hold=optional(duration))
         if self.hold is not None:
@@ -226,6 +238,12 @@ class IcebergSourceConfig(FromDocuments):
                 'with_changes("follow") takes no partition_filter, and no on_expired but "fail"',
                 hint="filter the changes behind the source: an update may lead out of a filter",
             )
+        if self.on_rollback == ("rescan" if self.changes == "follow" else "undo"):
+            raise ConfigError(
+                f"on_rollback={self.on_rollback!r} does not go with changes={self.changes!r}",
+                hint='with_changes("follow") takes back what was rolled back, on_rollback="undo"; a stream of rows '
+                'reads the whole table again, "rescan"',
+            )
 
     def with_mode(self, mode: ReadMode) -> IcebergSourceConfig:
         """Set what to read: `Batch()` (the default), `Snapshot(id)` or `Incremental(…)`."""
@@ -285,6 +303,28 @@ class IcebergSourceConfig(FromDocuments):
                 snapshot again.
         """
         return replace(self, on_expired=on_expired)
+
+    def with_on_rollback(self, on_rollback: OnRollback) -> IcebergSourceConfig:
+        """Set what to do if snapshots that were read are not in the table's history any more.
+
+        So it is after a rollback, after a branch was set to another snapshot, and after the table was replaced by
+        another one under the same identity, as by ``create or replace table``.
+
+        Args:
+            on_rollback: ``"fail"`` (the default): the job fails and names the snapshots. ``"undo"``, with
+                ``with_changes("follow")``: the changes since the last snapshot that both histories have are taken back,
+                the last one first, then those of the new history are read; a copy by key becomes equal to the table
+                again. Each change that is taken back has the id of its snapshot, and the time of the last one. The job
+                fails if some of these snapshots have expired. ``"rescan"``, without "follow": read the whole current
+                snapshot again.
+
+        Example:
+            >>> from volley.iceberg import IcebergSourceConfig, IcebergStorage
+            >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> config.with_changes("follow", keys="id").with_on_rollback("undo").on_rollback
+            'undo'
+        """
+        return replace(self, on_rollback=on_rollback)
 
     def with_hold(self, max_age: Duration | None = timedelta(days=7)) -> IcebergSourceConfig:
         """Keep the snapshots that a job or a view has not read yet from expiring; else an expiry may outrun it.

@@ -40,6 +40,10 @@ class ChangedFile:
         assert task is not None
         return task.file
 
+    def undone(self) -> ChangedFile:
+        """Return the change that takes this one back."""
+        return ChangedFile(self.after, self.before)
+
     @property
     def loses_rows(self) -> bool:
         """True if rows of the file may be gone after the snapshot."""
@@ -91,7 +95,9 @@ class ChangeSplit:
         return sum(file.size for file in self.files)
 
 
-def change_splits(io: FileIO, snapshot: Snapshot, table: TableMetadata, keys: Sequence[int] = ()) -> list[ChangeSplit]:
+def change_splits(
+    io: FileIO, snapshot: Snapshot, table: TableMetadata, keys: Sequence[int] = (), undo: bool = False
+) -> list[ChangeSplit]:
     """Return the splits that have all changes of one snapshot, those with deletes alone first.
 
     Everything is in the snapshot's own manifests; its parent may have expired.
@@ -101,10 +107,11 @@ def change_splits(io: FileIO, snapshot: Snapshot, table: TableMetadata, keys: Se
         snapshot: The snapshot; one that does not change rows has no splits.
         table: The table's metadata.
         keys: The ids of the columns that pair a deleted with an inserted row: splits have all rows of a key.
+        undo: True: the changes that take those of the snapshot back.
     """
     if not changes_rows(snapshot):
         return []
-    files = list(_changed_files(io, snapshot, table))
+    files = [file.undone() if undo else file for file in _changed_files(io, snapshot, table)]
     loses, gains = any(file.loses_rows for file in files), any(file.gains_rows for file in files)
     groups = _groups(files, table)
     if keys and loses and gains and not _has_partition_columns(keys, files, table):

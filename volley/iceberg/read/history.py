@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import NoReturn
 
@@ -20,7 +21,22 @@ from volley.errors import (
 from volley.iceberg.read.entries import Status, entries_of
 from volley.iceberg.read.heads import ancestors_of
 
-__all__ = ["changes_rows", "check_same_table", "oldest_of", "snapshots_between"]
+__all__ = ["Way", "changes_rows", "check_same_table", "oldest_of", "snapshots_between", "way_between"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """The snapshots that lead from one snapshot to another of a history that was rolled back.
+
+    Args:
+        undone: Those that are no more in the history, the last one first.
+        shared: The last snapshot that both histories have; None = they have none.
+        added: Those of the new history, oldest first.
+    """
+
+    undone: Sequence[Snapshot]
+    shared: Snapshot | None
+    added: Sequence[Snapshot]
 
 
 def changes_rows(snapshot: Snapshot) -> bool:
@@ -70,6 +86,26 @@ def snapshots_between(table: Table, start: int | None, end: int) -> list[Snapsho
     if snapshots and not _follows(table, snapshots[-1], start):
         _raise_missing(table, start, end, snapshots[-1])
     return snapshots[::-1]
+
+
+def way_between(table: Table, start: int, end: int) -> Way:
+    """Return the way from a snapshot that was rolled back to another one.
+
+    Raises:
+        SnapshotExpiredError: If a snapshot on it has expired.
+        SnapshotNotFoundError: If the table does not have the end.
+    """
+    known = {snapshot.snapshot_id: snapshot for snapshot in _back_to(table, None, end)}
+    undone = list(takewhile(lambda snapshot: snapshot.snapshot_id not in known, _back_to(table, None, start)))
+    parent = undone[-1].parent_snapshot_id if undone else start
+    shared = None if parent is None else known.get(parent)
+    if shared is None and (parent is not None or not _is_first(table, undone[-1])):
+        raise SnapshotExpiredError(
+            f"snapshot {start} of table {_name(table)} was rolled back, and can't be taken back: snapshots between it "
+            f"and the history of snapshot {end} have expired",
+            hint="start over with fresh=True; keep snapshots that were rolled back longer than readers may stop",
+        )
+    return Way(undone, shared, snapshots_between(table, None if shared is None else shared.snapshot_id, end))
 
 
 def _back_to(table: Table, start: int | None, end: int | None) -> Iterator[Snapshot]:

@@ -13,13 +13,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SourceError
-from volley.iceberg.read.changed_files import ChangeSplit, change_splits
+from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, SourceError
+from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
 from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
-from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
+from volley.iceberg.read.history import Way, changes_rows, check_same_table, snapshots_between, way_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.positions import Position
-from volley.iceberg.source_config import OnChanges, OnExpired
+from volley.iceberg.read.rows import file_task
+from volley.iceberg.source_config import OnChanges, OnExpired, OnRollback
 
 __all__ = ["Increment", "Increments"]
 
@@ -69,6 +70,7 @@ class Increments:
         changes: What to do with snapshots that change or delete rows.
         on_expired: What to do if snapshots that were not read have expired.
         keys: The columns that pair a deleted with an inserted row.
+        on_rollback: What to do if snapshots that were read are no more in the branch's history.
     """
 
     table: Table
@@ -78,6 +80,7 @@ class Increments:
     changes: OnChanges = "fail"
     on_expired: OnExpired = "fail"
     keys: Sequence[str] = ()
+    on_rollback: OnRollback = "fail"
 
     def goal(self, start: Position, end: Position) -> Position:
         """Return the position to read to: the end, unless a scan has to begin or to go on.
@@ -87,7 +90,8 @@ class Increments:
         """
         check_same_table(self.table, start.table)
         if end.snapshot is None:
-            return start
+            # A branch that was set back to nothing has no rows any more.
+            return self._not_before(start, end) if self.on_rollback == "undo" else start
         if start.snapshot == end.snapshot:
             return start.at_its_end() if end.after is None else end
         try:
@@ -96,7 +100,11 @@ class Increments:
             if self.on_expired == "rescan":
                 return end.scanning(None)
             self._check_proven(start, end, error)
-        return end
+        except SnapshotRolledBackError as error:
+            if self.on_rollback == "rescan":
+                return end.scanning(None)
+            self._way(start, end, error)
+        return self._not_before(start, end)
 
     def check(self, start: Position, end: Position) -> None:
         """Check what `between` checks, without planning the files.
@@ -106,9 +114,19 @@ class Increments:
         """
         if end.snapshot in (None, start.snapshot) or end.scan:
             return
-        with suppress(SnapshotExpiredError, SnapshotNotFoundError):
+        # `goal` has looked at them.
+        with suppress(SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError):
             for snapshot in snapshots_between(self.table, start.snapshot, end.snapshot):
                 self._check_allowed(snapshot)
+
+    def unread(self, start: int | None, end: int) -> Sequence[Snapshot]:
+        """Return the snapshots of the branch's history between two of them, the second one too. Raises like `goal`."""
+        try:
+            return snapshots_between(self.table, start, end)
+        except SnapshotRolledBackError:
+            if self.on_rollback != "undo" or start is None:
+                raise
+            return way_between(self.table, start, end).added
 
     def between(self, start: Position, end: Position) -> Iterator[Increment]:
         """Yield what stands between two positions; the same on every call.
@@ -126,7 +144,10 @@ class Increments:
             return
         if start.after is not None:
             yield self._scan(start) if start.scan else self._added(start)
-        if end.snapshot is None or end.snapshot == start.snapshot:
+        if end.snapshot == start.snapshot:
+            return
+        if end.snapshot is None:
+            yield self._emptied(start)
             return
         try:
             snapshots = snapshots_between(self.table, start.snapshot, end.snapshot)
@@ -134,9 +155,14 @@ class Increments:
             self._check_proven(start, end, error)
             yield self._live_between(start, end)
             return
+        except SnapshotRolledBackError as error:
+            way = self._way(start, end, error)
+            yield from self._undone(start, way)
+            snapshots = list(way.added)
+        position = start
         for snapshot in snapshots:
             if self._check_allowed(snapshot):
-                position = Position.at_end(self.table, snapshot)
+                position = self._not_before(position, Position.at_end(self.table, snapshot))
                 yield self._changed(position, snapshot) if self.changes == "follow" else self._added(position)
 
     def _scan(self, position: Position) -> Increment:
@@ -159,9 +185,65 @@ class Increments:
         return Increment(position.at_its_end(), _by_path(files))
 
     def _changed(self, position: Position, snapshot: Snapshot) -> Increment:
-        keys = [field.field_id for field in self.schema.fields if field.name in self.keys]
-        splits = change_splits(self._io, snapshot, self.table.metadata, keys)
-        return Increment(position, changes=splits, divisible=False)
+        splits = change_splits(self._io, snapshot, self.table.metadata, self._key_ids)
+        changes = [replace(split, committed_at=position.committed_at) for split in splits]
+        return Increment(position, changes=changes, divisible=False)
+
+    def _not_before(self, start: Position, position: Position) -> Position:
+        """Return a position that is dated not before another one: another history may be older than what was undone."""
+        if self.on_rollback != "undo":
+            return position
+        return replace(position, committed_at=max(start.committed_at, position.committed_at))
+
+    @property
+    def _key_ids(self) -> list[int]:
+        return [field.field_id for field in self.schema.fields if field.name in self.keys]
+
+    def _way(self, start: Position, end: Position, error: SnapshotRolledBackError) -> Way:
+        """Return the way to the end of another history.
+
+        Raises:
+            SnapshotRolledBackError: If the settings do not say to take back what was rolled back.
+            SnapshotExpiredError: If snapshots on the way have expired.
+        """
+        assert start.snapshot is not None
+        assert end.snapshot is not None
+        if self.on_rollback == "undo":
+            return way_between(self.table, start.snapshot, end.snapshot)
+        setting = (
+            'with_on_rollback("undo") takes back the changes that were rolled back, then reads on'
+            if self.changes == "follow"
+            else 'with_on_rollback("rescan") reads the whole table again'
+        )
+        raise SnapshotRolledBackError(error.message, hint=f"{setting}; or start over with fresh=True") from error
+
+    def _undone(self, start: Position, way: Way) -> Iterator[Increment]:
+        """Yield what takes back the snapshots that were rolled back, one after the other."""
+        if way.shared is None:
+            yield self._emptied(start)
+            return
+        parents = [*way.undone[1:], way.shared]
+        for snapshot, parent in zip(way.undone, parents, strict=True):
+            # A sink that orders rows by this time takes the last ones.
+            position = self._not_before(start, Position.at_end(self.table, parent))
+            splits = change_splits(self._io, snapshot, self.table.metadata, self._key_ids, undo=True)
+            changes = [replace(split, committed_at=position.committed_at) for split in splits]
+            yield Increment(position, changes=changes, divisible=False)
+
+    def _emptied(self, start: Position) -> Increment:
+        """Return the increment that deletes all rows of a snapshot that no history leads to."""
+        snapshot = self._snapshot(start.snapshot)
+        if snapshot is None:
+            raise SnapshotExpiredError(
+                f"snapshot {start.snapshot} of table {'.'.join(self.table.name())} has expired since it was read, and "
+                "the table was set back to nothing",
+                hint="start over with fresh=True",
+            )
+        tasks = [file_task(planned, self.table.metadata) for planned in _by_path(self._plan(snapshot))]
+        changes = [
+            ChangeSplit(snapshot.snapshot_id, start.committed_at, ((ChangedFile(task, None),),)) for task in tasks
+        ]
+        return Increment(Position(start.table, committed_at=start.committed_at), changes=changes, divisible=False)
 
     def _live_between(self, start: Position, end: Position) -> Increment:
         files = self._live_of(range(start.sequence + 1, end.sequence + 1))

@@ -27,7 +27,7 @@ from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
 from volley.iceberg.read.counts import added_rows_in
-from volley.iceberg.read.history import changes_rows, snapshots_between
+from volley.iceberg.read.history import changes_rows
 from volley.iceberg.read.increments import Increment, Increments
 from volley.iceberg.read.loader import TableLoader
 from volley.iceberg.read.lookup import snapshot_of
@@ -211,7 +211,7 @@ class IcebergReader(Reader):
             return Lag(name, rows=0, seconds=0.0, snapshots=0)
         table = self._table()
         head = head_snapshot(table, self.config)
-        unread = [] if head is None else snapshots_between(table, position.snapshot, head.snapshot_id)
+        unread = [] if head is None else self._increments(table).unread(position.snapshot, head.snapshot_id)
         rows = sum(added_rows_in(table.io, snapshot) for snapshot in unread if changes_rows(snapshot))
         age = time.time() - unread[0].timestamp_ms / 1000 if unread else 0.0
         return Lag(name, rows=rows, seconds=max(0.0, age), snapshots=len(unread))
@@ -241,7 +241,7 @@ class IcebergReader(Reader):
         config = self.config
         filtered = self.table_schema, self.row_filter
         head = head_snapshot(table, config)
-        return Increments(table, head, *filtered, config.changes, config.on_expired, config.keys)
+        return Increments(table, head, *filtered, config.changes, config.on_expired, config.keys, config.on_rollback)
 
     def _limited(self, increments: Increments, start: Position, goal: Position, limit: int) -> Position:
         """Return the last position up to the goal that the limits allow; at least one file is read."""
