@@ -31,7 +31,7 @@ from volley import (
     TableNotFoundError,
     VolleyError,
 )
-from volley.iceberg import RestCatalog, SnapshotManager
+from volley.iceberg import GlueCatalog, HiveCatalog, RestCatalog, SnapshotManager, TableRef
 from volley.iceberg.catalogs.answers import refuses
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.commit.probes import table_probes
@@ -168,7 +168,8 @@ class Call:
 CALLS = {
     "token": Call("POST", "/v1/oauth/tokens", opened, "settings"),
     "config": Call("GET", "/v1/config", opened, "settings"),
-    "load": Call("GET", TABLE, lambda config: config.ref.load(), tries=1),
+    "load": Call("GET", TABLE, lambda config: config.ref.load()),
+    "snapshots": Call("GET", TABLE, lambda config: SnapshotManager(config.ref).list_snapshots()),
     "read": Call("GET", TABLE, lambda config: config.ref.to_arrow()),
     "namespace": Call("GET", "/v1/namespaces/db", opened, "namespace", table="new"),
     "new namespace": Call("POST", "/v1/namespaces", opened, "namespace", namespace="new"),
@@ -246,6 +247,7 @@ NEEDED = {
     "token": "warehouse",
     "config": "warehouse",
     "load": "TABLE_READ_DATA on db.events",
+    "snapshots": "TABLE_READ_DATA on db.events",
     "read": "TABLE_READ_DATA on db.events",
     "new namespace": "NAMESPACE_CREATE",
     "new table": "making table db.new needs TABLE_CREATE",
@@ -477,3 +479,33 @@ def test_what_aws_has_refused(status: int, refused: bool) -> None:
 def test_a_host_that_can_t_be_reached_is_not_the_storage(embedded: Lake) -> None:
     with pytest.raises(CatalogUnreachableError, match="No route to host"), embedded.config.ref.errors():
         raise OSError(113, "No route to host")
+
+
+GLUE = {
+    "ThrottlingException": (CatalogUnreachableError, "can't answer now"),
+    "InternalServiceException": (CatalogUnreachableError, "can't answer now"),
+    "AccessDeniedException": (CatalogAuthError, "refused"),
+    "ExpiredTokenException": (CatalogAuthError, "refused"),
+    "InvalidInputException": (CatalogError, "rejected the request for table"),
+    "ResourceNumberLimitExceededException": (CatalogError, "rejected the request for table"),
+}
+
+
+@pytest.mark.parametrize("code", GLUE)
+def test_what_glue_answers(code: str, tmp_path: Path) -> None:
+    exceptions = pytest.importorskip("botocore.exceptions")
+    table = TableRef("db", "Events", IcebergStorage.Local(tmp_path), GlueCatalog("eu"))
+    expected, text = GLUE[code]
+    said = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {}}}
+    with pytest.raises(expected, match=text) as caught, table.errors():
+        raise exceptions.ClientError(said, "UpdateTable")
+    assert caught.value.hint
+    assert refuses(caught.value)
+
+
+@pytest.mark.parametrize("name", ["MetaException", "InvalidObjectException", "InvalidOperationException"])
+def test_what_hive_answers(name: str, tmp_path: Path) -> None:
+    hive = pytest.importorskip("hive_metastore.ttypes")
+    table = TableRef("db", "events", IcebergStorage.Local(tmp_path), HiveCatalog("thrift://h:1"))
+    with pytest.raises(CatalogError, match=r"rejected the request for table db\.events: .*no"), table.errors():
+        raise getattr(hive, name)(message="no")

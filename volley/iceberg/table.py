@@ -166,13 +166,18 @@ class TableRef(Rows):
             return self._catalog.open(self.to_properties())
 
     def load(self) -> Table:
-        """Load the table's current metadata and return it as pyiceberg's ``Table``.
+        """Load the table's current metadata and return it as pyiceberg's ``Table``; retry while it can't be reached.
 
         Raises:
             TableNotFoundError: If there is no such table.
             CatalogError: If the catalog can't be reached or rejects the request.
             StorageError: If the table's metadata can't be read.
         """
+        from volley.iceberg.catalogs.retry import retry_reads
+
+        return retry_reads(self._load)
+
+    def _load(self) -> Table:
         catalog = self.load_catalog()
         with self.errors():
             return catalog.load_table(self.identifier)

@@ -138,7 +138,7 @@ def _translated(error: Exception, place: _Place, text: str, secrets: Collection[
     if (origin := getattr(error, "orig", None)) is not None:
         return _sql_error(origin, place.catalog)
     if type(error).__module__ == "botocore.exceptions" and place.catalog.extra == "glue" and not _in_storage(error):
-        return _glue_error(error, address, text)
+        return _glue_error(error, address, text, place.table)
     if isinstance(error, NotImplementedError):
         return _not_offered(address, text, place.table)
     if isinstance(error, UnicodeDecodeError) or _faults(error) is not None or _is_garbled(error):
@@ -274,7 +274,7 @@ def _in_storage(error: Exception) -> bool:
     return any(frame.f_globals["__name__"].startswith("aiobotocore.") for frame, _ in frames)
 
 
-def _glue_error(error: Exception, address: str, text: str) -> CatalogError:
+def _glue_error(error: Exception, address: str, text: str, table: str) -> CatalogError:
     """Translate an error of AWS' client by its code or type name."""
     response = getattr(error, "response", None) or {}
     code = response.get("Error", {}).get("Code") or type(error).__name__
@@ -284,6 +284,8 @@ def _glue_error(error: Exception, address: str, text: str) -> CatalogError:
         return _unreachable(address, text)
     if re.search("AccessDenied|Credential|Token|Signature|Unauthorized|Profile|InvalidClientTokenId", code):
         return _refused(address, text, "check AWS' credentials (profile, environment) and that they allow glue:*")
+    if re.search("InvalidInput|Validation|LimitExceeded", code):
+        return _rejected(address, text, table)
     return CatalogError(f"catalog {address}: {text}", hint="check region, catalog_id and database")
 
 

@@ -16,7 +16,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import CommitStateUnknownError, ConfigError, VolleyError
-from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.layout import check_layout
@@ -67,7 +66,7 @@ def compact(
         VolleyError: If a file can't be read or written.
     """
     began, ref = time.monotonic(), config.ref
-    table = retry_reads(ref.load)
+    table = ref.load()
     _check_able(table)
     check_branch(table.metadata, ref.name, ref.branch)
     ordering = ordering_of(table, options)

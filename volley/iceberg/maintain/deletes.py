@@ -16,7 +16,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import CommitStateUnknownError, ConfigError, VolleyError
-from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.specs import partitioning_of
@@ -63,7 +62,7 @@ def rewrite_deletes(
         VolleyError: If a file can't be read or written.
     """
     began, ref = time.monotonic(), config.ref
-    table = retry_reads(ref.load)
+    table = ref.load()
     _check_able(table)
     check_branch(table.metadata, ref.name, ref.branch)
     is_empty = ref.branch == MAIN_BRANCH and table.metadata.current_snapshot_id is None

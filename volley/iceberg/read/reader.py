@@ -23,7 +23,6 @@ from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import CatalogUnreachableError, ConfigError, SchemaChangedError, SourceError
 from volley.figures import Lag
 from volley.formats.packing import Part, pack
-from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
 from volley.iceberg.read.counts import added_rows_in
@@ -391,7 +390,7 @@ def _reader(
 
 def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     """Return the columns that the source has; writes nothing. Raises like `open_reader`."""
-    table = retry_reads(config.ref.load)
+    table = config.ref.load()
     # A snapshot after which a stream has started may have expired since.
     schema = schema_of(table, config, pinned_snapshot(table, config).snapshot_id if is_pinned(config) else None)
     predicate_of(config, schema)

@@ -18,7 +18,6 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from volley.epoch import WriteResult
 from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError, VolleyError
-from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.maintain.tasks import Runner, delete_files, run_tasks
 from volley.iceberg.pyiceberg_private.access import stage
@@ -58,7 +57,7 @@ def compute_statistics(
         VolleyError: If a file can't be read or written, or the catalog refuses the statistics.
     """
     began = time.monotonic()
-    table = retry_reads(ref.load)
+    table = ref.load()
     head = head_of(table, ref.branch)
     if head is None:
         return TableStatistics(ref.name, dry_run=dry_run, seconds=time.monotonic() - began)

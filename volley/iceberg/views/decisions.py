@@ -8,7 +8,6 @@ from typing import Literal
 from pyiceberg.table import Table
 
 from volley.errors import PlanError, SnapshotExpiredError, SourceError
-from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.counts import rows_in
 from volley.iceberg.read.heads import ancestors_of, head_of
 from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
@@ -64,7 +63,7 @@ def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | N
     def pin(config: IcebergSourceConfig) -> Pin:
         key = config.ref.address, config.ref.name
         if key not in tables:
-            tables[key] = retry_reads(config.ref.load)
+            tables[key] = config.ref.load()
         table = tables[key]
         snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
         before = next(befores, None)

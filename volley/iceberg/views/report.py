@@ -9,7 +9,6 @@ from typing import get_args
 from pyiceberg.table import Table
 
 from volley.errors import SourceError, TableNotFoundError
-from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.history import check_same_table, snapshots_between
 from volley.iceberg.read.lookup import moment_of
 from volley.iceberg.views.costs import Cost, Kind
@@ -84,6 +83,6 @@ def _source(scan: Scan, old: SourcePosition) -> ViewSource:
 
 def _table(view: View) -> Table | None:
     try:
-        return retry_reads(view.config.ref.load)
+        return view.config.ref.load()
     except TableNotFoundError:
         return None
