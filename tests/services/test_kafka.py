@@ -7,10 +7,12 @@ import json
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import Any
 
@@ -27,6 +29,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
 from volley.bad_rows import BadRow, PositionedBatch
+from volley.connectors.kafka import client
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
 from volley.source import Offset
@@ -227,7 +230,7 @@ def test_a_topic_that_was_made_again_is_an_error(kafka: Kafka, tmp_path: Path) -
     start = run.at
     assert run.ids() == [0, 1, 2]
     kafka.delete_topic(topic)
-    with pytest.raises(SourceError, match="no topic"):
+    with pytest.raises(SourceError, match="is gone, which this job has read from"):
         run.ids()
     kafka.topic(name=topic)
     # It has as many messages as the old one had, and more.
@@ -236,6 +239,80 @@ def test_a_topic_that_was_made_again_is_an_error(kafka: Kafka, tmp_path: Path) -
         run.ids()
     with pytest.raises(SourceError, match="deleted and made again"):
         run.planner.reader.splits(start, run.at)
+
+
+@pytest.mark.parametrize("by_pattern", [True, False])
+@pytest.mark.parametrize("limit", [None, 100])
+def test_the_others_go_on_without_a_topic_that_is_deleted_for_good(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, by_pattern: bool, limit: int | None
+) -> None:
+    topics = first, second = sorted([kafka.topic(), kafka.topic()])
+    kafka.produce(first, numbers(0, 3))
+    kafka.produce(second, numbers(100, 103))
+
+    def source(**settings: Any) -> KafkaSource:
+        names: dict[str, Any] = {"pattern": f"{first}|{second}"} if by_pattern else {"topics": topics}
+        return KafkaSource(kafka.bootstrap, schema=NUMBERS, **names, **settings)
+
+    failing = Run(source(), tmp_path / "failing")
+    skipping = Run(source(on_lost_offsets="skip", publish_group=f"monitor-{first}"), tmp_path / "skipping")
+    assert sorted(failing.ids(limit)) == sorted(skipping.ids(limit)) == [0, 1, 2, 100, 101, 102]
+    kafka.produce(first, numbers(3, 5))
+    kafka.produce(second, numbers(103, 105))
+    before, planned = skipping.at, skipping.planner.next(skipping.at, limit)
+    kafka.delete_topic(second)
+    for epoch in (failing.ids, lambda: failing.planner.reader.splits(before, planned)):
+        with pytest.raises(SourceError, match=f"topic '{second}' is gone, which this job has read from") as error:
+            epoch()
+        assert 'on_lost_offsets="skip" goes on with the other topics' in str(error.value.hint)
+    # The epoch was planned with messages that are gone by now.
+    with caplog.at_level(logging.WARNING, "volley"):
+        assert [row["id"] for row in rows_of(skipping.reader, skipping.planner, before, planned)] == [3, 4]
+        assert skipping.ids(limit) == [3, 4]
+        skipping.reader.committed(skipping.at)
+        kafka.produce(first, numbers(5, 6))
+        assert skipping.ids(limit) == [5]
+    warning = f"topic {second} is gone: what was not read of it is lost, skipped"
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("volley")].count(warning) <= 2
+    assert warning in caplog.text
+    # One that is made again has messages of its own, from its first one on.
+    kafka.topic(name=second)
+    kafka.produce(second, numbers(200, 202))
+    with caplog.at_level(logging.WARNING, "volley"):
+        assert skipping.ids(limit) == [200, 201]
+    assert f"topic {second} was deleted and made again" in caplog.text
+    kafka.produce(second, numbers(202, 203))
+    assert skipping.ids(limit) == [202]
+
+
+def test_a_topic_that_is_out_of_sight_for_a_while_keeps_its_place(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with rights that are withdrawn and granted again: no message comes twice."""
+    first, second = sorted([kafka.topic(), kafka.topic()])
+    kafka.produce(first, numbers(0, 3))
+    kafka.produce(second, numbers(100, 103))
+    pattern = f"{first}|{second}"
+    run = Run(KafkaSource(kafka.bootstrap, pattern=pattern, schema=NUMBERS, on_lost_offsets="skip"), tmp_path)
+    assert len(run.ids()) == 6
+    kafka.produce(second, numbers(103, 104))
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "_names", lambda _: [first])
+        assert run.ids() == []
+    assert run.ids() == [103]
+
+
+def test_a_bounded_run_ends_without_a_topic_that_is_deleted_meanwhile(kafka: Kafka, tmp_path: Path) -> None:
+    first, second = sorted([kafka.topic(), kafka.topic()])
+    kafka.produce(first, numbers(0, 3))
+    kafka.produce(second, numbers(100, 103))
+    pattern = f"{first}|{second}"
+    source = KafkaSource(kafka.bootstrap, pattern=pattern, schema=NUMBERS, on_lost_offsets="skip")
+    run = Run(source, tmp_path, bounded=True)
+    kafka.delete_topic(second)
+    rows = run.ids(2) + run.ids(2) + run.ids(2)
+    assert rows == [0, 1, 2]
+    assert run.at == run.planner.target
 
 
 def test_offsets_that_went_back_are_an_error(kafka: Kafka, tmp_path: Path) -> None:
@@ -343,6 +420,51 @@ def test_a_broker_that_is_not_there_is_an_error_in_time(tmp_path: Path) -> None:
     source = KafkaSource(nowhere, "t", schema=NUMBERS, timeout=timedelta(seconds=0.5))
     with pytest.raises(SourceError, match=rf"Kafka at {nowhere} gave no answer within 0.5 s: .*refused"):
         source.open(SourceContext(str(tmp_path)))
+
+
+class _Web(BaseRequestHandler):
+    """What is no broker at all."""
+
+    def handle(self) -> None:
+        self.request.recv(1000)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "properties", "reason"),
+    [
+        ("nowhere", {}, "Connection refused"),
+        ("no-such-host.invalid:9092", {}, "Failed to resolve 'no-such-host.invalid:9092'"),
+        ("sasl", {}, "no connection is answered: is security.protocol that of the listener?"),
+        ("tls", {}, "no connection is answered: is security.protocol that of the listener?"),
+        ("plain", {"security.protocol": "ssl"}, "connecting to a PLAINTEXT broker listener|SSL connection closed by"),
+        ("web", {}, "Invalid response size"),
+    ],
+)
+def test_a_wrong_address_is_told_soon(
+    kafka: Kafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    properties: dict[str, str],
+    reason: str,
+) -> None:
+    """A new job does not wait for the whole timeout of 60 s; one that has read before does."""
+    monkeypatch.setattr(client, "_FIRST_CONNECTION_SECONDS", 1.0)
+    web = ThreadingTCPServer(("127.0.0.1", 0), _Web)
+    Thread(target=web.serve_forever, daemon=True).start()
+    places = {
+        **{"nowhere": f"127.0.0.1:{free_ports(1)[0]}", "web": f"127.0.0.1:{web.server_address[1]}"},
+        **{"sasl": kafka.sasl_bootstrap, "tls": kafka.tls_bootstrap, "plain": kafka.bootstrap},
+    }
+    source = KafkaSource(places.get(place, place), "t", schema=NUMBERS, properties=properties)
+    began = time.monotonic()
+    with pytest.raises(SourceError, match=rf"Kafka at \S+ gave no answer within [1-9]\S* s: .*({reason})") as error:
+        source.open(SourceContext(str(tmp_path)))
+    web.shutdown()
+    web.server_close()
+    assert time.monotonic() - began < 20
+    assert "timeout=" not in str(error.value.hint)
 
 
 def test_a_topic_that_is_not_there_is_an_error(kafka: Kafka, tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ _OURS = {
 _POLL_SECONDS = 0.1
 # A request to a broker that is gone fails only after its timeout, although another broker could answer: start short.
 _FIRST_TIMEOUT_SECONDS = 2.0
+# A wrong address, port or security.protocol fails at once, and for ever; a broker that starts takes some seconds.
+_FIRST_CONNECTION_SECONDS = 10.0
+_UNANSWERED = "no connection is answered: is security.protocol that of the listener?"
 # Errors of our requests that Kafka's protocol calls retriable (kafka.apache.org/protocol, "Error Codes"), and errors of
 # the client when the broker of a request goes away (_NOENT: it has no leader).
 _RETRIABLE = frozenset(
@@ -91,8 +94,10 @@ class ConnectionErrors:
 
     def __call__(self, error: Any) -> None:
         self.refused |= error.code() in (error._AUTHENTICATION, error._SSL)
-        if error.code() != error._ALL_BROKERS_DOWN or not self.last:
+        # All brokers are down also where each closes its connections, of which no other error tells.
+        if error.code() != error._ALL_BROKERS_DOWN:
             self.last = error.str()
+        self.last = self.last or _UNANSWERED
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,26 @@ class Client:
         errors.poll = admin.poll
         return admin
 
+    def first_call(self, request: Callable[[float], T], errors: ConnectionErrors) -> T:
+        """Return the result of the first request of a new job, as `call` does; soon fail if no connection is made.
+
+        Raises:
+            VolleyError: As for `call`.
+        """
+        began, limit = time.monotonic(), _FIRST_CONNECTION_SECONDS
+
+        def attempt(seconds: float) -> T:
+            try:
+                return request(min(seconds, limit))
+            except Exception:
+                errors.poll(0)
+                waited = time.monotonic() - began
+                if errors.last and limit <= waited < self.timeout:
+                    raise self.timeout_error(errors, waited) from None
+                raise
+
+        return self.call(attempt, errors)
+
     def call(self, request: Callable[[float], T], errors: ConnectionErrors, timeout: float | None = None) -> T:
         """Return the result of a request; retry transient errors such as an election or a broker's restart.
 
@@ -238,8 +263,13 @@ class Client:
             hint=retry_hint if error.name() in _RETRIABLE else "the broker's log says more, if it refused",
         )
 
-    def timeout_error(self, errors: ConnectionErrors) -> VolleyError:
-        """Return the error for a broker that did not respond, or refused the connection."""
+    def timeout_error(self, errors: ConnectionErrors, waited: float | None = None) -> VolleyError:
+        """Return the error for a broker that did not respond, or refused the connection.
+
+        Args:
+            errors: The connection's errors.
+            waited: For how many seconds it was tried; None = the timeout.
+        """
         errors.poll(0)
         reason = self._redacted(errors.last)
         if errors.refused:
@@ -248,8 +278,9 @@ class Client:
                 hint="check security.protocol, sasl.* and ssl.* in properties",
             )
         return self.error_type(
-            f"Kafka at {self.bootstrap} gave no answer within {self.timeout:g} s{reason and ': '}{reason}",
-            hint="check bootstrap_servers and security.protocol, and that the broker runs; timeout=… waits longer",
+            f"Kafka at {self.bootstrap} gave no answer within {waited or self.timeout:.3g} s{reason and ': '}{reason}",
+            hint="check bootstrap_servers and security.protocol, and that the broker runs"
+            + ("; timeout=… waits longer" if waited is None else ""),
         )
 
     def _create(

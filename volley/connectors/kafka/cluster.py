@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
@@ -35,13 +35,13 @@ def check_ids(ids: Mapping[str, str], known: Mapping[str, str]) -> None:
         if topic not in ids:
             raise SourceError(
                 f"topic {topic!r} is gone, which this job has read from",
-                hint="start under another job name to read what is left",
+                hint='on_lost_offsets="skip" goes on with the other topics; or start under another job name',
             )
         if ids[topic] != known_id:
             raise SourceError(
                 f"topic {topic!r} was deleted and made again: its id was {known_id}, now {ids[topic]}; "
                 "the offsets in the checkpoint belong to the old one",
-                hint="start under another job name to read the new one from its beginning",
+                hint='on_lost_offsets="skip" reads the new one from its beginning; or start under another job name',
             )
 
 
@@ -77,13 +77,24 @@ class Cluster:
     pattern: str | None = None
     group: str | None = None
 
-    def partitions(self) -> tuple[list[TopicPartition], dict[str, str]]:
+    def connect(self) -> None:
+        """Wait for the first answer of a broker.
+
+        Raises:
+            SourceError: If none comes, after some seconds already if no connection is made.
+        """
+        self.client.first_call(lambda seconds: self._admin.list_topics(timeout=seconds), self._errors)
+
+    def partitions(self, known: Collection[str] = ()) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return all partitions of the topics, and the topics' ids.
+
+        Args:
+            known: Topics that are left out if they are gone.
 
         Raises:
             SourceError: If a topic does not exist, or the cluster does not respond.
         """
-        described = self._described(self.names if self.pattern is None else self._matching())
+        described = self._described(self.names if self.pattern is None else self._matching(), known)
         ids = {name: str(topic.topic_id) for name, topic in described.items()}
         partitions = [
             TopicPartition(name, partition.id) for name, topic in described.items() for partition in topic.partitions
@@ -132,7 +143,7 @@ class Cluster:
         """Return the names of all topics."""
         return self.client.call(lambda seconds: list(self._admin.list_topics(timeout=seconds).topics), self._errors)
 
-    def _described(self, names: Iterable[str]) -> dict[str, Any]:
+    def _described(self, names: Iterable[str], known: Collection[str]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
 
         names = list(names)
@@ -141,11 +152,12 @@ class Cluster:
 
         def describe(seconds: float) -> dict[str, Any]:
             topics = self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
-            return {name: self._topic(name, future, seconds) for name, future in topics.items()}
+            described = {name: self._topic(name, future, seconds, known) for name, future in topics.items()}
+            return {name: topic for name, topic in described.items() if topic is not None}
 
         return self._call(describe)
 
-    def _topic(self, name: str, future: Any, seconds: float) -> Any:
+    def _topic(self, name: str, future: Any, seconds: float, known: Collection[str]) -> Any:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
@@ -153,8 +165,11 @@ class Cluster:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
-        known = [topic for topic in self._names() if topic[0] != "_"]
-        raise SourceError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, known))
+        # Of a pattern, it was deleted after the topics were listed.
+        if self.pattern is not None or name in known:
+            return None
+        others = [topic for topic in self._names() if topic[0] != "_"]
+        raise SourceError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, others))
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         return self._call(lambda seconds: self._list_offsets(specs, seconds)) if specs else {}

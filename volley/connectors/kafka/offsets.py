@@ -16,6 +16,7 @@ __all__ = [
     "offsets_of",
     "parse_offset",
     "ranges_between",
+    "same_topics",
     "splits_of",
 ]
 
@@ -79,12 +80,28 @@ def parse_offset(data: bytes) -> Offset:
 
 
 def ranges_between(start: Offset, end: Offset) -> list[OffsetRange]:
-    """Return the ranges between two offsets; a new partition starts at 0."""
-    begins = offsets_of(start)
+    """Return the ranges between two offsets; a new partition, or that of a topic made again, starts at 0."""
+    begins = offsets_of(same_topics(start, end["ids"]))
     ranges = [
         OffsetRange(*partition, begins.get(partition, 0), last) for partition, last in sorted(offsets_of(end).items())
     ]
     return [offset_range for offset_range in ranges if offset_range.size > 0]
+
+
+def same_topics(offset: Offset, ids: Mapping[str, str]) -> Offset:
+    """Return the part of an offset whose topics have the same id, or are not among those of `ids`.
+
+    Example:
+        >>> known = as_offset({TopicPartition("a", 0): 7, TopicPartition("b", 0): 9}, {"a": "A1", "b": "B1"})
+        >>> same_topics(known, {"a": "A2", "c": "C1"})
+        {'offsets': {'b': {'0': 9}}, 'ids': {'b': 'B1'}}
+    """
+    known = offset["ids"]
+    made_again = {topic for topic in known if ids.get(topic, known[topic]) != known[topic]}
+    return {
+        part: {topic: value for topic, value in offset[part].items() if topic not in made_again}
+        for part in ("offsets", "ids")
+    }
 
 
 def fair_shares(available: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:

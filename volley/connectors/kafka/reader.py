@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from volley.connectors.kafka.offsets import (
     fair_shares,
     offsets_of,
     ranges_between,
+    same_topics,
     splits_of,
 )
 from volley.connectors.kafka.rows import RowReader
@@ -32,6 +35,8 @@ from volley.source import Offset, Reader
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["KafkaReader", "RowReader", "avro_decoder", "beginning", "columns", "plain_decoder"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,13 @@ class KafkaReader(Reader):
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
         if target is not None:
             ends, ids = offsets_of(target), target["ids"]
+            start = same_topics(start, ids)
         else:
-            partitions, ids = self.cluster.partitions()
-            check_ids(ids, start["ids"])
-            ends = self.cluster.latest(partitions)
-            check_ends(offsets_of(start), ends)
+            partitions, now = self.cluster.partitions(start["ids"])
+            start = self._kept(start, now)
+            # A topic that is gone keeps its place: it may only be out of sight.
+            ends, ids = {**offsets_of(start), **self.cluster.latest(partitions)}, {**start["ids"], **now}
+            check_ends(offsets_of(_seen(start, now)), ends)
         begins = self._begins(offsets_of(start), ends, limit)
         available = {partition: max(0, end - begins[partition]) for partition, end in ends.items()}
         shares = fair_shares(available, limit)
@@ -76,8 +83,9 @@ class KafkaReader(Reader):
 
     def splits(self, start: Offset, end: Offset) -> list[list[OffsetRange]]:
         # Spark doesn't call latest_offset for an epoch that is repeated after a crash.
-        check_ids(self.cluster.partitions()[1], end["ids"])
-        ranges = ranges_between(start, end)
+        now = self.cluster.partitions(end["ids"])[1]
+        self._kept(end, now)
+        ranges = [each for each in ranges_between(start, end) if now.get(each.topic) == end["ids"].get(each.topic)]
         return splits_of(ranges, self.parallelism, self.min_rows_per_split, self.max_rows_per_split)
 
     def read(self, split: list[OffsetRange]) -> Iterator[pa.RecordBatch]:
@@ -87,6 +95,8 @@ class KafkaReader(Reader):
         return self.rows.read_tolerant(split)
 
     def committed(self, offset: Offset) -> None:
+        if self.rows.skip_lost and self.cluster.group is not None:
+            offset = _seen(offset, self.cluster.partitions(offset["ids"])[1])
         self.cluster.publish(offset)
 
     def nothing(self) -> SourceError:
@@ -100,9 +110,37 @@ class KafkaReader(Reader):
         self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None
     ) -> dict[TopicPartition, int]:
         """Return each partition's next offset: 0 for a new one; lost messages don't count towards a limit."""
-        skips = limit is not None and self.rows.skip_lost
-        first = self.cluster.earliest(ends) if skips else {}
+        first: Mapping[TopicPartition, int] = {}
+        if limit is not None and self.rows.skip_lost:
+            partitions, _ = self.cluster.partitions({partition.topic for partition in ends})
+            first = self.cluster.earliest(ends.keys() & {*partitions})
         return {partition: max(start.get(partition, 0), first.get(partition, 0)) for partition in ends}
+
+    def _kept(self, offset: Offset, ids: Mapping[str, str]) -> Offset:
+        """Return an offset without the topics that were made again, whose first messages are then read.
+
+        Raises:
+            SourceError: If a topic is gone or was made again, and lost messages are not skipped.
+        """
+        if not self.rows.skip_lost:
+            check_ids(ids, offset["ids"])
+            return offset
+        for topic, known in offset["ids"].items():
+            if ids.get(topic) != known and (topic, ids.get(topic)) not in self._told:
+                self._told.add((topic, ids.get(topic)))
+                state = "was deleted and made again" if topic in ids else "is gone"
+                _log.warning("topic %s %s: what was not read of it is lost, skipped", topic, state)
+        return same_topics(offset, ids)
+
+    @cached_property
+    def _told(self) -> set[tuple[str, str | None]]:
+        """The topics of which a warning tells that they are gone, or others now."""
+        return set()
+
+
+def _seen(offset: Offset, ids: Mapping[str, str]) -> Offset:
+    """Return the part of an offset whose topics are there."""
+    return {part: {topic: value for topic, value in offset[part].items() if topic in ids} for part in offset}
 
 
 def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], since: datetime | None) -> Offset:
@@ -117,6 +155,7 @@ def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], si
         ConfigError: If `start` names a partition that the topic does not have.
         SourceError: If the cluster does not respond.
     """
+    cluster.connect()
     partitions, ids = cluster.partitions()
     if since is not None:
         return as_offset(cluster.since(partitions, round(since.timestamp() * 1000)), ids)

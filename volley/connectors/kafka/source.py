@@ -62,12 +62,14 @@ class KafkaSource(Source):
         min_rows_per_split: The minimum offsets of a task, if an epoch has as many; small partitions are combined.
         max_rows_per_split: The maximum offsets of a task; at least twice `min_rows_per_split`.
         on_lost_offsets: What to do if messages were deleted before they were read: ``"fail"`` (the default), or
-            ``"skip"`` them and log a warning with the number of offsets to Spark's log.
+            ``"skip"`` them and log a warning with the number of offsets to Spark's log. Of topics, the others go on
+            without one that is deleted; one that is made again is read from its beginning.
         registry: The URL of a schema registry (Confluent's protocol) for Avro; messages then start with the id of
             their schema. None = they start with the record.
         publish_group: A consumer group under which offsets are published after each epoch, for monitoring only: they
             are never read back. The group must have no members.
-        timeout: The timeout of a request to a broker: a timedelta, seconds or a text such as ``"30s"``.
+        timeout: The timeout of a request to a broker: a timedelta, seconds or a text such as ``"30s"``. A new job whose
+            connections all fail stops after 10 seconds.
         properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
 
     Raises:
