@@ -24,7 +24,12 @@ __all__ = ["found", "open_views", "run_in_spark"]
 
 RAISED = "an error"
 _NAMES = {"large_string": "string", "large_binary": "binary", "date32[day]": "date", "int32": "int", "int64": "long"}
-_MOMENTS = {"timestamp[us, tz=UTC]": "timestamp", "timestamp[us]": "timestamp_ntz", "time64[us]": "time"}
+_MOMENTS = {
+    "timestamp[us, tz=UTC]": "timestamp",
+    "timestamp[us]": "timestamp_ntz",
+    "time64[us]": "time",
+    "time64[ns]": "time",
+}
 
 Values = tuple[str, list[Any]]
 """The type and the values of a call."""

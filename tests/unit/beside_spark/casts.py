@@ -16,6 +16,7 @@ _TARGETS = {
     "truths in texts c": ("boolean",),
     "dates in texts c": ("date",),
     "moments in texts c": ("timestamp", "timestamp_ntz", "date"),
+    "times in texts c": ("time",),
     "ints i": ("string", *_NUMBERS, "boolean"),
     "longs i": ("string", *_NUMBERS, "boolean"),
     "doubles x": ("string", *_NUMBERS, "boolean"),
@@ -27,6 +28,7 @@ _TARGETS = {
     "clocks z": ("string", "date", "timestamp"),
     "times k": ("string",),
     "truths b": ("string", "int", "double"),
+    "texts s": ("binary",),
     "bytes y": ("string",),
 }
 """The types that a column is cast to."""

@@ -168,6 +168,7 @@ _OTHERWISE = {
     "texts": {
         "starts_with": ("starts_with(s, 'a')", "startswith(s, 'a')"),
         "ends_with": ("ends_with(s, 'c')", "endswith(s, 'c')"),
+        "like": (r"s like '%\%'", r"s like r'%\%'"),
         "sha256": ("sha256(s)", "sha2(s, 256)"),
     },
     "doubles": {"is_nan": ("is_nan(x)", "isnan(x)")},
