@@ -148,14 +148,31 @@ def check_bounded(node: nodes.Node, verb: str) -> None:
             )
 
 
+# A plan is looked through step by step: each takes up to 3 of Python's 1,000 frames.
+_MOST_STEPS = 200
+
+
 def check_continues(node: nodes.Node, step: nodes.Node) -> None:
-    """Raise PlanError if a step can't follow a node: what arranges rows for writing stands last."""
+    """Raise PlanError if a step can't follow a node: what arranges rows stands last; or there are too many steps."""
+    _check_length(node)
     is_last = isinstance(node, nodes.SortWithinEpoch)
     if is_last or (isinstance(node, nodes.Repartition) and not isinstance(step, nodes.SortWithinEpoch)):
         raise PlanError(
             f"a step behind {node.label()}",
             hint="take that as the last one: .repartition(…).sort_within_epoch(…).to_sink(…)",
         )
+
+
+def _check_length(node: nodes.Node) -> None:
+    layer = [node]
+    for _ in range(_MOST_STEPS):
+        layer = list({id(before): before for step in layer for before in step.inputs}.values())
+        if not layer:
+            return
+    raise PlanError(
+        f"a stream of more than {_MOST_STEPS} steps",
+        hint="take several in one step: with_columns(a=…, b=…), rename({…}), filter_expr(first & second)",
+    )
 
 
 def check_text(name: str, verb: str) -> str:

@@ -188,3 +188,15 @@ def test_several_sources_get_rows_of_their_own() -> None:
         testing.run(both, [])
     with pytest.raises(ConfigError, match="takes a pipeline"):
         testing.run([{"id": 1}])  # type: ignore[arg-type]
+
+
+def test_a_stream_has_200_steps_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = Environment().from_source(MemorySource([{"n": 0}]))
+    for _ in range(199):
+        stream = stream.with_column("n", col("n") + 1)
+    longest = stream.filter_expr(col("n") > 0)
+    assert longest.to_arrow().to_pylist() == [{"n": 199}]
+    longest.explain()
+    assert capsys.readouterr().out.count("with_column 'n'") == 199
+    with pytest.raises(PlanError, match=r"more than 200 steps\n.*with_columns"):
+        longest.drop("n")

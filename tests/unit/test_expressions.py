@@ -6,17 +6,21 @@ import copy
 import enum
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley import ConfigError, Expr, ExpressionError, col, lit, when
+from tests.unit.test_functions import values_of
+from volley import ConfigError, Expr, ExpressionError, array, col, greatest, lit, struct, when
 from volley.arrow.expressions import LOWERED as ARROW
 from volley.plan.elsewhere import EXPRESSIONS
 from volley.plan.expression_nodes import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
@@ -233,3 +237,61 @@ def test_a_choice_is_an_expression_like_any_other() -> None:
         == "when(col('a') > lit(0)).then(lit(1)).otherwise(lit(None)).alias('sign') + lit(1)"
     )
     assert type(choice.abs()) is type(choice.otherwise(0)) is type(choice.cast("long")) is Expr
+
+
+@pytest.mark.parametrize("join", [lambda left, right: left & right, lambda left, right: right & left])
+def test_any_number_of_conditions_can_be_joined(join: Callable[[Expr, Expr], Expr]) -> None:
+    rows = pa.table({"n": [0, 999, 5_000, None]})
+    none, each = reduce(join, (col("n") != number for number in range(1_000))), (col("n") == n for n in range(1_000))
+    some = ~reduce(join, (~condition for condition in each))
+    assert values_of(none, rows) == [False, False, True, None]
+    assert values_of(some, rows) == values_of(reduce(Expr.or_, (col("n") == number for number in range(1_000))), rows)
+    assert values_of(some, rows) == [True, True, False, None]
+    assert repr(none).count("col('n')") == 1_000
+    assert pickle.loads(pickle.dumps(none)).node == none.node
+
+
+def test_joined_conditions_keep_their_order() -> None:
+    """The division raises in the row that an earlier condition leaves out."""
+    rows = pa.table({"n": [0, 2]})
+    conditions = [col("n") != 0, *(col("n") != number for number in range(5, 300)), lit(1) / col("n") == 0.5]
+    assert values_of(reduce(Expr.and_, conditions), rows) == [False, True]
+    with pytest.raises(ExpressionError, match="division by zero"):
+        values_of(reduce(Expr.and_, reversed(conditions)), rows)
+
+
+@pytest.mark.parametrize(
+    "longer",
+    [
+        lambda value: value + 1,
+        lambda value: -value,
+        lambda value: greatest(value, 1),
+        lambda value: value.cast("long").fill_null(0),
+        lambda value: when(col("n") > 0).then(value).otherwise(0),
+        lambda value: struct(a=value)["a"],
+        lambda value: array(value).list.get(0),
+    ],
+)
+def test_calls_within_each_other_run_or_are_refused(longer: Callable[[Expr], Expr]) -> None:
+    values = [col("n")]
+    with suppress(ExpressionError):
+        values.extend(_ever_longer(longer, values[0]))
+    deepest = values[-1]
+    with pytest.raises(ExpressionError, match=r"more than 150 calls within each other\n.*by with_column"):
+        longer(deepest)
+    assert len(values) > 70
+    assert len(values_of(deepest, pa.table({"n": [1, None]}))) == 2
+    assert pickle.loads(pickle.dumps(deepest)).node == deepest.node
+    assert repr(deepest)
+    assert len({deepest.node, deepest.node}) == 1
+
+
+def _ever_longer(longer: Callable[[Expr], Expr], value: Expr) -> Iterator[Expr]:
+    while True:
+        value = longer(value)
+        yield value
+
+
+def test_long_sums_in_parts_have_no_end() -> None:
+    parts = [reduce(Expr.add, [col("n")] * 100) for _ in range(40)]
+    assert values_of(reduce(Expr.add, parts), pa.table({"n": [1, 2]})) == [4_000, 8_000]

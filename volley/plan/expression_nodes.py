@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from volley.errors import ExpressionError
 from volley.plan.functions import FUNCTIONS
 
-__all__ = ["OPERATIONS", "Call", "Column", "ExprNode", "Literal", "column_names", "output_name"]
+__all__ = ["OPERATIONS", "Call", "Column", "ExprNode", "Literal", "column_names", "joined", "output_name"]
+
+# To write, pickle or compile a call takes up to 5 of Python's 1,000 frames; what runs Volley needs some, too.
+_DEEPEST = 150
+_LONGEST = 64
 
 OPERATIONS: dict[str, str] = {
     "eq": "==",
@@ -74,10 +78,24 @@ class Literal(ExprNode):
 
 @dataclass(frozen=True, repr=False)
 class Call(ExprNode):
-    """An operation on other expressions; its parameters, such as a cast's type, are Literals."""
+    """An operation on other expressions; its parameters, such as a cast's type, are Literals.
+
+    Raises:
+        ExpressionError: If calls are nested too deeply.
+    """
 
     op: str
     args: tuple[ExprNode, ...]
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        depth = 1 + max((arg.depth for arg in self.args if isinstance(arg, Call)), default=0)
+        if depth > _DEEPEST:
+            raise ExpressionError(
+                f"an expression has more than {_DEEPEST} calls within each other",
+                hint="compute a part of it before, by with_column; add many columns in parts: (a + b) + (c + d)",
+            )
+        object.__setattr__(self, "depth", depth)
 
     def __repr__(self) -> str:
         first, *rest = self.args
@@ -93,6 +111,42 @@ class Call(ExprNode):
         if not rest:
             return f"{symbol}{_operand(first)}"
         return f"{_operand(first)} {symbol} {_operand(rest[0])}"
+
+
+def joined(op: str, left: ExprNode, right: ExprNode) -> ExprNode:
+    """Return two conditions joined by "and_" or "or_"; a long chain becomes a tree, which is true for the same rows.
+
+    The conditions keep their order: where the first ones decide, the others are not computed.
+    """
+    call = Call(op, (left, right))
+    if max(_length(call, 0), _length(call, -1)) <= _LONGEST:
+        return call
+    return _tree(op, list(_conditions(call)))
+
+
+def _length(call: Call, side: int) -> int:
+    """Return how many calls of the same operation are within each other, first (0) or last (-1)."""
+    length = 0
+    node: ExprNode = call
+    while isinstance(node, Call) and node.op == call.op:
+        length, node = length + 1, node.args[side]
+    return length
+
+
+def _conditions(call: Call) -> Iterator[ExprNode]:
+    """Yield what calls of one operation join."""
+    rest: list[ExprNode] = [call]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, Call) and node.op == call.op:
+            rest.extend(reversed(node.args))
+        else:
+            yield node
+
+
+def _tree(op: str, conditions: Sequence[ExprNode]) -> ExprNode:
+    half = len(conditions) // 2
+    return Call(op, (_tree(op, conditions[:half]), _tree(op, conditions[half:]))) if half else conditions[0]
 
 
 def _operand(node: ExprNode) -> str:

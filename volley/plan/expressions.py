@@ -12,7 +12,7 @@ from uuid import UUID
 
 from volley.errors import ExpressionError
 from volley.plan.elsewhere import EXPRESSIONS, unknown
-from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, joined
 from volley.plan.nested import Lists, Maps
 from volley.plan.numbers import Numeric
 from volley.plan.strings import Strings
@@ -77,11 +77,11 @@ class Expr(Numeric["Expr"]):
 
     def and_(self, other: Any) -> Expr:
         """Return self & other: true if both are; false if either is false, even if the other one is null."""
-        return self._call("and_", other)
+        return Expr(joined("and_", self.node, as_node(other)))
 
     def or_(self, other: Any) -> Expr:
         """Return self | other: true if either is, even if the other one is null."""
-        return self._call("or_", other)
+        return Expr(joined("or_", self.node, as_node(other)))
 
     def not_(self) -> Expr:
         """Return ~self: true for false, false for true, null for null."""
@@ -263,10 +263,10 @@ class Expr(Numeric["Expr"]):
     __add__, __sub__, __mul__, __truediv__, __mod__, __neg__ = add, sub, mul, div, mod, neg
 
     def __rand__(self, left: Any) -> Expr:
-        return self._reversed("and_", left)
+        return Expr(joined("and_", as_node(left), self.node))
 
     def __ror__(self, left: Any) -> Expr:
-        return self._reversed("or_", left)
+        return Expr(joined("or_", as_node(left), self.node))
 
     def __radd__(self, left: Any) -> Expr:
         return self.add(left) if isinstance(left, timedelta) else self._reversed("add", left)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from volley.plan import graph, keyed_nodes, nodes
-from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
+from volley.plan.expression_nodes import Column, ExprNode, column_names, joined
 
 __all__ = ["only_keys", "used_columns", "used_rows"]
 
@@ -33,8 +33,8 @@ def used_rows(roots: Sequence[nodes.Node], read: nodes.Read) -> ExprNode | None:
             (follower,) = next_nodes
         if not filters:
             return None
-        alternatives.append(reduce(lambda one, other: Call("and_", (one, other)), filters))
-    return reduce(lambda one, other: Call("or_", (one, other)), alternatives) if alternatives else None
+        alternatives.append(reduce(partial(joined, "and_"), filters))
+    return reduce(partial(joined, "or_"), alternatives) if alternatives else None
 
 
 def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str] | None:

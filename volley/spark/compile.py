@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -233,25 +234,31 @@ class _Compiler:
             inputs: The remaining inputs with their indices. A read that several streams share has an input for each of
                 them: two scans of one reader would write to the same folder.
         """
+        line = [node]
+        while not isinstance(line[0], nodes.Read | nodes.Union):
+            line.insert(0, line[0].inputs[0])
+        first, *steps = line
+        return reduce(self._after, steps, self._first_frame(first, inputs))
+
+    def _first_frame(self, node: nodes.Node, inputs: Iterator[tuple[int, _Input]]) -> DataFrame:
         if isinstance(node, nodes.Read):
             number, source = next(inputs)
             if isinstance(source.opened, Reader):
                 return self._stream(number, source.opened, source.schema)
             return source.opened
+        assert isinstance(node, nodes.Union)
         frames = [self._frame(before, inputs) for before in node.inputs]
-        if isinstance(node, nodes.Union):
-            first, *others = frames
-            for other in others:
-                first = first.unionByName(other)
-            return first
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _after(self, frame: DataFrame, node: nodes.Node) -> DataFrame:
         if isinstance(node, nodes.Deduplicate):
-            return _deduplicate(frames[0], node)
+            return _deduplicate(frame, node)
         if isinstance(node, nodes.Limit):
-            return frames[0].limit(node.rows)
+            return frame.limit(node.rows)
         if isinstance(node, nodes.Repartition):
             tasks = node.tasks or self._spark.sparkContext.defaultParallelism
-            return frames[0].repartition(tasks, *map(named_column, node.keys))
-        return spark_nodes.apply(frames[0], node, self._schemas.known(node.inputs[0]))
+            return frame.repartition(tasks, *map(named_column, node.keys))
+        return spark_nodes.apply(frame, node, self._schemas.known(node.inputs[0]))
 
 
 @dataclass(frozen=True)

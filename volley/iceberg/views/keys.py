@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.matching import hashes, row_hashes
 from volley.arrow.ordering import normal
-from volley.plan.expression_nodes import Call, ExprNode
+from volley.plan.expression_nodes import ExprNode, joined
 from volley.plan.expressions import Expr, col
 
 __all__ = ["Keys"]
@@ -104,7 +104,7 @@ class Keys:
     def predicate(self) -> ExprNode | None:
         """Return a predicate that is true for all rows with one of the keys, to leave out files and pages by it."""
         parts = [part for name in self.columns if (part := _within(name, self.values[name])) is not None]
-        return reduce(lambda one, other: Call("and_", (one, other)), (part.node for part in parts)) if parts else None
+        return reduce(partial(joined, "and_"), (part.node for part in parts)) if parts else None
 
 
 def _numbers(rows: pa.RecordBatch) -> _Words | None:

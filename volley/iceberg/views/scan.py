@@ -25,7 +25,7 @@ from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator, Side
 from volley.iceberg.views.zsets import WEIGHT, united
 from volley.plan import nodes
-from volley.plan.expression_nodes import Call, ExprNode, column_names
+from volley.plan.expression_nodes import ExprNode, column_names, joined
 from volley.plan.expressions import lit
 from volley.types.arrow import canonical_schema
 
@@ -193,5 +193,5 @@ def _rows_to_read(changed: ChangedFile) -> int:
 def _all(conditions: list[ExprNode]) -> ExprNode:
     result = lit(True).node
     for condition in conditions:
-        result = condition if result == lit(True).node else Call("and_", (result, condition))
+        result = condition if result == lit(True).node else joined("and_", result, condition)
     return result
