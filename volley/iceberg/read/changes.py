@@ -16,7 +16,7 @@ from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
 from volley.iceberg.read.entries import Content
 from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.read.spill import MOST_PARTS, spilled
-from volley.iceberg.schema.types import arrow_schema, optional_columns
+from volley.iceberg.schema.types import arrow_schema, rows_schema
 
 __all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes"]
 
@@ -39,7 +39,7 @@ Batches = Iterator[pa.RecordBatch]
 
 def change_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of changes of rows that are read under a schema of the table."""
-    return pa.schema([*arrow_schema(optional_columns(schema)), *CHANGE_COLUMNS])
+    return pa.schema([*arrow_schema(rows_schema(schema)), *CHANGE_COLUMNS])
 
 
 def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequence[str] = ()) -> Batches:

@@ -63,6 +63,7 @@ from pyiceberg.utils import datetime as dates
 
 from volley.errors import ConfigError
 from volley.iceberg.read.ranges import of_moment
+from volley.iceberg.schema.types import ROW_TYPES
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.plan.expressions import Expr, col, lit
 
@@ -312,6 +313,7 @@ _OPERATORS: dict[type[BooleanExpression], Callable[[Expr, Any], Expr]] = {
 
 def _constant(literal: IcebergLiteral[Any], data_type: IcebergType) -> Any:
     """Return a constant that is compared with a column as a Python value."""
+    data_type = ROW_TYPES.get(data_type, data_type)
     converted = literal.to(data_type)
     is_rounded = isinstance(data_type, IntegerType | LongType) and Decimal(literal.value) != converted.value
     if is_rounded or isinstance(converted, AboveMax | BelowMin):

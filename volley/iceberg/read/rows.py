@@ -18,6 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from volley.errors import StorageError
 from volley.formats.parquet import OpenParquet
@@ -29,7 +30,7 @@ from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.row_groups import matching_groups
 from volley.iceberg.schema.mapping import mapped_fields
-from volley.iceberg.schema.types import optional_columns
+from volley.iceberg.schema.types import rows_schema
 from volley.secrets import redact_uri
 
 __all__ = ["FileTask", "Mask", "RowReader", "file_task"]
@@ -72,7 +73,7 @@ def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
     """
     file = planned.file
     constants = {
-        field.source_id: value
+        field.source_id: _as_read(table, field, value)
         for field, value in zip(_partition_fields(table, file), file.partition, strict=True)
         if isinstance(field.transform, IdentityTransform) and value is not None
     }
@@ -91,6 +92,15 @@ def _partition_fields(table: TableMetadata, file: FileEntry) -> Sequence[Partiti
             hint="its manifest is damaged, or another table's: roll the table back to a snapshot without it",
         )
     return spec.fields
+
+
+def _as_read(table: TableMetadata, field: PartitionField, value: Any) -> Any:
+    """Return the value of a partition as rows have it."""
+    try:
+        data_type = table.schema().find_type(field.source_id)
+    except ValueError:
+        return value  # of a column that was dropped
+    return value // 1000 if isinstance(data_type, TimestampNanoType | TimestamptzNanoType) else value
 
 
 def _of(deletes: Sequence[FileEntry], content: Content) -> list[FileEntry]:
@@ -126,7 +136,7 @@ class RowReader:
         Raises:
             CatalogError: If the table's name mapping is none.
         """
-        return cls(optional_columns(schema or table.schema()), mapped_fields(table))
+        return cls(rows_schema(schema or table.schema()), mapped_fields(table))
 
     def read(self, io: FileIO, task: FileTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file, or of its part, that no delete file deletes, in the file's order.

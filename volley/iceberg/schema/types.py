@@ -24,9 +24,12 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
@@ -35,6 +38,7 @@ from volley.iceberg.schema.unreadable import UnreadableType
 from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
+    "ROW_TYPES",
     "arrow_schema",
     "arrow_type_of",
     "check_readable",
@@ -44,8 +48,8 @@ __all__ = [
     "fits",
     "iceberg_type",
     "is_widened",
-    "optional_columns",
     "readable",
+    "rows_schema",
     "table_type_name",
     "to_iceberg_schema",
 ]
@@ -64,6 +68,13 @@ _PRIMITIVES: dict[pa.DataType, IcebergType] = {
     pa.timestamp("us"): TimestampType(),
     pa.uuid(): UUIDType(),
 }
+
+ROW_TYPES: dict[IcebergType, IcebergType] = {
+    TimestampNanoType(): TimestampType(),
+    TimestamptzNanoType(): TimestamptzType(),
+    UnknownType(): StringType(),
+}
+"""The types of rows, where they are not those of the table."""
 
 _WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
@@ -152,25 +163,29 @@ def file_schema(schema: Schema) -> pa.Schema:
     return arrow_schema(sanitize_column_names(schema))
 
 
-def optional_columns(schema: Schema) -> Schema:
-    """Return a schema whose columns, and fields at every level, may be null: rows of every origin have one type."""
-    return Schema(*map(_optional_field, schema.fields), schema_id=schema.schema_id)
+def rows_schema(schema: Schema) -> Schema:
+    """Return the schema of rows as they are read: rows of every origin have one type.
+
+    Columns, and fields at every level, may be null. Nanoseconds are rounded down to microseconds, and a column of the
+    type unknown, which has no values, is a text.
+    """
+    return Schema(*map(_row_field, schema.fields), schema_id=schema.schema_id)
 
 
-def _optional_field(field: NestedField) -> NestedField:
-    return field.model_copy(update={"required": False, "field_type": _optional(field.field_type)})
+def _row_field(field: NestedField) -> NestedField:
+    return field.model_copy(update={"required": False, "field_type": _row_type(field.field_type)})
 
 
-def _optional(data_type: IcebergType) -> IcebergType:
+def _row_type(data_type: IcebergType) -> IcebergType:
     if isinstance(data_type, StructType):
-        return StructType(*map(_optional_field, data_type.fields))
+        return StructType(*map(_row_field, data_type.fields))
     if isinstance(data_type, ListType):
-        element = _optional(data_type.element_type)
+        element = _row_type(data_type.element_type)
         return ListType(data_type.element_id, element, element_required=False)
     if isinstance(data_type, MapType):
-        key, value = _optional(data_type.key_type), _optional(data_type.value_type)
+        key, value = _row_type(data_type.key_type), _row_type(data_type.value_type)
         return MapType(data_type.key_id, key, data_type.value_id, value, value_required=False)
-    return data_type
+    return ROW_TYPES.get(data_type, data_type)
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
