@@ -163,10 +163,10 @@ class Resolution:
     reader: Any
     bounds: Bounds
 
-    def row(self, stream: io.BytesIO) -> dict[str, Any]:
-        """Return the record that starts here; fastavro raises any type of exception on damaged bytes."""
-        row: dict[str, Any] = _fastavro().schemaless_reader(stream, self.writer, self.reader)
-        return row
+    def rows(self, stream: io.BytesIO, count: int) -> list[dict[str, Any]]:
+        """Return the next records; fastavro raises any type of exception on damaged bytes."""
+        read, writer, reader = _fastavro().schemaless_reader, self.writer, self.reader
+        return [read(stream, writer, reader) for _ in range(count)]
 
 
 def resolution_of(writer: str, reader: str) -> Resolution:

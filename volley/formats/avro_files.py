@@ -80,22 +80,22 @@ def _opened(file: InputFile) -> Iterator[tuple[Iterator[list[_Row]], pa.Schema]]
         ) from error
 
 
-def _batches(records: Iterable[tuple[_Row, float]]) -> Iterator[list[_Row]]:
+def _batches(pieces: Iterable[tuple[list[_Row], float]]) -> Iterator[list[_Row]]:
     """Yield batches of limited numbers and sizes of rows."""
     rows: list[_Row] = []
     size = 0.0
-    for row, more in records:
-        if rows and (len(rows) == _BATCH_ROWS or size + more > LARGEST_VALUE):
+    for piece, more in pieces:
+        if rows and (len(rows) + len(piece) > _BATCH_ROWS or size + more > LARGEST_VALUE):
             yield rows
             rows, size = [], 0.0
-        rows.append(row)
+        rows += piece
         size += more
     if rows:
         yield rows
 
 
-def _records(source: AvroFile) -> Iterator[tuple[_Row, float]]:
-    """Yield the records of a file's blocks, each with what it takes in memory."""
+def _records(source: AvroFile) -> Iterator[tuple[list[_Row], float]]:
+    """Yield the records of a file's blocks, some at a time, with what they take in memory."""
     # Without what Volley does not read, such as the logical type uuid.
     resolution, empty = resolution_of(source.schema, source.schema), 0
     for block in source.blocks():
@@ -117,18 +117,29 @@ def _check_count(block: Block, bounds: Bounds, empty: int) -> int:
     return block.count
 
 
-def _records_of(block: Block, resolution: Resolution) -> Iterator[tuple[_Row, float]]:
-    stream, bounds = io.BytesIO(block.data), resolution.bounds
-    # What its texts, arrays and maps take, whichever records have them.
-    within = bounds.most(len(block.data)) - bounds.fixed
-    small = bounds.fixed + within <= LARGEST_VALUE
-    size = bounds.fixed + within / max(1, block.count)
-    for _ in range(block.count):
-        if not small:
-            size, _ = bounds.walk(block.data, stream.tell())
-        yield resolution.row(stream), size
+def _records_of(block: Block, resolution: Resolution) -> Iterator[tuple[list[_Row], float]]:
+    stream = io.BytesIO(block.data)
+    within = resolution.bounds.most(len(block.data))
+    yield from (_together if within <= LARGEST_VALUE else _walked)(block, resolution, stream)
     if left := len(block.data) - stream.tell():
         raise ValueError(f"block {block.number} of {block.count:,} records has {left:,} bytes left over")
+
+
+def _together(block: Block, resolution: Resolution, stream: io.BytesIO) -> Iterator[tuple[list[_Row], float]]:
+    """Yield records of which none can take too much: what the block takes is shared out evenly."""
+    bounds = resolution.bounds
+    size = bounds.fixed + (bounds.most(len(block.data)) - bounds.fixed) / max(1, block.count)
+    most = max(1, min(_BATCH_ROWS, int(LARGEST_VALUE / size)))
+    for first in range(0, block.count, most):
+        count = min(most, block.count - first)
+        yield resolution.rows(stream, count), count * size
+
+
+def _walked(block: Block, resolution: Resolution, stream: io.BytesIO) -> Iterator[tuple[list[_Row], float]]:
+    """Yield records one after the other, each after a look at its lengths and counts."""
+    for _ in range(block.count):
+        size, _ = resolution.bounds.walk(block.data, stream.tell())
+        yield resolution.rows(stream, 1), size
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)
