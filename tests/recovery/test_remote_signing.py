@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tests.recovery.lake import write
+from tests.recovery.lake import QUERY, SCHEMA, write
 from tests.recovery.remote import RemoteLake
 from tests.servers.seaweed import Seaweed
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, named
-from volley import IcebergStorage, StorageAccessError
+from volley import Epoch, IcebergStorage, StorageAccessError
 from volley.iceberg import IcebergTable
 
 
@@ -98,7 +100,10 @@ def keyless(remote: RemoteLake, proxy: FaultProxy, signer: Signer, monkeypatch: 
 
 def test_the_catalog_signs_what_is_written_and_read(keyless: RemoteLake, signer: Signer, remote: RemoteLake) -> None:
     driver = keyless.driver()
-    driver.commit(*write(driver, 0, [1, 2]))
+    # An executor has a copy of the writer.
+    task = pickle.loads(pickle.dumps(driver.writer(Epoch(QUERY, 0)))).open(0)
+    task.write(pa.record_batch({"id": [1, 2]}, SCHEMA))
+    driver.commit(Epoch(QUERY, 0), [task.close()])
     assert "PUT" in signer.signed
     assert remote.rows() == [1, 2]
     assert sorted(IcebergTable(keyless.config.ref).to_arrow()["id"].to_pylist()) == [1, 2]
