@@ -393,6 +393,23 @@ def test_a_catalog_that_is_gone_with_the_commit(remote: RemoteLake, proxy: Fault
     next_start_goes_on(remote, proxy, [1, 2])
 
 
+def test_a_commit_that_finds_nobody_was_not_sent(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    written = write(driver, 0, [1, 2])
+
+    def last_answer(server: Server) -> Answer:
+        answer = server()
+        proxy.refuse()
+        return answer
+
+    proxy.arm(last_answer, "GET", remote.path)
+    with pytest.raises(CatalogUnreachableError, match="Connection refused"):
+        driver.commit(*written)
+    driver.abort(*written)
+    assert remote.files() == []
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
 def test_a_catalog_that_is_gone_before_the_commit(remote: RemoteLake, proxy: FaultProxy) -> None:
     driver = remote.driver()
     written = write(driver, 0, [1, 2])

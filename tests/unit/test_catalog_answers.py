@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 from pyiceberg import exceptions as theirs
 
 from tests.recovery.lake import SCHEMA, Lake, disturb, write
+from tests.servers.certificates import self_signed
 from volley import (
     CatalogAuthError,
     CatalogError,
@@ -32,7 +34,7 @@ from volley import (
     VolleyError,
 )
 from volley.iceberg import GlueCatalog, HiveCatalog, RestCatalog, SnapshotManager, TableRef
-from volley.iceberg.catalogs.answers import refuses
+from volley.iceberg.catalogs.answers import never_sent, refuses
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.commit.probes import table_probes
 
@@ -376,6 +378,47 @@ def test_metadata_that_can_t_be_read_is_not_another_protocol(stub: Stub, tmp_pat
         config(stub, tmp_path).ref.load()
     assert "earlier metadata files" in str(caught.value.hint)
     assert "location" not in str(caught.value.__cause__), "its values may be secret"
+
+
+def test_a_certificate_that_is_not_trusted(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        # For requests they stand above a client's own bundle.
+        monkeypatch.delenv(name, raising=False)
+    certificate = self_signed(tmp_path)
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trusting.load_cert_chain(certificate.file, certificate.key_file)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            stub.answer(self)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    server.socket = trusting.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    try:
+        catalog = RestCatalog(f"https://127.0.0.1:{server.server_port}")
+        table = TableRef("db", "events", IcebergStorage.Local(tmp_path / "lake"), catalog)
+        with pytest.raises(CatalogError, match="a certificate that is not trusted here") as caught:
+            table.load()
+        assert "cabundle" in str(caught.value.hint)
+        assert never_sent(caught.value)
+        trusted = RestCatalog(catalog.uri, properties={"ssl": {"cabundle": str(certificate.file)}})
+        assert replace(table, catalog=trusted).load().metadata.location == stub.metadata["location"]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@by_call
+@pytest.mark.parametrize("status", [407, 511])
+def test_a_proxy_that_asks_to_sign_in(stub: Stub, call: Call, status: int, tmp_path: Path) -> None:
+    error = meet(stub, call, tmp_path, status, b"<html>sign in</html>")
+    assert isinstance(error, CatalogAuthError)
+    assert "HTTPS_PROXY" in str(error.hint)
 
 
 # --- what pyiceberg, files and databases refuse before anything is sent

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from volley.errors import CatalogAuthError, StorageError, TableNotFoundError
 
-__all__ = ["Answer", "answers", "is_own_check", "refuses", "retry_after", "status_of"]
+__all__ = ["Answer", "answers", "is_own_check", "never_sent", "refuses", "retry_after", "status_of"]
 
 _SUBJECT = re.compile(r"/(namespaces)(?:/[^/]+(?:/(tables)(?:/[^/]+)?)?)?/?$")
 
@@ -111,6 +111,19 @@ def refuses(error: BaseException) -> bool:
         isinstance(cause, NotImplementedError) or is_own_check(cause) or _is_of_database(cause)
         for cause in _causes(error)
     )
+
+
+def never_sent(error: BaseException) -> bool:
+    """Return True if a REST catalog was not reached at all: no connection was made, or its certificate not trusted."""
+    return any(_is_unconnected(cause) for cause in _causes(error))
+
+
+def _is_unconnected(error: BaseException) -> bool:
+    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, SSLError
+
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    is_untrusted = isinstance(reason, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(reason)
+    return is_untrusted or isinstance(reason, NewConnectionError | ConnectTimeoutError)
 
 
 def is_own_check(error: BaseException) -> bool:

@@ -134,7 +134,7 @@ def _translated(error: Exception, place: _Place, text: str, secrets: Collection[
     if isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError):
         return _not_found(next(answers(error), Answer(404, path=_TABLE)), address, text, place.table)
     if _is_lost(error):
-        return _unreachable(address, text)
+        return _untrusted(address) if "CERTIFICATE_VERIFY_FAILED" in text else _unreachable(address, text)
     if (origin := getattr(error, "orig", None)) is not None:
         return _sql_error(origin, place.catalog)
     if type(error).__module__ == "botocore.exceptions" and place.catalog.extra == "glue" and not _in_storage(error):
@@ -166,6 +166,10 @@ def _by_status(answer: Answer, address: str, text: str, table: str) -> CatalogEr
     """Translate the answer of a REST catalog."""
     if answer.status in (401, 419):
         return _refused(address, text, _CHECK_CREDENTIALS)
+    if answer.status in (407, 511):
+        return _refused(
+            address, text, "this is a proxy's answer: set HTTPS_PROXY with the user and password it asks for"
+        )
     if answer.status == 403:
         needed = _PRIVILEGES.get(f"{answer.method} {answer.subject}", "the credentials may not use this warehouse")
         return _refused(address, text, f"{needed.format(table)} (or no credential was given: with_credential)")
@@ -299,6 +303,14 @@ def _unreachable(address: str, text: str) -> CatalogUnreachableError:
     return CatalogUnreachableError(
         f"catalog {address} does not answer: {reason[0] if reason else text}",
         hint="check that it runs, its address, and the network between",
+    )
+
+
+def _untrusted(address: str) -> CatalogError:
+    return CatalogError(
+        f"catalog {address} has a certificate that is not trusted here",
+        hint='give the authority that has signed it: properties={"ssl": {"cabundle": "/etc/ssl/ca.pem"}}, or the '
+        "variable REQUESTS_CA_BUNDLE",
     )
 
 

@@ -13,7 +13,7 @@ from pyiceberg.table import Table, Transaction
 
 from volley.epoch import Epoch
 from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError, VolleyError
-from volley.iceberg.catalogs.answers import refuses
+from volley.iceberg.catalogs.answers import never_sent, refuses
 from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.upsert.parked import ParkedFile
@@ -83,6 +83,9 @@ class Outcome:
             self.refused.append(transaction)
             raise
         except Exception as error:
+            if never_sent(error):
+                delete_manifests(transaction)
+                raise
             if refuses(error):
                 self.refused.append(transaction)
             else:
