@@ -377,16 +377,13 @@ def test_what_lies_behind_a_committed_offset_is_read_as_before(case: Case, tmp_p
         reader.stop()
 
 
-@pytest.mark.parametrize("moves", MOVING.values(), ids=MOVING)
-def test_an_old_copy_of_the_checkpoint_takes_no_rows_for_others(
-    moves: Callable[[Path, int], Source], tmp_path: Path
-) -> None:
-    """The epoch behind the old checkpoint is in the table, whose mark has a hash of the epoch's offset."""
-    state, copy = tmp_path / "state", tmp_path / "copy"
+def check_old_copy(moves: Callable[[Path, int], Source], folder: Path) -> None:
+    """Restore a checkpoint after the epoch behind it is in the table, whose mark has a hash of the epoch's offset."""
+    state, copy = folder / "state", folder / "copy"
     state.mkdir()
 
     def next_epoch(step: int, start: Offset | None) -> tuple[Offset, Offset, list[dict[str, Any]]]:
-        reader = moves(tmp_path, step).open(SourceContext(str(state), 5))
+        reader = moves(folder, step).open(SourceContext(str(state), 5))
         planner = Planner(reader, bounded=False)
         start = planner.reader.initial_offset() if start is None else start
         end = planner.next(start, None)
@@ -403,8 +400,16 @@ def test_an_old_copy_of_the_checkpoint_takes_no_rows_for_others(
         _, again, rows = next_epoch(2, old)
     except SourceError:
         return
-    assert rows == OTHERS
+    # A source that keeps what was not acknowledged still has those of before.
+    assert rows in (OTHERS, MORE + OTHERS)
     assert again != end
+
+
+@pytest.mark.parametrize("moves", MOVING.values(), ids=MOVING)
+def test_an_old_copy_of_the_checkpoint_takes_no_rows_for_others(
+    moves: Callable[[Path, int], Source], tmp_path: Path
+) -> None:
+    check_old_copy(moves, tmp_path)
 
 
 def test_the_source_is_a_value(source: Source) -> None:

@@ -6,15 +6,20 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.captured import database
+from tests.captured import Database, database
 from tests.contracts.test_sources import (
+    FIRST,
+    MORE,
+    OTHERS,
     PIECES,
     SCHEMA,
     Case,
+    check_old_copy,
     test_a_split_read_twice_gives_the_same_rows,
     test_any_cut_and_any_restart_gives_every_row_once,
     test_at_the_end_the_offset_stays,
@@ -26,7 +31,8 @@ from tests.contracts.test_sources import (
 )
 from tests.postgres.runs import running
 from tests.servers.postgres import Postgres
-from volley import PostgresSource, Reader, Source, SourceContext
+from tests.waiting import wait_until
+from volley import PostgresSource, Reader, Source, SourceContext, SourceError, StorageError
 from volley.connectors.postgres import reader as postgres_reader
 from volley.connectors.postgres import session
 from volley.connectors.postgres.reader import PostgresReader
@@ -81,6 +87,11 @@ class _StagedSource(Source):
         return _Staged(reader)
 
 
+def insert(shop: Database, rows: list[dict[str, Any]]) -> None:
+    values = ", ".join(f"({row['id']}, {'null' if row['name'] is None else repr(row['name'])})" for row in rows)
+    shop.run(f"insert into rows values {values}")
+
+
 @pytest.fixture(scope="module")
 def source(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
     """A segment for each piece."""
@@ -93,10 +104,7 @@ def source(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
         with running(stream, folder) as run:
             assert run.epoch() == []
         for piece in PIECES:
-            values = ", ".join(
-                f"({row['id']}, {'null' if row['name'] is None else repr(row['name'])})" for row in piece
-            )
-            shop.run(f"insert into rows values {values}")
+            insert(shop, piece)
         with running(stream, folder):
             yield _StagedSource(stream, folder / "state" / "segments")
 
@@ -109,3 +117,47 @@ def case(source: Source) -> Case:
 @pytest.fixture
 def reader(source: Source, tmp_path: Path) -> Reader:
     return source.open(SourceContext(str(tmp_path / "state"), 5))
+
+
+@pytest.mark.parametrize("slot", ["kept", "made anew", "not told"])
+def test_an_old_copy_of_the_checkpoint_takes_no_changes_for_others(
+    shop: Database, tmp_path: Path, slot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server knows what was acknowledged behind the copy; what it was not told of comes again."""
+    if slot == "not told":
+        monkeypatch.setattr(session, "_FEEDBACK_SECONDS", 1000.0)
+    told = "select confirmed_flush_lsn >= '%s' from pg_replication_slots where database = current_database()"
+    shop.run("create table rows (id bigint primary key, name text)")
+    stream = shop.source("public.rows", load="none")
+
+    def moves(folder: Path, step: int) -> Source:
+        if step == 0:
+            with running(stream, folder):
+                pass
+        if step == 2 and slot == "made anew":
+            shop.drop_slots()
+            shop.alone("select pg_create_logical_replication_slot(current_database()::text, 'pgoutput')")
+        insert(shop, (FIRST, MORE, OTHERS)[step])
+        ((end,),) = shop.rows("select pg_current_wal_flush_lsn()::text")
+        with running(stream, folder):
+            if slot != "not told":
+                wait_until(lambda: shop.rows(told % end) == [(True,)], 30, "the acknowledgement")
+            return _StagedSource(stream, folder / "state" / "segments")
+
+    check_old_copy(moves, tmp_path)
+    assert shop.rows("select count(*) from rows") == [(30,)]
+
+
+def test_an_old_copy_from_before_the_load_loses_no_row(shop: Database, tmp_path: Path) -> None:
+    """The load is in the table, and the copy does not know what its snapshot has seen."""
+    with running(shop.source(), tmp_path) as run:
+        shutil.copytree(tmp_path / "state", tmp_path / "copy")
+        loaded = run.end()
+        assert len(run.read(loaded)) == 1000
+    shop.run("insert into orders values (5000, 'x', 1, null)")
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    message = r"fences/000001.json is missing or damaged|are gone"
+    with pytest.raises((SourceError, StorageError), match=message), running(shop.source(), tmp_path) as run:  # noqa: PT012
+        run.start = loaded
+        run.epoch()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.contracts.test_sources import (
+    FIRST,
+    MORE,
+    OTHERS,
     ROWS,
     SCHEMA,
     Case,
+    check_old_copy,
     test_a_split_read_twice_gives_the_same_rows,
     test_any_cut_and_any_restart_gives_every_row_once,
     test_at_the_end_the_offset_stays,
@@ -55,3 +60,23 @@ def case(source: Source) -> Case:
 @pytest.fixture
 def reader(source: Source, tmp_path: Path) -> Reader:
     return source.open(SourceContext(str(tmp_path / "state")))
+
+
+@pytest.mark.parametrize("change", ["retention", "made-again"])
+@pytest.mark.parametrize("on_lost_offsets", ["fail", "skip"])
+def test_an_old_copy_of_the_checkpoint_takes_no_messages_for_others(
+    kafka: Kafka, tmp_path: Path, change: str, on_lost_offsets: Any
+) -> None:
+    """What was read is deleted before others come, by retention or with the topic."""
+    topic = kafka.topic()
+
+    def moves(folder: Path, step: int) -> Source:
+        if step == 2 and change == "retention":
+            kafka.delete_before(topic, 0, len(FIRST + MORE))
+        elif step == 2:
+            kafka.delete_topic(topic)
+            kafka.topic(name=topic)
+        kafka.produce(topic, [{"value": json.dumps(row)} for row in (FIRST, MORE, OTHERS)[step]])
+        return KafkaSource(kafka.bootstrap, topic, schema=SCHEMA, on_lost_offsets=on_lost_offsets)
+
+    check_old_copy(moves, tmp_path)
