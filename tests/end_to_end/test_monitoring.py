@@ -185,16 +185,17 @@ def test_readyz_tells_which_tables_are_parked(native: Environment, tmp_path: Pat
 
 
 def test_each_unknown_field_is_warned_of_once_and_shown(
-    native: Environment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    environment: Environment, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The schema is that of the first file; three later ones have a field more."""
+    (tmp_path / "in").mkdir()
     for number in range(4):
         more = ', "price": 1.5' if number else ""
-        (tmp_path / f"{number}.json").write_text(f'{{"id": {number}{more}}}\n')
-    source = FileSource(tmp_path, format="json", bounded=False, max_files_per_epoch=1)
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}{more}}}\n')
+    source = FileSource(tmp_path / "in", format="json", bounded=False, max_files_per_epoch=1)
     out = MemorySink("out")
-    job = replace(native, checkpoint_interval=0).from_source(source).to_sink(out).start("grows", metrics_port=0)
-    note = f"field 'price' of {tmp_path}/1.json is in no column; its values are left out"
+    job = replace(environment, checkpoint_interval=0).from_source(source).to_sink(out).start("grows", metrics_port=0)
+    note = f"field 'price' of {tmp_path}/in/1.json is in no column; its values are left out"
     try:
         wait_while_it_runs(job, lambda: job.progress.rows == 4, "all files")
         assert answer(job, "/readyz") == (200, f"ok\n{note}")
@@ -202,3 +203,4 @@ def test_each_unknown_field_is_warned_of_once_and_shown(
         job.stop()
     warnings = [record.getMessage() for record in caplog.records if "price" in record.getMessage()]
     assert warnings == [f'grows: {note}: declare it in the schema, or choose on_unknown="keep" or "drop"']
+    assert not list(tmp_path.glob("checkpoints/*/volley/source-0/unknown/*"))

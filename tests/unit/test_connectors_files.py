@@ -404,9 +404,27 @@ def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_pat
     assert "declare" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (
+            "a.json.xz",
+            r"files that end in \.xz, as 'a\.json\.xz', are packed in a way .*\n.*unpack them, or compress them",
+        ),
+        ("in/a.tar.gz", r"files that end in \.tar, as 'in/a\.tar\.gz', are packed"),
+        ("in", r"the format of 'in' is not known: it has no extension\n.*format= one of 'json', 'csv', 'parquet'"),
+        ("s3://b/*.dat.gz", r"the format of .* is not known: it ends in \.dat, which is no format's extension"),
+    ],
+)
+def test_a_path_that_tells_no_format_says_what_it_tells(path: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        FileSource(path)
+    assert FileSource(path, format="csv").format == "csv"
+
+
 @pytest.mark.parametrize("schema", ["id long", None])
 @pytest.mark.parametrize("format", ["json", "csv"])
-@pytest.mark.parametrize("ending", ["xz", "zip", "lz4"])
+@pytest.mark.parametrize("ending", ["xz", "zip", "lz4", "tar.gz"])
 def test_a_file_that_is_packed_in_another_way_is_named(
     ending: str, format: str, schema: str | None, folder: Path, tmp_path: Path
 ) -> None:
@@ -625,7 +643,7 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"path": "in"}, "format None"),
+        ({"path": "in"}, "the format of .* is not known: it has no extension"),
         ({"path": "in", "format": "jsn"}, "'jsn'"),
         ({"path": "in.json", "options": {"delimiter": ";"}}, "json files have no option 'delimiter'"),
         ({"path": "in.csv", "options": {"delimeter": ";"}}, "no option 'delimeter'"),

@@ -15,9 +15,21 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from volley import ConfigError, FileSource, HttpSource, KafkaSource, Reader, SourceContext, SourceError
+from volley import (
+    ConfigError,
+    Environment,
+    FileSource,
+    HttpSource,
+    KafkaSource,
+    Reader,
+    Source,
+    SourceContext,
+    SourceError,
+)
 from volley.bad_rows import BadRow
+from volley.engine.unknown import UnknownFields
 from volley.formats.messages import JsonValues
+from volley.task.unknown_folder import UnknownFolder
 from volley.unknown_fields import UnknownField, note_unknown, taken_unknown
 
 Rows = list[dict[str, Any]]
@@ -206,6 +218,73 @@ def test_all_sources_have_the_same_choices() -> None:
         assert [source(policy) for policy in ("warn", "keep", "fail", "drop", "ignore")] == [
             *("warn", "keep", "fail", "drop", "drop")
         ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "fate"),
+    [
+        ("warn", "are left out, and each is warned of once"),
+        ("drop", "are left out without a warning"),
+        ("fail", "make their row a bad row"),
+        ("keep", "are kept in {}_unknown"),
+    ],
+)
+def test_explain_tells_what_becomes_of_them(policy: Any, fate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sources: dict[str, Source] = {
+        "file": FileSource("a.json", on_unknown=policy),
+        "kafka": KafkaSource("b:1", "t", schema="id long", on_unknown=policy),
+        "http": HttpSource(schema="id long", on_unknown=policy),
+    }
+    for prefix, source in sources.items():
+        Environment().from_source(source).explain()
+        assert f": fields that the schema lacks {fate.format(prefix)}" in capsys.readouterr().out
+    if policy == "fail":
+        Environment().from_source(FileSource("a.parquet", on_unknown=policy)).explain()
+        assert "fields that the schema lacks are an error; several" in capsys.readouterr().out
+
+
+def test_messages_that_are_one_value_have_no_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    Environment().from_source(KafkaSource("b:1", "t", value_format="raw")).explain()
+    assert "the schema lacks" not in capsys.readouterr().out
+
+
+def test_tasks_leave_fields_for_the_driver(tmp_path: Path) -> None:
+    folder = UnknownFolder(str(tmp_path / "unknown"))
+    assert folder.take() == ()
+    folder.make()
+    price, day = UnknownField("price", "b.json", can_keep=True), UnknownField("day", "c.json")
+    folder.leave([])
+    folder.leave([price])
+    # Another task has the same field from another file: one of them is enough.
+    folder.leave([UnknownField("price", "d.json")])
+    folder.leave([price, day])
+    assert len(list((tmp_path / "unknown").iterdir())) == 2
+    taken = folder.take()
+    assert sorted(taken, key=lambda field: field.name) == [day, price, price]
+    assert all(field.can_keep == (field.name == "price") for field in taken)
+    assert folder.take() == ()
+    assert not list((tmp_path / "unknown").iterdir())
+
+
+def test_a_task_without_the_driver_s_folder_warns_in_its_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A worker on a machine that does not share the checkpoint makes no folder there."""
+    UnknownFolder(str(tmp_path / "unknown")).leave([UnknownField("price", "b.json")])
+    (warning,) = caplog.messages
+    assert warning.startswith("field 'price' of b.json is in no column; its values are left out (the driver does not")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_note_is_told_once_and_fails_no_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = UnknownFolder(str(tmp_path / "unknown"))
+    folder.make()
+    (tmp_path / "unknown" / "0.json").write_bytes(b"[{}]")
+    folder.leave([UnknownField("price", "b.json")])
+    fields = UnknownFields("job", [folder])
+    for _ in range(3):
+        fields.record([])
+    assert [message.partition(":")[0] for message in caplog.messages] == ["job", "job"]
+    assert "0.json is damaged" in caplog.messages[0]
+    assert fields.notes == ["field 'price' of b.json is in no column; its values are left out"]
 
 
 def test_names_of_fields_are_bounded() -> None:

@@ -142,7 +142,7 @@ class Epochs:
     @cached_property
     def unknown(self) -> UnknownFields:
         """The fields of the sources that are in no column."""
-        return UnknownFields(self.job)
+        return UnknownFields(self.job, self.plan.unknown)
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""

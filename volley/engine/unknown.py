@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from volley.epoch import WriteResult
+from volley.task.unknown_folder import UnknownFolder
 from volley.unknown_fields import UnknownField
 
 __all__ = ["UnknownFields"]
@@ -21,19 +23,30 @@ class UnknownFields:
 
     Args:
         job: The job's name.
+        folders: Where tasks leave what no result of theirs tells.
     """
 
     job: str
+    folders: Sequence[UnknownFolder] = ()
     _fields: dict[str, UnknownField] = field(default_factory=dict)
 
     def record(self, tasks: Iterable[Sequence[WriteResult]]) -> None:
         """Warn of the fields that no earlier task has noted; of the first thousand names, as input may have any."""
-        for unknown in (unknown for results in tasks for result in results for unknown in result.unknown):
+        told = (unknown for results in tasks for result in results for unknown in result.unknown)
+        for unknown in chain(told, *map(self._left, self.folders)):
             if unknown.name not in self._fields and len(self._fields) < _MOST:
                 self._fields[unknown.name] = unknown
                 ways = '"keep" or "drop"' if unknown.can_keep else '"drop"'
                 text = "%s: %s; its values are left out: declare it in the schema, or choose on_unknown=%s"
                 _log.warning(text, self.job, unknown, ways)
+
+    def _left(self, folder: UnknownFolder) -> Sequence[UnknownField]:
+        """Return what tasks have left in a folder; a warning that can't be read fails no job."""
+        try:
+            return folder.take()
+        except Exception as error:
+            _log.warning("%s: which fields a source's schema lacks is not known: %s", self.job, error)
+            return ()
 
     @property
     def notes(self) -> Sequence[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from volley.errors import SourceError
+from volley.errors import ConfigError, SourceError
 from volley.formats.options import CsvOptions, JsonOptions, NoOptions, OnUnknown
 from volley.secrets import redact_uri
 
@@ -21,13 +22,26 @@ if TYPE_CHECKING:
 
     Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[pa.RecordBatch]]
 
-__all__ = ["FORMATS", "INCLUDE", "FileFormat", "Files", "Format", "FormatReader", "WrittenFormat", "format_of"]
+__all__ = [
+    "FORMATS",
+    "INCLUDE",
+    "UNKNOWN",
+    "FileFormat",
+    "Files",
+    "Format",
+    "FormatReader",
+    "WrittenFormat",
+    "format_of",
+]
 
 FileFormat = Literal["json", "csv", "parquet", "orc", "avro"]
 WrittenFormat = Literal["json", "csv", "parquet"]
 
 INCLUDE = ("file", "row")
 """What a FileSource can add to each row: its file, and its number in the file."""
+
+UNKNOWN = "file_unknown"
+"""The column of unknown fields that are kept."""
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _PACKED = (".xz", ".zip", ".7z", ".lz4", ".lzma", ".br", ".tar", ".tgz", ".sz", ".snappy", ".Z")
@@ -93,7 +107,7 @@ class Format:
         """
         if not self.is_text:
             return None
-        if path.endswith(_PACKED):
+        if _uncompressed(path).endswith(_PACKED):
             raise SourceError(
                 f"{redact_uri(path)} is packed in a way that Volley does not read",
                 hint=f"unpack it, or compress it as {', '.join(_COMPRESSIONS)}",
@@ -148,11 +162,32 @@ class Files:
         return self.options.encoding if isinstance(self.options, JsonOptions) else None
 
 
-def format_of(path: str) -> str | None:
-    """Return the name of the format of a path, by its extension; None = unknown."""
-    for ending in _COMPRESSIONS:
-        path = path.removesuffix(ending)
-    return next((name for name, file_format in FORMATS.items() if path.endswith(file_format.extensions)), None)
+def _uncompressed(path: str) -> str:
+    """Return a path without the ending of its compression."""
+    return path.removesuffix(next((ending for ending in _COMPRESSIONS if path.endswith(ending)), ""))
+
+
+def format_of(path: str) -> str:
+    """Return the name of the format of a path, by its extension.
+
+    Raises:
+        ConfigError: If the extension is that of no format; says what the path tells.
+    """
+    plain = _uncompressed(path)
+    for name, file_format in FORMATS.items():
+        if plain.endswith(file_format.extensions):
+            return name
+    if packed := next((ending for ending in _PACKED if plain.endswith(ending)), None):
+        raise ConfigError(
+            f"files that end in {packed}, as {redact_uri(path)!r}, are packed in a way that Volley does not read",
+            hint=f"unpack them, or compress them as {', '.join(_COMPRESSIONS)}",
+        )
+    extension = posixpath.splitext(plain)[1]
+    reason = f"ends in {extension}, which is no format's extension" if extension else "has no extension"
+    raise ConfigError(
+        f"the format of {redact_uri(path)!r} is not known: it {reason}",
+        hint=f"format= one of {', '.join(map(repr, FORMATS))}",
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from volley.checks import keep, names, one_of, optional
 from volley.errors import ConfigError
 from volley.types.time_formats import READ, unknown_directives
 
-__all__ = ["CsvOptions", "JsonOptions", "NoOptions", "OnUnknown", "on_unknown"]
+__all__ = ["CsvOptions", "JsonOptions", "NoOptions", "OnUnknown", "fate_of_unknown", "on_unknown"]
 
 OnUnknown = Literal["warn", "keep", "fail", "drop"]
 """What a source does with fields that its schema lacks."""
@@ -28,6 +28,27 @@ def on_unknown(name: str, value: Any) -> OnUnknown:
     checked: Any = one_of(get_args(OnUnknown))(name, value)
     policy: OnUnknown = checked
     return policy
+
+
+def fate_of_unknown(policy: OnUnknown, column: str, by_row: bool = True) -> str:
+    """Return what becomes of fields that a source's schema lacks, as a clause.
+
+    Args:
+        policy: What to do with them.
+        column: The column that keeps them.
+        by_row: True: rows have fields of their own; False: all rows of a file have the same.
+
+    Example:
+        >>> fate_of_unknown("keep", "file_unknown")
+        'fields that the schema lacks are kept in file_unknown'
+    """
+    fates = {
+        "warn": "are left out, and each is warned of once",
+        "keep": f"are kept in {column}",
+        "fail": "make their row a bad row" if by_row else "are an error",
+        "drop": "are left out without a warning",
+    }
+    return f"fields that the schema lacks {fates[policy]}"
 
 
 @dataclass(frozen=True)

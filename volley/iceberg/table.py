@@ -66,7 +66,8 @@ class TableRef(Rows):
     def __post_init__(self) -> None:
         if not isinstance(self.storage, IcebergStorage):
             raise ConfigError(
-                f"storage is {self.storage!r}", hint="IcebergStorage.S3(…), .Azure(…), .Gcs(…) or .Local(path)"
+                "storage is missing" if self.storage is None else f"storage is {self.storage!r}",
+                hint="IcebergStorage.S3(…), .Azure(…), .Gcs(…) or .Local(path)",
             )
         keep(self, properties=mapping, warehouse=optional(text))
         if isinstance(self.catalog, str):

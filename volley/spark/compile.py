@@ -31,6 +31,7 @@ from volley.task.exchange import Exchange
 from volley.task.merging import Merger
 from volley.task.task import TaskPlan
 from volley.task.tree import SinkStep, grow
+from volley.task.unknown_folder import UnknownFolder
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class CompiledPlan:
         stateful: True if Spark may keep state for `frame`: it must then be evaluated in every epoch.
         operators: The keyed steps; their inputs follow the sinks in `tasks`.
         merging: What the tasks of the second stage do, which read what comes out of these; None without any.
+        unknown: Where the tasks in which Spark reads a source leave the fields that its schema lacks.
     """
 
     frame: DataFrame
@@ -67,6 +69,7 @@ class CompiledPlan:
     stateful: bool
     operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
+    unknown: tuple[UnknownFolder, ...] = ()
 
 
 def compile_plan(
@@ -143,7 +146,7 @@ class _Compiler:
         )
         readers = tuple(source.opened for source in self._inputs if isinstance(source.opened, Reader))
         sources = tuple(source.read.source for source in self._inputs)
-        first, *others = (self._stream(number, reader, None) for number, reader in enumerate(readers))
+        first, *others = (self._offsets(number, reader) for number, reader in enumerate(readers))
         for other in others:
             first = first.union(other)
         tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
@@ -162,7 +165,10 @@ class _Compiler:
         readers = tuple(reader for source in self._inputs for reader in source.streams)
         sources = tuple(source.read.source for source in self._inputs for _ in source.streams)
         tasks = TaskPlan((), trees, self._sinks)
-        return self._with_second_stage(CompiledPlan(frame, tasks, readers, sources, stateful))
+        unknown = tuple(dict.fromkeys(source.unknown for source in self._inputs if isinstance(source.opened, Reader)))
+        for folder in unknown:
+            folder.make()
+        return self._with_second_stage(CompiledPlan(frame, tasks, readers, sources, stateful, unknown=unknown))
 
     def _with_second_stage(self, plan: CompiledPlan) -> CompiledPlan:
         """Add the second stage, if there is one."""
@@ -192,8 +198,9 @@ class _Compiler:
         return all(sink.takes_dictionaries for sink in sinks)
 
     def _open(self, read: nodes.Read, folder: str) -> _Input:
+        unknown = UnknownFolder(f"{folder}/unknown")
         if isinstance(read.source, SparkSource):
-            return _Input(read, read.source.load(self._spark))
+            return _Input(read, read.source.load(self._spark), unknown)
         dictionaries = self._path.arrow_native and self._take_dictionaries(read)
         context = SourceContext(
             folder,
@@ -203,7 +210,7 @@ class _Compiler:
             None if self._has_dead_letter(read) else used_columns(self._writes, read),
             only_keys(self._writes, read),
         )
-        return _Input(read, read.source.open(context))
+        return _Input(read, read.source.open(context), unknown)
 
     def _has_dead_letter(self, read: nodes.Read) -> bool:
         """Return True if a row of the source may go to a dead letter, which has all of its columns."""
@@ -218,13 +225,19 @@ class _Compiler:
             # Otherwise Spark re-measures the batch after every row: half of the JVM's CPU.
             conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
 
-    def _stream(self, number: int, reader: Reader, schema: pa.Schema | None) -> DataFrame:
-        name = f"volley-{self._job}-{number}"
-        target = None if self._target is None else self._target(number, reader)
-        if schema is None:
-            return offset_stream(self._spark, name, reader, target)
-        self._spark.dataSource.register(data_source(name, reader, to_spark_schema(schema), target))
+    def _offsets(self, number: int, reader: Reader) -> DataFrame:
+        return offset_stream(self._spark, self._name(number), reader, self._end(number, reader))
+
+    def _stream(self, number: int, reader: Reader, source: _Input) -> DataFrame:
+        name, schema = self._name(number), to_spark_schema(source.schema)
+        self._spark.dataSource.register(data_source(name, reader, schema, self._end(number, reader), source.unknown))
         return self._spark.readStream.format(name).load()
+
+    def _name(self, number: int) -> str:
+        return f"volley-{self._job}-{number}"
+
+    def _end(self, number: int, reader: Reader) -> Offset | None:
+        return None if self._target is None else self._target(number, reader)
 
     def _frame(self, node: nodes.Node, inputs: Iterator[tuple[int, _Input]]) -> DataFrame:
         """Return the frame of a node's output.
@@ -244,7 +257,7 @@ class _Compiler:
         if isinstance(node, nodes.Read):
             number, source = next(inputs)
             if isinstance(source.opened, Reader):
-                return self._stream(number, source.opened, source.schema)
+                return self._stream(number, source.opened, source)
             return source.opened
         assert isinstance(node, nodes.Union)
         frames = [self._frame(before, inputs) for before in node.inputs]
@@ -263,10 +276,11 @@ class _Compiler:
 
 @dataclass(frozen=True)
 class _Input:
-    """A read with its opened source: a reader, or the frame of a SparkSource."""
+    """A read, its opened source (a reader, or the frame of a SparkSource), and where its tasks tell unknown fields."""
 
     read: nodes.Read
     opened: Reader | DataFrame
+    unknown: UnknownFolder
 
     @property
     def schema(self) -> pa.Schema:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,20 +15,20 @@ from volley.arrow.batches import conform
 from volley.source import Offset, Reader, SplitReader
 from volley.spark.offsets import Offsets
 from volley.task.errors import carried
+from volley.task.unknown_folder import UnknownFolder
 from volley.unknown_fields import taken_unknown
 
 __all__ = ["data_source"]
-
-_log = logging.getLogger(__name__)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in Spark's planner process as long as the query, and in each task, for `read`."""
 
-    def __init__(self, reader: Reader, rows: pa.Schema, target: Offset | None) -> None:
+    def __init__(self, reader: Reader, rows: pa.Schema, target: Offset | None, unknown: UnknownFolder) -> None:
         self._offsets = Offsets(reader, target)
         self._split_reader: SplitReader = reader.split_reader()
         self._rows = rows
+        self._unknown = unknown
 
     @carried()
     def initialOffset(self) -> Offset:
@@ -49,30 +48,34 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark has no fixed-size binary type and rejects batches that use one.
         with carried():
-            for batch in self._split_reader.read(partition.value):
-                yield conform(batch, self._rows)
-            for unknown in taken_unknown():
-                # Nothing leads from here to the driver: each task that meets the field says so in its worker's log.
-                _log.warning("%s; its values are left out", unknown)
+            try:
+                for batch in self._split_reader.read(partition.value):
+                    yield conform(batch, self._rows)
+            finally:
+                self._unknown.leave(taken_unknown())
 
     def __getstate__(self) -> dict[str, Any]:
         # What Spark pickles to the executors.
-        return {"_split_reader": self._split_reader, "_rows": self._rows}
+        return {"_split_reader": self._split_reader, "_rows": self._rows, "_unknown": self._unknown}
 
 
 class _DataSource(DataSource):
     source_reader: Reader
     spark_schema: StructType
     target: Offset | None
+    unknown: UnknownFolder
 
     def schema(self) -> StructType:
         return self.spark_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(self.source_reader, to_arrow_schema(self.spark_schema, timezone="UTC"), self.target)
+        rows = to_arrow_schema(self.spark_schema, timezone="UTC")
+        return _StreamReader(self.source_reader, rows, self.target, self.unknown)
 
 
-def data_source(name: str, reader: Reader, spark_schema: StructType, target: Offset | None = None) -> type[DataSource]:
+def data_source(
+    name: str, reader: Reader, spark_schema: StructType, target: Offset | None, unknown: UnknownFolder
+) -> type[DataSource]:
     """Return a DataSource class for one reader, to register with a session.
 
     The reader is an attribute of the class, not an option: Spark's options are text, and plans show them.
@@ -82,10 +85,12 @@ def data_source(name: str, reader: Reader, spark_schema: StructType, target: Off
         reader: The reader.
         spark_schema: The schema of the rows.
         target: The last offset that a bounded run reads; None = the reader says at the run's start.
+        unknown: Takes the fields that the reader's schema lacks.
     """
     attributes: dict[str, Any] = {
         "source_reader": reader,
         "target": target,
+        "unknown": unknown,
         "spark_schema": spark_schema,
         "name": classmethod(lambda cls: name),
     }

@@ -18,7 +18,17 @@ __all__ = [
         "SCHEMA",
         "SEGMENT",
     ),
-    *("SINK_FOLDER", "SINK_MARK", "SLOT", "STATE", "STATE_OF_EPOCH", "STATE_PLAN", "WEBHOOK_KEYS", "WEBHOOK_LOG"),
+    *(
+        "SINK_FOLDER",
+        "SINK_MARK",
+        "SLOT",
+        "STATE",
+        "STATE_OF_EPOCH",
+        "STATE_PLAN",
+        "UNKNOWN_FIELDS",
+        "WEBHOOK_KEYS",
+        "WEBHOOK_LOG",
+    ),
 ]
 
 # The job.
@@ -42,6 +52,7 @@ SCHEMA = Format("schema")
 FILE_LOG = Format("file-log")
 MERGED_FILE_LOG = Format("merged-file-log")
 FAILURE = Format("failure")
+UNKNOWN_FIELDS = Format("unknown-fields")
 
 # PostgreSQL.
 SLOT = Format("slot")

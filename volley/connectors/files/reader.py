@@ -18,7 +18,7 @@ from volley.connectors.files.listing import check_exists, check_not_empty, list_
 from volley.connectors.files.log import FileLog, LoggedFile
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.columns import Columns
-from volley.formats.files import FORMATS, Files, Format
+from volley.formats.files import FORMATS, UNKNOWN, Files, Format
 from volley.formats.input_file import InputFile
 from volley.formats.packing import pack
 from volley.secrets import redact_uri, redacted
@@ -29,9 +29,6 @@ from volley.storage.state_formats import SCHEMA
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
-
-UNKNOWN = "file_unknown"
-"""The column of unknown fields that are kept."""
 
 _REASON = 400
 

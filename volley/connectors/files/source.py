@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
 from volley.errors import ConfigError, near
-from volley.formats.files import FORMATS, INCLUDE, FileFormat, Files, format_of
-from volley.formats.options import CsvOptions, NoOptions, OnUnknown, on_unknown
+from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, format_of
+from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
@@ -116,11 +116,8 @@ class FileSource(Source):
         return open_reader(self._files(), context, self.max_files_per_epoch)
 
     def explain(self, context: SourceContext) -> str:
-        files = self._files()
-        if reason := files.undivided(self._url):
-            return f"one task reads a file, however large it is: {reason}"
-        whole = FORMATS[files.format].whole
-        return "several tasks read a large file in parts" + (f"; one task each: {whole}" if whole else "")
+        unknown = fate_of_unknown(self.on_unknown, UNKNOWN, by_row=self.format == "json")
+        return f"{unknown}; {_tasks(self._files(), self._url)}"
 
     def __repr__(self) -> str:
         return redacted_repr(self)
@@ -143,6 +140,14 @@ class FileSource(Source):
             include=tuple(self.include),
             on_unknown=self.on_unknown,
         )
+
+
+def _tasks(files: Files, url: str) -> str:
+    """Return how tasks share large files, as a clause."""
+    if reason := files.undivided(url):
+        return f"one task reads a file, however large it is: {reason}"
+    whole = FORMATS[files.format].whole
+    return "several tasks read a large file in parts" + (f"; one task each: {whole}" if whole else "")
 
 
 def _check_url(url: str) -> None:

@@ -12,7 +12,8 @@ from volley.checks import Duration, count, duration, flag, keep, mapping, names,
 from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
-from volley.formats.options import OnUnknown, on_unknown
+from volley.connectors.kafka.columns import UNKNOWN
+from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
 from volley.formats.schema_registry import Registry
 from volley.probes import PROBE_SECONDS, Probe
 from volley.secrets import redacted_html, redacted_repr
@@ -135,6 +136,9 @@ include=('key', 'offset'))
 
         # The schema of Avro may be in a registry.
         return None if self.value_format == "avro" else columns(self._decoder(context), self.include)
+
+    def explain(self, context: SourceContext) -> str | None:
+        return fate_of_unknown(self.on_unknown, UNKNOWN) if self.value_format == "json" else None
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.kafka.offsets import parse_offset

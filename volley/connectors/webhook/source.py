@@ -13,7 +13,7 @@ from volley.connectors.webhook import settings
 from volley.connectors.webhook.address import check_address
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.errors import ConfigError
-from volley.formats.options import OnUnknown, on_unknown
+from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
 from volley.probes import Probe
 from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
@@ -139,6 +139,9 @@ class HttpSource(Source):
     def _look(self) -> str:
         check_address(self.host, self.port, self.tls)
         return f"{self.host}:{self.port} is free"
+
+    def explain(self, context: SourceContext) -> str | None:
+        return fate_of_unknown(self.on_unknown, settings.UNKNOWN) if self.value_format == "json" else None
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.webhook.folder import LogFolder
