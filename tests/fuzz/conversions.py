@@ -25,7 +25,7 @@ from volley import FileSource, SourceContext, VolleyError
 from volley.arrow.casts import cast, try_cast
 from volley.arrow.uuids import array_of
 from volley.bad_rows import BadRow
-from volley.connectors.files.log import LoggedFile
+from volley.connectors.files.logged import LoggedFile
 from volley.formats.messages import JsonValues
 from volley.types.arrow import arrow_type
 

@@ -30,7 +30,8 @@ from volley import (
     sum_,
     tumbling,
 )
-from volley.connectors.files.log import FileLog, LoggedFile
+from volley.connectors.files.log import FileLog
+from volley.connectors.files.logged import LoggedFile
 from volley.connectors.postgres import slot
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.known import KnownTable as CapturedTable

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
 from volley.bad_rows import BadRow
-from volley.connectors.files.log import LoggedFile
+from volley.connectors.files.logged import LoggedFile
 from volley.formats import csv as csv_format
 from volley.formats import json_lines, line_parts
 

@@ -37,7 +37,7 @@ from volley import (
     SourceError,
     StorageError,
 )
-from volley.connectors.files.log import LoggedFile
+from volley.connectors.files.logged import LoggedFile
 from volley.formats import packing
 from volley.formats.files import FORMATS, FileFormat
 from volley.formats.options import CsvOptions, JsonOptions

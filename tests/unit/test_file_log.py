@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, StorageError
 from volley.connectors.files import log, parts
-from volley.connectors.files.log import FileLog, LoggedFile
+from volley.connectors.files.log import FileLog
+from volley.connectors.files.logged import LoggedFile
 from volley.connectors.files.names import Names
 from volley.connectors.files.parts import rows_of
 from volley.storage.state_formats import FILE_LOG

@@ -18,7 +18,7 @@ from volley import FileSource, MemorySource, SourceContext, SourceError
 from volley.arrow.casts import try_cast
 from volley.arrow.decimals import decimals_of, in_scale, plain
 from volley.bad_rows import BadRow
-from volley.connectors.files.log import LoggedFile
+from volley.connectors.files.logged import LoggedFile
 from volley.formats import json_exponents
 from volley.formats.json import fault, parsed
 from volley.formats.messages import JsonValues

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
-from volley.connectors.files.log import LoggedFile
+from volley.connectors.files.logged import LoggedFile
 from volley.errors import SourceError, VolleyError
 from volley.secrets import redact_uri, redacted
 from volley.storage.listing import modified_time

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.connectors.files.logged import LoggedFile
 from volley.connectors.files.names import Names
 from volley.connectors.files.parts import (
     BLOCK,
-    LoggedFile,
     Part,
     farthest,
     files_of,
@@ -29,7 +29,7 @@ from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, damaged, malformed
 from volley.task.failpoints import reach
 
-__all__ = ["FileLog", "LoggedFile"]
+__all__ = ["FileLog"]
 
 _FAN_IN = 10
 """The number of files of one level that are merged into one of the next."""

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from volley.connectors.files.parts import LoggedFile, name_of
+from volley.connectors.files.logged import LoggedFile
+from volley.connectors.files.parts import name_of
 
 __all__ = ["Names"]
 

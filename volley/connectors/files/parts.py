@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.connectors.files.logged import LoggedFile
 from volley.storage.durable import sync, write_durably
 from volley.storage.private import begin_file
 from volley.storage.state_formats import FILE_LOG, MERGED_FILE_LOG
@@ -26,7 +27,7 @@ from volley.store.batch_file import Batches, BatchFileWriter, damage, open_batch
 from volley.task.failpoints import reach
 
 __all__ = [
-    *("BLOCK", "LoggedFile", "Part", "farthest", "files_of", "name_of", "named", "number_of_entries"),
+    *("BLOCK", "Part", "farthest", "files_of", "name_of", "named", "number_of_entries"),
     *("open_blocks", "read_listing", "rows_of", "write_blocks", "write_listing"),
 ]
 
@@ -47,21 +48,6 @@ _ROWS = pa.schema(
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _LISTING = re.compile(r"(\d{12})\.json")
 _MERGED = re.compile(r"(\d{12})-(\d{12})-(\d+)\.arrow")
-
-
-@dataclass(frozen=True)
-class LoggedFile:
-    """A file as it was when it was first listed.
-
-    Args:
-        path: Its path in the file system.
-        size: Its size in bytes.
-        modified: When it was last written, in seconds since 1970; None = unknown, as in logs of Volley 0.2.
-    """
-
-    path: str
-    size: int
-    modified: float | None = None
 
 
 @dataclass(frozen=True)

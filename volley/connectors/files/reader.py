@@ -15,7 +15,8 @@ from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.files.folders import FolderColumns, folder_texts, with_folders
 from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
-from volley.connectors.files.log import FileLog, LoggedFile
+from volley.connectors.files.log import FileLog
+from volley.connectors.files.logged import LoggedFile
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.columns import Columns
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format
