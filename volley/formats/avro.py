@@ -41,8 +41,8 @@ _HEADER = 5
 _DIGITS = 38
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(r"[\[\]{}]")
-# A record inside of another is within its fields, the field and the field's type.
-_BRACKETS_OF_A_LEVEL = 3
+# A record inside of another is within its fields, the field, and a union and a type there.
+_BRACKETS_OF_A_LEVEL = 4
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Bounds:
 
     def _of(self, schema: Any) -> _Size:
         if isinstance(schema, list):
-            return _union([self.of(branch) for branch in schema])
+            return _union([*map(self.of, schema)])
         kind = schema["type"] if isinstance(schema, dict) else schema
         if isinstance(kind, dict | list):
             return self.of(kind)
@@ -135,7 +135,7 @@ class Bounds:
         return size
 
     def _record(self, schema: Mapping[str, Any]) -> _Size:
-        fields = [self.of(field["type"]) for field in schema["fields"]]
+        fields = [*map(self.of, (field["type"] for field in schema["fields"]))]
         width, parts = sum(field.width for field in fields), sum(field.parts for field in fields)
         nothing = _VALUE + sum(field.fixed for field in fields if not field.width)
         ratio = max((field.ratio for field in fields), default=0)
