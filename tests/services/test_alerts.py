@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -36,6 +37,15 @@ def test_each_rule_fires_in_a_test() -> None:
 
 def test_the_rules_are_well_formed() -> None:
     assert "10 rules found" in tool("check", "rules", RULES)
+
+
+def test_the_queries_of_the_dashboard_are_well_formed(tmp_path: Path) -> None:
+    panels = json.loads((RULES.parent / "grafana.json").read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    asked = [each.replace("$__rate_interval", "5m").replace("$job", ".*") for each in queries]
+    rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(asked)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"{len(queries)} rules found" in tool("check", "rules", tmp_path / "rules.yml")
 
 
 def test_prometheus_takes_the_metrics_of_a_job() -> None:
