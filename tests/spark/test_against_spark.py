@@ -27,8 +27,9 @@ def test_functions_differ_from_sparks_only_as_the_page_says(rows: str, session: 
 
 
 def test_what_raises_in_spark_is_known(session: SparkSession) -> None:
-    """Of each call, the first such row is run: each run is a query of its own."""
-    by_key = {case.key: case for case in CASES}
-    for key, numbers in raises().items():
+    """Each such row is a query of its own, so one is run of each function and kind of rows."""
+    calls = {(case.name, case.rows): case for case in CASES if case.key in raises()}
+    for case in calls.values():
+        first, *_ = raises()[case.key]
         with pytest.raises(PySparkException):
-            run_in_spark(session, [by_key[key]], numbers[0], numbers[0])
+            run_in_spark(session, [case], first, first)

@@ -315,6 +315,23 @@ def test_a_minute_within_an_hour_has_60_seconds(text: str, format: str, second: 
     assert values_of(col("s").str.to_timestamp(format).dt.second(), pa.table({"s": [text, None]})) == [second, None]
 
 
+def test_null_if_keeps_the_type_of_its_first_value() -> None:
+    rows = pa.table(
+        {
+            "l": [2**53 + 1, 2, None, 3],
+            "x": [0.5, 2.0, 1.0, math.nan],
+            "m": pa.array([Decimal("0.25"), Decimal(2), None, Decimal(3)], pa.decimal128(5, 2)),
+        }
+    )
+    assert values_of(col("l").null_if(col("x")), rows) == [2**53 + 1, None, None, 3]
+    assert values_of(col("l").null_if(col("m")), rows) == [2**53 + 1, None, None, None]
+    assert values_of(col("m").null_if(0.25), rows) == [None, Decimal(2), None, Decimal(3)]
+    for name, other in (("l", col("x")), ("l", lit(1.5)), ("m", col("l")), ("m", lit(0.25)), ("x", col("m"))):
+        compiled = compile_expression(col(name).null_if(other).node, rows.schema)
+        assert compiled.type == rows.schema.field(name).type
+    assert values_of(lit(2).null_if(col("l")), rows) == [2, None, 2, 2]
+
+
 def test_numbers_in_texts_have_spaces_around_them_but_no_other_white_space() -> None:
     rows = pa.table({"s": [" 5 ", "\t5\n", "\u00a05", "5\u2003"]})
     for value in (col("s").str.to_integer(), col("s").str.to_double(), col("s").try_cast("decimal(3,0)")):

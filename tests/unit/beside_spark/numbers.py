@@ -128,6 +128,8 @@ _LONG_DECIMALS: list[Call] = [
     ("round", m.round(1), "round(m, 1)"),
 ]
 
+_PAIRS = ("ix", "lx", "xl", "il", "lf", "fl", "fx", "fm", "lm", "ml", "mx", "xm")
+
 NUMBERS = [
     *cases("ints", [*_WHOLE, *_SHIFTS]),
     *cases("longs", _WHOLE),
@@ -135,4 +137,6 @@ NUMBERS = [
     *cases("floats", _FLOATS),
     *cases("decimals", _DECIMALS),
     *cases("long decimals", _LONG_DECIMALS),
+    *(case for pair in _PAIRS for case in cases("mixed numbers", _two(col(pair[0]), col(pair[1]), pair))),
+    *cases("mixed numbers", [("is_in", col("l").is_in(2.0**53, 1.5), "l in (9007199254740992d, 1.5d)")]),
 ]

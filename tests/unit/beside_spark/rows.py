@@ -115,6 +115,15 @@ ROWS: Mapping[str, pa.Table] = {
             "o": _decimals(38, 10, "3", "3", "1", "2", "1", "0"),
         }
     ),
+    "mixed numbers": pa.table(
+        {
+            "i": pa.array([0, 1, 2**31 - 1, -5, None, 16777217], pa.int32()),
+            "l": pa.array([2**53 + 1, 2**53, 0, 2**63 - 1, None, 16777217]),
+            "f": pa.array([2.0**24, 0.1, 1.0, NAN, 1.5, 16777216.0], pa.float32()),
+            "x": [2.0**53, 2.0**53, 0.0, 2.0**63, 1.5, NAN],
+            "m": _decimals(10, 2, "1.00", "0.10", "0.00", "99999999.99", None, "-1.50"),
+        }
+    ),
     "dates": pa.table({"d": _DATES, "e": _OTHER_DATES}),
     "instants": pa.table({"z": _instants(_MOMENTS), "a": _instants(_EARLIER)}),
     "clocks": pa.table({"z": pa.array(_MOMENTS, pa.timestamp("us")), "a": pa.array(_EARLIER, pa.timestamp("us"))}),

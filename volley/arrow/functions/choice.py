@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.casts import cast
 from volley.arrow.compiled import (
     CompiledExpression,
     Datum,
@@ -24,7 +25,7 @@ from volley.arrow.compiled import (
 )
 from volley.arrow.operand_types import operand_type
 from volley.errors import ExpressionError, near
-from volley.plan.expression_nodes import Call
+from volley.plan.expression_nodes import Call, Literal
 
 __all__ = ["LOWERED"]
 
@@ -100,16 +101,19 @@ def _chosen(mask: pa.Array, values: pa.Array, others: pa.Array) -> pa.Array:
 
 
 def _null_if(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    out = operand_type(node, [arg.type for arg in args])
-    if pa.types.is_nested(out) or out == pa.uuid():
+    common = operand_type(node, [arg.type for arg in args])
+    if pa.types.is_nested(common) or common == pa.uuid():
         raise misfit(node, [arg.type for arg in args], "plain values")
-    value, other = (to_type(arg, out) for arg in args)
+    # A column keeps its type; a constant has that of what it is compared with.
+    out = common if isinstance(node.args[0], Literal) else args[0].type
+    value, other = to_type(args[0], out), to_type(args[1], common)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         values, others = value(batch), other(batch)
-        same = pc.equal(values, others)
-        if pa.types.is_floating(out):
-            same = pc.or_(same, pc.and_(pc.is_nan(values), pc.is_nan(others)))
+        compared = values if out == common else cast(values, common)
+        same = pc.equal(compared, others)
+        if pa.types.is_floating(common):
+            same = pc.or_(same, pc.and_(pc.is_nan(compared), pc.is_nan(others)))
         return pc.if_else(pc.fill_null(same, False), pa.scalar(None, out), values)
 
     return CompiledExpression(out, evaluate, any_fails(args))
