@@ -21,6 +21,7 @@ from volley.iceberg.read.planning import plan
 from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import Mask, RowReader, file_task
+from volley.iceberg.read.scope import selected
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.write.changes import Changes
@@ -83,7 +84,7 @@ class Contents:
 
         Args:
             keys: The keys.
-            columns: The columns of the matches.
+            columns: The columns of the matches, in their order.
         """
         table = self._table
         head = head_of(table, self._branch)
@@ -91,7 +92,8 @@ class Contents:
             return []
         row_filter = pruning((keys and keys.predicate()) or lit(True).node, table.schema())
         planned = plan(table.io, table.metadata, head, row_filter, table.schema()).files
-        reader = RowReader.of(table.metadata, table.schema().select(*columns))
+        # Columns that a changed query has added are the table's last ones.
+        reader = RowReader.of(table.metadata, selected(table.schema(), columns))
         reader = replace(reader, row_filter=row_filter, filter_schema=table.schema())
         found = (self._matches(file, reader, keys) for file in planned)
         return [match for match in found if len(match.positions)]

@@ -6,20 +6,24 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
+from pyiceberg.types import NestedField
 
 from volley.epoch import Epoch
-from volley.errors import CommitStateUnknownError, PlanError
+from volley.errors import CommitStateUnknownError, PlanError, SchemaMismatchError
 from volley.iceberg.commit.evolution import evolution
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.commit.tables import open_table
+from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite
 from volley.iceberg.read.heads import head_of
-from volley.iceberg.schema.changes import Evolution
+from volley.iceberg.schema.changes import DropColumn, Evolution
+from volley.iceberg.schema.types import iceberg_type, is_widened
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.views.contents import Contents
 from volley.iceberg.views.costs import COSTS, Kind, Measures, full_cost
@@ -28,6 +32,7 @@ from volley.iceberg.views.decisions import Decision, Tables, check_own, compiled
 from volley.iceberg.views.holding import hold_sources
 from volley.iceberg.views.maintained import Maintained, maintained
 from volley.iceberg.views.operators import Operator
+from volley.iceberg.views.parts import HIDDEN
 from volley.iceberg.views.query import sources_of
 from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
 from volley.iceberg.views.values import View, ViewRefresh
@@ -95,8 +100,13 @@ class _Refresh:
         self._attempts: list[_Attempt] = []
         self._tables: Tables = {}
         schema = maintained(compiled(view, None, Tally(), self._tables)).schema
-        config = view.config.with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
-        self.catalog, _ = open_table(config, schema, catalog=_catalog_of_source(view, self._tables))
+        config = _evolving(view.config).with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
+        catalog = _catalog_of_source(view, self._tables)
+        try:
+            self.catalog, _ = open_table(config, schema, catalog=catalog)
+        except SchemaMismatchError:
+            # The columns of Volley's own need not fit: they are made anew.
+            self.catalog, _ = open_table(config, _visible(schema), catalog=catalog)
 
     @property
     def last(self) -> _Attempt:
@@ -116,7 +126,7 @@ class _Refresh:
         decision = decide(view, before, operator, table)
         query = maintained(operator)
         number = before.refresh + 1 if before else 1
-        schema_changes = evolution(view.config, table, query.schema)
+        schema_changes = _schema_changes(view.config, table, query)
         _check_columns(schema_changes.of(table), query)
         writer = IcebergWriter.for_table(schema_changes.of(table), view.config, Epoch(str(uuid.uuid4()), number))
         # A refresh reads the keys and sums of many groups, to bring few up to date.
@@ -253,6 +263,35 @@ def _check_name(cursor: Cursor | None, view: View) -> None:
             f"table {view.config.table_name} is of view {cursor.view!r}, not of {view.name!r}",
             hint="give each view a table of its own",
         )
+
+
+def _evolving(config: IcebergSinkConfig) -> IcebergSinkConfig:
+    """Return the settings by which a view's table follows its query, whose columns may be wider now, unless strict."""
+    if config.schema_evolution == "strict":
+        return config
+    return config.with_schema_evolution("full", config.renames, config.drops)
+
+
+def _schema_changes(config: IcebergSinkConfig, table: Table, query: Maintained) -> Evolution:
+    """Return the schema changes that the view's table needs; columns of Volley's own are dropped or made anew."""
+    stale = [field.name for field in table.schema().fields if _is_stale(field, query.schema)]
+    dropped = Evolution(tuple(map(DropColumn, stale)))
+    changes = evolution(_evolving(config), dropped.of(table), query.schema)
+    return Evolution((*dropped.changes, *changes.changes))
+
+
+def _is_stale(column: NestedField, schema: pa.Schema) -> bool:
+    """Return True for a column of Volley's own that the query does not need, or needs with other values."""
+    if not column.name.startswith(HIDDEN):
+        return False
+    if column.name not in schema.names:
+        return True
+    needed = iceberg_type(schema.field(column.name).type)
+    return needed != column.field_type and not is_widened(column.field_type, needed)
+
+
+def _visible(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if not field.name.startswith(HIDDEN)])
 
 
 def _check_columns(table: Table, query: Maintained) -> None:
