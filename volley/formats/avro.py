@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.arrow.bisect import process_or_bisect
 from volley.arrow.uuids import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
@@ -21,6 +22,7 @@ from volley.formats.avro_resolution import resolved, set_defaults
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
 from volley.formats.schema_registry import Registry
+from volley.formats.sorted_rows import Sorted, joined
 from volley.types.arrow import canonical_schema
 
 __all__ = ["AvroValues", "Resolution", "avro_columns", "resolution_of"]
@@ -39,6 +41,8 @@ _PLAIN = {
 _MAGIC = b"\0"
 _HEADER = 5
 _DIGITS = 38
+# Values below are not looked at for their size in memory: a bound is enough.
+_SMALL_VALUE = 128 << 10
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(r"[\[\]{}]")
 # A record inside of another is within its fields, the field, and a union and a type there.
@@ -63,22 +67,58 @@ class AvroValues:
         return avro_columns(self.text)
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
-        schema = self.schema
+        return self._batch(self._checked_rows(values))
+
+    def sort(self, values: Values, place: str = "") -> Sorted:
+        faults: dict[int, str] = {}
+        rows: list[tuple[int, dict[str, Any]]] = []
+        size = 0.0
+        for number, value in enumerate(values):
+            try:
+                size += self._size(value)
+                if size > LARGEST_VALUE and number:
+                    raise _too_many(len(values))
+                rows.append((number, self._checked_rows([value])[0]))
+            except TooManyError:
+                raise
+            except SourceError as error:
+                faults[number] = error.message
+
+        def attempt(start: int, end: int) -> Sorted:
+            part = rows[start:end]
+            return Sorted([self._batch([row for _, row in part])], [number for number, _ in part], {})
+
+        def single(index: int, error: Exception) -> Sorted:
+            return Sorted([], [], {rows[index][0]: self.fault(None, error)})
+
+        return joined([Sorted([], [], faults), *process_or_bisect(len(rows), attempt, single, (SourceError,))])
+
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        return error.message if isinstance(error, SourceError) else str(error)
+
+    def _checked_rows(self, values: Values) -> list[dict[str, Any]]:
         try:
-            rows = self._rows(values)
+            return self._rows(values)
         except VolleyError:
             raise
         except Exception as error:
             # fastavro raises any type of exception on broken bytes.
             raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
+
+    def _size(self, value: bytes | None) -> float:
+        """Return what a value takes in memory, at most."""
+        if value is None:
+            return 0
+        bounds = self._resolution(value).bounds
+        most = bounds.fixed + bounds.growth * len(value)
+        return most if most <= _SMALL_VALUE else bounds.size(value, 0 if self.registry is None else _HEADER)
+
+    def _batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         try:
-            columns = [array_of([row.get(field.name) for row in rows], field.type) for field in schema]
+            columns = [array_of([row.get(field.name) for row in rows], field.type) for field in self.schema]
         except (TypeError, ValueError, OverflowError) as error:
             raise SourceError(f"a value does not fit its column: {error}") from error
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def fault(self, value: bytes | None, error: Exception) -> str:
-        return error.message if isinstance(error, SourceError) else str(error)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _rows(self, values: Values) -> list[dict[str, Any]]:
         """Return the rows; what they take in memory is known before the first is decoded."""
@@ -146,7 +186,11 @@ def _check_size(values: Values, start: int, resolutions: Mapping[bytes, Resoluti
         return
     total = sum(resolutions[value[:start]].bounds.size(value, start) for value in values if value is not None)
     if total > LARGEST_VALUE and len(values) > 1:
-        raise TooManyError(f"{len(values):,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
+        raise _too_many(len(values))
+
+
+def _too_many(count: int) -> TooManyError:
+    return TooManyError(f"{count:,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
 
 
 @dataclass(frozen=True)

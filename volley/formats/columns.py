@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
 from itertools import islice
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from volley.errors import SourceError
 from volley.unknown_fields import note_unknown
 
-__all__ = ["Columns", "case_of", "check_match", "names_of", "no_match", "objects_of", "unknown_in"]
+__all__ = ["Columns", "case_of", "no_match"]
 
 _SHOWN = 5
 _LONGEST = 60
@@ -85,92 +79,6 @@ def case_of(fields: Iterable[str], columns: Iterable[str]) -> str:
 def _listed(names: Collection[str]) -> str:
     shown = [name[:_LONGEST] for name in islice(names, _SHOWN)]
     return f"{shown}" if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
-
-
-def check_match(text: bytes, table: pa.Table, columns: Collection[str]) -> None:
-    """Raise SourceError if a JSON object has fields, but none of the columns; an empty one is a row of nulls.
-
-    Args:
-        text: The objects, separated by white space.
-        table: The rows that were made of them: only rows of nulls are looked at.
-        columns: The names of all columns that the objects can have.
-    """
-    if not table.num_rows or not all(column.null_count for column in table.columns):
-        return
-    if len(columns) > table.num_columns and _are_named(text, table.num_rows, columns):
-        return
-    nulls: pa.ChunkedArray = reduce(pc.and_, (pc.is_null(column) for column in table.columns))
-    rows = np.flatnonzero(nulls.combine_chunks().to_numpy(zero_copy_only=False)).tolist()
-    objects = objects_of(text, table.num_rows) if rows else []
-    for row in (objects[row] for row in rows if row < len(objects)):
-        if (fields := _parsed(row)) and not fields.keys() & columns:
-            raise SourceError(no_match(fields.keys(), [*columns]))
-
-
-def _are_named(text: bytes, count: int, columns: Iterable[str]) -> bool:
-    """Return True if one of the columns is named as often as there are rows: those that are not read may have values.
-
-    To count names takes a tenth of the time that it takes to parse the text.
-    """
-    return any(text.count(json.dumps(name).encode()) >= count for name in columns)
-
-
-def objects_of(text: bytes, count: int) -> Sequence[bytes]:
-    """Return the text of each object; usually one a line."""
-    lines = [line for line in text.split(b"\n") if line.strip()]
-    return lines if len(lines) == count else [*_decoded_objects(text)]
-
-
-def _decoded_objects(text: bytes) -> Iterator[bytes]:
-    """Yield the text of each object, also of those that span lines; ends where Python can't read one."""
-    rest, decoder = text.decode("utf-8-sig", errors="replace").lstrip(), json.JSONDecoder()
-    at = 0
-    with suppress(ValueError, RecursionError):
-        while at < len(rest):
-            _, end = decoder.raw_decode(rest, at)
-            yield rest[at:end].encode()
-            at = end + len(rest[end:]) - len(rest[end:].lstrip())
-
-
-def _parsed(text: bytes) -> dict[str, Any]:
-    """Return an object's fields; none if Python can't read what Arrow has read."""
-    with suppress(ValueError, RecursionError):
-        fields = json.loads(text.decode("utf-8-sig"))
-        if isinstance(fields, dict):
-            return fields
-    return {}
-
-
-Names = dict[str, "Names | None"]
-"""The names of fields, each with those of the fields within; None = it has none."""
-
-
-def names_of(fields: Iterable[pa.Field]) -> Names:
-    """Return the names of fields, for `unknown_in`; items of lists count as their list."""
-    return {field.name: _names_within(field.type) for field in fields}
-
-
-def _names_within(data_type: pa.DataType) -> Names | None:
-    if pa.types.is_list(data_type):
-        return _names_within(data_type.value_type)
-    return names_of(list(data_type)) if pa.types.is_struct(data_type) else None
-
-
-def unknown_in(text: bytes, names: Names) -> Iterator[str]:
-    """Yield the names of an object's fields that are in no column, with dots if they are nested."""
-    yield from _unknown(_parsed(text), names, "")
-
-
-def _unknown(value: Any, names: Names, before: str) -> Iterator[str]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _unknown(item, names, before)
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            if name not in names:
-                yield before + name
-            elif within := names[name]:
-                yield from _unknown(inner, within, f"{before}{name}.")
 
 
 def _unknown_columns(own: Iterable[pa.Field], known: Iterable[pa.Field], before: str = "") -> Iterator[str]:

@@ -11,19 +11,23 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
+from volley.arrow.batches import one_batch
 from volley.arrow.bisect import process_or_bisect
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
+from volley.formats.csv_faults import collect_widths, conversion_faults, marked
 from volley.formats.csv_floats import texts_of
 from volley.formats.csv_records import Record, raw_records, records
 from volley.formats.csv_values import BadValue, decoded
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
 from volley.formats.options import CsvOptions
+from volley.formats.sorted_rows import Sorted, joined
 
 __all__ = ["FORMAT"]
 
 _GROUP = 10_000
+_OPEN_QUOTE = "a quote is opened and never closed"
 
 
 def read_tolerant(
@@ -66,23 +70,65 @@ def _salvaged(
 ) -> Iterator[PositionedBatch | BadRow]:
     while group := list(islice(raw, _GROUP)):
 
-        def attempt(start: int, end: int, group: list[Record] = group) -> PositionedBatch | BadRow:
-            return PositionedBatch(
-                _parsed(group[start:end], names, schema, options),
-                lambda row: file.position(group[start + row].line),
-            )
+        def position(number: int, group: list[Record] = group) -> str:
+            return file.position(group[number].line)
 
-        def single(index: int, error: Exception, group: list[Record] = group) -> BadRow:
-            record = group[index]
-            reason_text = error.reason if isinstance(error, BadValue) else reason(error, names)
-            return BadRow(record.payload, reason_text, file.position(record.line))
+        def bad_row(number: int, fault: str, group: list[Record] = group) -> BadRow:
+            return BadRow(group[number].payload, fault, file.position(group[number].line))
 
-        yield from process_or_bisect(len(group), attempt, single, (BadValue, pa.ArrowInvalid))
+        yield from _sorted(group, names, schema, options).items(position, bad_row)
+
+
+def _sorted(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted:
+    faults = _faults(group, names, schema, options)
+    good = [number for number in range(len(group)) if number not in faults]
+
+    def attempt(start: int, end: int) -> Sorted:
+        numbers = good[start:end]
+        return Sorted([_parsed([group[number] for number in numbers], names, schema, options)], numbers, {})
+
+    def single(index: int, error: Exception) -> Sorted:
+        return Sorted([], [], {good[index]: error.reason if isinstance(error, BadValue) else reason(error, names)})
+
+    pieces = process_or_bisect(len(good), attempt, single, (BadValue, pa.ArrowInvalid)) if good else ()
+    return joined([Sorted([], [], faults), *pieces])
+
+
+def _faults(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:
+    """Return the rows that are surely bad, and why."""
+    faults = {number: _OPEN_QUOTE for number, record in enumerate(group) if not record.whole}
+    texts = {number: marked(record.text) for number, record in enumerate(group) if record.whole}
+    rows = [(number, text) for number, text in texts.items() if text is not None]
+    widths: dict[int, str] = {}
+    batch = _texts([text for _, text in rows], names, schema, options, widths)
+    if batch is None:
+        return faults
+    faults |= {rows[row][0]: fault for row, fault in widths.items()}
+    numbers = [number for row, (number, _) in enumerate(rows) if row not in widths]
+    for row, fault in conversion_faults(batch, schema, options):
+        faults.setdefault(numbers[row], fault)
+    return faults
+
+
+def _texts(
+    texts: list[str], names: list[str], schema: pa.Schema, options: CsvOptions, widths: dict[int, str]
+) -> pa.RecordBatch | None:
+    """Return the fields of rows as texts, and collect those with the wrong number; None if they can't be told apart."""
+    data = "".join(text if text.endswith(("\n", "\r")) else f"{text}\n" for text in texts).encode()
+    columns = pa.schema([(field.name, pa.string()) for field in schema])
+    settings = rules(columns, options)
+    collect_widths(settings["parse_options"], widths)
+    read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)
+    try:
+        table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **settings)
+    except pa.ArrowInvalid:
+        return None
+    return one_batch(table) if table.num_rows + len(widths) == len(texts) else None
 
 
 def _parsed(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> pa.RecordBatch:
     if not all(record.whole for record in group):
-        raise BadValue(0, "a quote is opened and never closed")
+        raise BadValue(0, _OPEN_QUOTE)
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
     # As for whole files: without a line end, Arrow may read an empty last value as a text.
     data += b"" if data.endswith((b"\r", b"\n")) else b"\n"

@@ -16,7 +16,7 @@ from volley.formats.csv_floats import first_too_large
 from volley.formats.options import CsvOptions
 from volley.types.arrow import type_name
 
-__all__ = ["BadValue", "decoded", "requested"]
+__all__ = ["BadValue", "decoded", "in_formats", "no_value", "requested", "value_of_text", "with_point"]
 
 
 class BadValue(Exception):
@@ -74,37 +74,54 @@ def _is_date(data_type: pa.DataType) -> bool:
 def _cast(column: pa.Array, field: pa.Field, options: CsvOptions) -> pa.Array:
     def fails(start: int, end: int) -> bool:
         try:
-            _value_of_text(column.slice(start, end - start), field.type, options)
+            value_of_text(column.slice(start, end - start), field.type, options)
         except (ExpressionError, pa.ArrowInvalid):
             return True
         return False
 
     try:
-        return _value_of_text(column, field.type, options)
+        return value_of_text(column, field.type, options)
     except (ExpressionError, pa.ArrowInvalid) as error:
         row = first_failing(len(column), fails)
-        raise BadValue(row, f"column {field.name!r}: {column[row].as_py()!r} is no {type_name(field.type)}") from error
+        raise BadValue(row, no_value(field, column[row].as_py())) from error
 
 
-def _value_of_text(column: pa.Array, data_type: pa.DataType, options: CsvOptions) -> pa.Array:
+def no_value(field: pa.Field, text: str) -> str:
+    """Return the fault of a text that is no value of a column."""
+    return f"column {field.name!r}: {text!r} is no {type_name(field.type)}"
+
+
+def value_of_text(column: pa.Array, data_type: pa.DataType, options: CsvOptions) -> pa.Array:
+    """Return texts, or values that Arrow has read, in a column's type.
+
+    Raises:
+        ExpressionError: If a text is no such value.
+        pyarrow.ArrowInvalid: Likewise.
+    """
     if column.type == data_type:
         return column
     if pa.types.is_decimal(data_type):
-        return exact_cast(_with_point(pc.ascii_trim_whitespace(column), options.decimal_point), data_type)
+        return exact_cast(with_point(pc.ascii_trim_whitespace(column), options.decimal_point), data_type)
     if options.date_formats:
-        return _in_formats(column, data_type, options)
+        return _of_formats(column, data_type, options)
     return cast(column, data_type)
 
 
-def _with_point(texts: pa.Array, decimal_point: str) -> pa.Array:
+def with_point(texts: pa.Array, decimal_point: str) -> pa.Array:
     """Return numbers with a dot as decimal point, as Arrow reads them; dots that separate digits are an error."""
     if decimal_point == ".":
         return texts
     return pc.replace_substring(pc.replace_substring(texts, ".", "no point"), decimal_point, ".")
 
 
-def _in_formats(texts: pa.Array, data_type: pa.DataType, options: CsvOptions) -> pa.Array:
+def _of_formats(texts: pa.Array, data_type: pa.DataType, options: CsvOptions) -> pa.Array:
+    values = in_formats(texts, data_type, options)
+    return pc.coalesce(values, cast(pc.if_else(pc.is_valid(values), pa.scalar(None, pa.string()), texts), data_type))
+
+
+def in_formats(texts: pa.Array, data_type: pa.DataType, options: CsvOptions) -> pa.Array:
+    """Return the values of the texts that are in one of the formats of the options; null for the others."""
     values = pa.nulls(len(texts), data_type)
     for format in options.date_formats:
         values = pc.coalesce(values, moments(texts, format).cast(data_type))
-    return pc.coalesce(values, cast(pc.if_else(pc.is_valid(values), pa.scalar(None, pa.string()), texts), data_type))
+    return values

@@ -13,7 +13,7 @@ from volley.arrow.batches import conform
 from volley.errors import SourceError
 from volley.formats.columns import Columns
 
-__all__ = ["LARGEST_VALUE", "InputFile", "megabytes"]
+__all__ = ["LARGEST_VALUE", "InputFile", "fault_at", "megabytes"]
 
 LARGEST_VALUE = 64 << 20
 """The limit of one value or one line of text, in bytes; a larger one is treated as an attack or a mistake."""
@@ -79,10 +79,7 @@ class InputFile:
             excerpt: The text of that line.
             hint: The way out.
         """
-        place = self.name if line is None else self.position(line)
-        shown = f": {excerpt[:_EXCERPT]}" if excerpt else ""
-        # Arrow's messages quote the whole value, however long.
-        return SourceError(f"{place}: {reason[:_REASON]}{shown}", hint=hint)
+        return fault_at(self.name if line is None else self.position(line), reason, excerpt, hint)
 
     def columns_or(self, schema: pa.Schema) -> Columns:
         """Return all columns that the file can have; without any, those of the schema to read."""
@@ -106,3 +103,10 @@ class InputFile:
             return conform(batch, schema)
         except SourceError as error:
             raise error.within(self.name) from error
+
+
+def fault_at(place: str, reason: str, excerpt: str = "", hint: str = _MEND) -> SourceError:
+    """Return the error for a fault at a place of a file, with a reason and a text that are not too long to read."""
+    shown = f": {excerpt[:_EXCERPT]}" if excerpt else ""
+    # Arrow's messages quote the whole value, however long.
+    return SourceError(f"{place}: {reason[:_REASON]}{shown}", hint=hint)

@@ -13,10 +13,11 @@ import pyarrow.json as pj
 
 from volley.arrow.nanoseconds import parsed as parsed_times
 from volley.errors import ConfigError, SourceError
-from volley.formats.columns import check_match
 from volley.formats.json_exponents import check_exponents, objects
+from volley.formats.json_match import check_match
+from volley.formats.json_objects import why_no_object
 
-__all__ = ["check", "fault", "inferred", "parsed"]
+__all__ = ["check", "fault", "inferred", "message_of", "parsed"]
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
@@ -259,14 +260,10 @@ def fault(
     except (pa.ArrowException, SourceError) as error:
         # Drop Arrow's row number: it counts within this text, not within the file.
         reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]
-        return _not_an_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
+        return why_no_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
     return None
 
 
-def _not_an_object(line: bytes) -> str | None:
-    try:
-        return None if isinstance(json.loads(line), dict) else "not a JSON object"
-    except RecursionError:
-        return "nested too deep"
-    except ValueError as error:
-        return f"not JSON ({error})"
+def message_of(error: Exception) -> str:
+    """Return what an error of a parser says, without its hint."""
+    return error.message if isinstance(error, SourceError) else str(error)

@@ -15,7 +15,7 @@ from volley.arrow.decimals import has_decimals
 from volley.errors import SourceError
 from volley.types.arrow import type_name
 
-__all__ = ["check_exponents", "objects"]
+__all__ = ["check_exponent", "check_exponents", "objects"]
 
 _LARGEST = 38
 # Bytes that are looked at at once: so many, and what is made of them, stay in the processor's cache.
@@ -51,7 +51,7 @@ def check_exponents(text: bytes, schema: pa.Schema) -> None:
     try:
         for row in objects(text, decoder):
             for field in decimals:
-                _check(row, field)
+                check_exponent(row, field)
     except ValueError as error:
         raise SourceError(f"not JSON ({error})") from error
     except RecursionError as error:
@@ -114,7 +114,13 @@ def _in_numbers(letters: np.ndarray[Any, Any], at: np.ndarray[Any, Any]) -> bool
     return False
 
 
-def _check(row: Any, field: pa.Field) -> None:
+def check_exponent(row: Any, field: pa.Field) -> None:
+    """Raise SourceError if a decimal column of one object has such a number.
+
+    Args:
+        row: The pairs of names and values of the object, numbers as texts.
+        field: The column.
+    """
     for name, value in row if isinstance(row, tuple) else ():
         if name == field.name:
             for number, data_type in _decimals(value, field.type):

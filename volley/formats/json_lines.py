@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.arrow.bisect import first_failing, process_or_bisect
+from volley.arrow.bisect import first_failing
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
@@ -19,6 +19,7 @@ from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.json import check, fault, inferred
 from volley.formats.json_arrays import elements, elements_of, is_array
 from volley.formats.json_parser import JsonParser
+from volley.formats.json_salvage import good_only, salvaged
 from volley.formats.line_parts import part_of_lines
 from volley.formats.options import JsonOptions
 
@@ -28,6 +29,7 @@ _CHUNK = 8 << 20
 _SAMPLE = 1 << 20
 _PEEK = 64 << 10
 _DEEPEST = 100
+_BETWEEN = b"}\n{"
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
@@ -43,7 +45,7 @@ def infer(file: InputFile, options: JsonOptions) -> pa.Schema | None:
     try:
         return inferred(lines)
     except (pa.ArrowException, SourceError) as error:
-        raise _bad_line(file, lines, 0, None, error) from error
+        raise _bad_line(file, lines, error) from error
 
 
 def _sample(file: InputFile) -> tuple[InputFile, bytes | None]:
@@ -74,8 +76,8 @@ def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Jso
     for place, before, chunk in _texts(file, part):
         try:
             batches = parser.parse(chunk, file.name)
-        except (pa.ArrowException, SourceError) as error:
-            raise _bad_line(place, chunk, before, parser, error) from error
+        except (pa.ArrowException, SourceError):
+            batches = [*good_only(salvaged(place, chunk, before, parser))]
         yield from batches
 
 
@@ -88,7 +90,7 @@ def read_tolerant(
         try:
             rows: Iterable[PositionedBatch | BadRow] = _located(place, chunk, before, parser.parse(chunk, file.name))
         except (pa.ArrowException, SourceError):
-            rows = _salvaged(place, chunk, before, parser)
+            rows = salvaged(place, chunk, before, parser)
         yield from rows
 
 
@@ -112,22 +114,6 @@ def _texts(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, 
         chunks = elements(place, head, stream, _CHUNK) if in_array else _chunks(file, stream, head)
         for before, chunk in chunks:
             yield place, before, chunk
-
-
-def _salvaged(file: InputFile, chunk: bytes, before: int, parser: JsonParser) -> Iterator[PositionedBatch | BadRow]:
-    lines = chunk.split(b"\n")
-
-    def attempt(start: int, end: int) -> list[PositionedBatch | BadRow]:
-        text = b"\n".join(lines[start:end])
-        return _located(file, text, before + start, parser.parse(text, file.name)) if text.strip() else []
-
-    def single(index: int, error: Exception) -> list[PositionedBatch | BadRow]:
-        reason = parser.fault([lines[index]]) or str(error)
-        payload = lines[index].decode(errors="replace").rstrip("\r")
-        return [BadRow(payload, reason, file.position(before + index + 1))]
-
-    for rows in process_or_bisect(len(lines), attempt, single, (pa.ArrowException, SourceError)):
-        yield from rows
 
 
 def _located(
@@ -160,38 +146,40 @@ class _Lines:
 
 
 def _chunks(file: InputFile, stream: Any, head: bytes = b"") -> Iterator[tuple[int, bytes]]:
-    """Yield chunks of whole lines, each with the number of lines before it; `head` comes before the stream."""
-    before, rest = 0, b""
-    while more := head or stream.read(_CHUNK):
-        head = b""
-        cut = more.rfind(b"\n") + 1
-        if not cut:
+    """Yield chunks of whole lines, each with the number of lines before it; `head` comes before the stream.
+
+    A chunk ends between two objects if it has such a place: objects over several lines stay whole.
+    """
+    before, rest, more = 0, b"", head or stream.read(_CHUNK)
+    while more:
+        cut, following = more.rfind(_BETWEEN) + 2, None
+        if cut == 1:
+            following = stream.read(_CHUNK)
+            cut = more.rfind(b"\n") + 1 if following else len(more)
+        if cut:
+            chunk, rest = rest + more[:cut], more[cut:]
+            yield before, chunk
+            before += chunk.count(b"\n")
+        else:
             rest += more
             if len(rest) > LARGEST_VALUE:
                 excerpt = rest[:80].decode(errors="replace")
                 raise file.fault(
                     f"longer than {megabytes(LARGEST_VALUE)}; JSON files hold one object a line", before + 1, excerpt
                 )
-            continue
-        chunk, rest = rest + more[:cut], more[cut:]
-        yield before, chunk
-        before += chunk.count(b"\n")
+        more = stream.read(_CHUNK) if following is None else following
     if rest:
         yield before, rest
 
 
-def _bad_line(file: InputFile, chunk: bytes, before: int, parser: JsonParser | None, error: Exception) -> SourceError:
+def _bad_line(file: InputFile, chunk: bytes, error: Exception) -> SourceError:
+    """Return the error for a text whose schema can't be inferred: a line can be bad only together with earlier ones."""
     lines = chunk.split(b"\n")
-
-    def fault_of(start: int, end: int) -> str | None:
-        # An inferred schema depends on earlier lines, so a line can be bad only together with them.
-        return fault(lines[:end], None) if parser is None else parser.fault(lines[start:end])
-
-    bad = first_failing(len(lines), lambda start, end: fault_of(start, end) is not None)
-    reason = fault_of(bad, bad + 1)
+    bad = first_failing(len(lines), lambda start, end: fault(lines[:end], None) is not None)
+    reason = fault(lines[: bad + 1], None)
     if reason is None:
         return file.fault(str(error))
-    return file.fault(reason, before + bad + 1, lines[bad].decode(errors="replace"))
+    return file.fault(reason, bad + 1, lines[bad].decode(errors="replace"))
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)

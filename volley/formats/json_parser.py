@@ -4,24 +4,59 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from volley.arrow.bisect import process_or_bisect
 from volley.errors import SourceError
-from volley.formats.columns import Columns, Names, names_of, objects_of, unknown_in
-from volley.formats.json import fault, parsed
+from volley.formats.columns import Columns
+from volley.formats.json import fault, message_of, parsed
+from volley.formats.json_faults import ObjectCheck, is_odd
+from volley.formats.json_objects import (
+    Fields,
+    Names,
+    decoded,
+    fields_of,
+    names_of,
+    objects_of,
+    unknown_in,
+    why_no_object,
+)
+from volley.formats.sorted_rows import Sorted, joined
 from volley.unknown_fields import note_unknown
 
 __all__ = ["JsonParser"]
 
 _MANY = 10
 _FEW = 5
+_LONG_LINE = 16 << 10
 _LONGEST_NAME = 100
 _UNEXPECTED = "unexpected field"
+_NOT_APART = "unknown fields can't be told apart: write one object a line"
+_ERRORS = (pa.ArrowException, SourceError)
+
+
+class _Good(NamedTuple):
+    """A text that seems good.
+
+    Args:
+        number: Its number.
+        source: The text.
+        text: What Arrow is to read.
+        objects: Its objects; one without fields if Python can't tell.
+        rests: Their fields to keep, as JSON.
+    """
+
+    number: int
+    source: bytes
+    text: bytes
+    objects: list[Fields]
+    rests: list[str | None]
 
 
 @dataclass
@@ -53,7 +88,7 @@ class JsonParser:
         if self.columns.on_unknown in ("fail", "drop"):
             return self._parsed(text, self._unexpected)
         is_whole = self.columns.on_unknown == "keep" or len(self._known) == len(self.columns.schema)
-        if is_whole and not self._seen:
+        if is_whole and not self._seen and not self._starts_with_unknown(text):
             try:
                 # Costs nothing if there are no unknown fields, and little if the first object has one.
                 return [self._kept(batch, None) for batch in self._parsed(text, "error")]
@@ -66,11 +101,87 @@ class JsonParser:
         self._note(text, place, surely=is_whole and not self._seen)
         return batches
 
+    def sort(self, texts: Sequence[bytes], place: str, alone: bool = False) -> Sorted:
+        """Sort texts of which some are bad: about ten microseconds each, however many are.
+
+        Args:
+            texts: Texts of one object each, or of several.
+            place: Where they are from, for the warning.
+            alone: True: a text of several is bad.
+        """
+        faults: dict[int, str] = {}
+        good = []
+        for number, text in enumerate(texts):
+            judged = self._judged(number, text)
+            if alone and isinstance(judged, _Good):
+                judged = _not_alone(judged) or judged
+            if isinstance(judged, _Good):
+                good.append(judged)
+            else:
+                faults[number] = judged
+
+        def attempt(start: int, end: int) -> Sorted:
+            return self._rows(good[start:end])
+
+        def single(index: int, error: Exception) -> Sorted:
+            number = good[index].number
+            return Sorted([], [], {number: self.fault([texts[number]]) or message_of(error)})
+
+        pieces = [*process_or_bisect(len(good), attempt, single, _ERRORS)] if good else []
+        rows = joined([Sorted([], [], faults), *pieces])
+        self._note_in([each for each in good if each.number not in rows.faults], place)
+        return rows
+
+    def _judged(self, number: int, text: bytes) -> _Good | str:
+        """Return a text that seems good, or why it is bad."""
+        try:
+            objects: list[Any] = decoded(text.decode().removeprefix("\ufeff"))
+        except UnicodeDecodeError as error:
+            return why_no_object(text) or f"not UTF-8 ({error.reason})"
+        except RecursionError:
+            return _Good(number, text, text, [()], [None])
+        except ValueError:
+            unsure = _Good(number, text, text, [()], [None])
+            return unsure if b"\0" in text else why_no_object(text) or unsure
+        check, odd = self._check, is_odd(text)
+        for fields in objects:
+            fault = check.fault(fields, odd) if isinstance(fields, tuple) else "not a JSON object"
+            if fault:
+                return why_no_object(text) or fault
+        rests: list[str | None]
+        try:
+            rests = self._rests_of(text, len(objects)) if self._have_rests(objects) else [None for _ in objects]
+        except SourceError as error:
+            return error.message
+        plain = text.removeprefix(BOM_UTF8)
+        return _Good(number, text, check.readable(objects, plain) if odd else plain, objects, rests)
+
+    def _have_rests(self, objects: Iterable[Fields]) -> bool:
+        is_kept = self.columns.on_unknown == "keep"
+        return is_kept and any(name not in self._known.names for fields in objects for name, _ in fields)
+
+    def _rests_of(self, text: bytes, count: int) -> list[str | None]:
+        rests = _rests(objects_of(text, count), set(self._known.names))
+        if len(rests) != count:
+            raise SourceError(_NOT_APART)
+        return rests
+
+    def _rows(self, good: Sequence[_Good]) -> Sorted:
+        """Return the rows of texts; raise if Arrow refuses one of them."""
+        batches = self._parsed(b"\n".join(each.text for each in good), self._unexpected)
+        numbers = [each.number for each in good for _ in each.objects]
+        if sum(batch.num_rows for batch in batches) != len(numbers):
+            raise SourceError("not one JSON object")
+        if self.columns.on_unknown == "keep":
+            rests = iter([rest for each in good for rest in each.rests])
+            batches = [self._kept(batch, [next(rests) for _ in range(batch.num_rows)]) for batch in batches]
+        return Sorted(batches, numbers, {})
+
     def fault(self, lines: list[bytes]) -> str | None:
         """Return the reason why the last of these lines can't be parsed; None if all can."""
         reason = fault(lines, self._known, self._unexpected, self._required)
         if reason and _UNEXPECTED in reason:
-            names = [*unknown_in(lines[-1], self._names)]
+            names = [*unknown_in(fields_of(lines[-1]), self._names)]
             return f"field {names[0][:_LONGEST_NAME]!r} is not in the schema" if names else reason
         return reason
 
@@ -81,6 +192,10 @@ class JsonParser:
     @cached_property
     def _names(self) -> Names:
         return names_of(self.columns.schema)
+
+    @cached_property
+    def _check(self) -> ObjectCheck:
+        return ObjectCheck(self._known, self.columns.on_unknown, self._required)
 
     @property
     def _unexpected(self) -> str:
@@ -96,24 +211,31 @@ class JsonParser:
 
     def _note(self, text: bytes, place: str, surely: bool) -> None:
         """Note the unknown fields of a text; `surely` = it has some."""
-        lines = text.split(b"\n")
-        names = self._unknown_in(lines, _MANY if surely else _FEW)
+        names = self._unknown_in(_some_lines(text, _MANY if surely else _FEW))
         if surely and not names:
-            names = self._unknown_in(lines, len(lines))
+            names = self._unknown_in(text.split(b"\n"))
+        self._note_names(names, place)
+
+    def _note_in(self, good: Sequence[_Good], place: str) -> None:
+        if self.columns.on_unknown == "warn":
+            objects = (fields for each in good for fields in each.objects)
+            self._note_names({name for fields in objects for name in unknown_in(fields, self._names)}, place)
+
+    def _note_names(self, names: set[str], place: str) -> None:
         note_unknown(sorted(names - self._seen), place, can_keep=True)
         self._seen |= names
 
-    def _unknown_in(self, lines: Sequence[bytes], count: int) -> set[str]:
-        """Return the names of unknown fields in some lines, evenly spread."""
-        step = -(-len(lines) // count)
-        return {name for line in lines[::step] for name in unknown_in(line, self._names)}
+    def _unknown_in(self, lines: Iterable[bytes]) -> set[str]:
+        return {name for line in lines for name in unknown_in(fields_of(line), self._names)}
+
+    def _starts_with_unknown(self, text: bytes) -> bool:
+        """Return True if the first object has an unknown field: Arrow need not look whether one has."""
+        line, end, _ = text[:_LONG_LINE].partition(b"\n")
+        return bool(end or len(text) < _LONG_LINE) and bool(self._unknown_in([line]))
 
     def _with_rests(self, batches: list[pa.RecordBatch], text: bytes) -> list[pa.RecordBatch]:
         rows = sum(batch.num_rows for batch in batches)
-        rests = _rests(objects_of(text, rows), set(self._known.names))
-        if len(rests) != rows:
-            raise SourceError("unknown fields can't be told apart: write one object a line")
-        taken = iter(rests)
+        taken = iter(self._rests_of(text, rows))
         return [self._kept(batch, [next(taken) for _ in range(batch.num_rows)]) for batch in batches]
 
     def _kept(self, batch: pa.RecordBatch, rests: list[str | None] | None) -> pa.RecordBatch:
@@ -123,6 +245,24 @@ class JsonParser:
             return batch
         column = pa.nulls(batch.num_rows, pa.string()) if rests is None else pa.array(rests, pa.string())
         return batch.append_column(pa.field(name, pa.string()), column)
+
+
+def _not_alone(good: _Good) -> str | None:
+    """Return why a text is not one object and nothing else, not even a byte order mark."""
+    if not (good.source.startswith(b"{") and good.source.endswith(b"}")):
+        return "not a JSON object"
+    return "several JSON objects in one message" if len(good.objects) > 1 else None
+
+
+def _some_lines(text: bytes, count: int) -> Iterator[bytes]:
+    """Yield some lines of a text, evenly spread and none twice; long ones are left out."""
+    end = 0
+    for number in range(count):
+        at = max(end, len(text) * number // count)
+        start = text.rfind(b"\n", 0, at) + 1 if at > end else end
+        end = text.find(b"\n", start) + 1 or len(text)
+        if start < end <= start + _LONG_LINE:
+            yield text[start:end]
 
 
 def _rests(objects: Iterable[bytes], known: Collection[str]) -> list[str | None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from volley.arrow.bisect import first_failing, process_or_bisect
+from volley.arrow.bisect import sort_failing
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.messages import Decoder, TooManyError
@@ -18,6 +19,7 @@ __all__ = ["Chunk", "MessageRows", "decode_errors"]
 decode_errors = (pa.ArrowInvalid, SourceError)
 """What a decoder raises if a value is bad."""
 
+_HINT = "give the sink a dead_letter for such messages, or declare a schema that fits them"
 _EXCERPT = 120
 _REASON = 400
 
@@ -56,59 +58,61 @@ class MessageRows:
         Raises:
             SourceError: If a message can't be decoded; names its position.
         """
-        for chunk in chunks:
-            yield from self._batches(chunk)
+        for item in self.read_tolerant(chunks):
+            if isinstance(item, BadRow):
+                raise SourceError(f"{item.position}: {item.error}: {item.payload[:_EXCERPT]}", hint=_HINT)
+            yield item.batch
 
     def read_tolerant(self, chunks: Iterable[Chunk]) -> Iterator[PositionedBatch | BadRow]:
         """Yield the same rows with their positions, and a `BadRow` for each message that can't be decoded."""
         for chunk in chunks:
+            yield from self._items(chunk)
 
-            def attempt(start: int, end: int, within: Chunk = chunk) -> PositionedBatch | BadRow:
-                part = within.part(start, end)
-                return PositionedBatch(self._batch(part), part.position)
-
-            def single(row: int, error: Exception, within: Chunk = chunk) -> PositionedBatch | BadRow:
-                value = within.values[row] or b""
-                return BadRow(value.decode(errors="replace"), self._reason(within, row, error), within.position(row))
-
-            yield from process_or_bisect(len(chunk.values), attempt, single, decode_errors)
-
-    def _batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def _items(self, chunk: Chunk) -> Iterator[PositionedBatch | BadRow]:
         try:
-            batch = self._batch(chunk)
+            items = self._decoded(chunk)
         except TooManyError:
-            count = len(chunk.values)
-            yield from self._batches(chunk.part(0, count // 2))
-            yield from self._batches(chunk.part(count // 2, count))
-            return
-        except decode_errors as error:
-            raise self._error_of(chunk, error) from error
-        yield batch
+            items = chain.from_iterable(map(self._items, _halves(chunk)))
+        except decode_errors:
+            items = self._salvaged(chunk)
+        yield from items
 
-    def _batch(self, chunk: Chunk) -> pa.RecordBatch:
+    def _decoded(self, chunk: Chunk) -> Iterator[PositionedBatch | BadRow]:
         values = self.decoder.decode(chunk.values, chunk.position(0) if chunk.values else "")
-        added = self.metadata(list(self.schema)[len(self.decoder.schema) :], chunk)
-        return pa.RecordBatch.from_arrays([*values.columns, *added], schema=self.schema)
+        return iter([PositionedBatch(self._with_metadata(values, self._metadata(chunk)), chunk.position)])
 
-    def _error_of(self, chunk: Chunk, error: Exception) -> SourceError:
-        """Return the error for the first bad message."""
+    def _salvaged(self, chunk: Chunk) -> Iterator[PositionedBatch | BadRow]:
+        def attempt(start: int, end: int) -> Iterator[PositionedBatch | BadRow]:
+            return self._decoded(chunk.part(start, end))
 
-        def fails(start: int, end: int) -> bool:
-            try:
-                self.decoder.decode(chunk.values[start:end])
-            except TooManyError:
-                middle = (start + end) // 2
-                return fails(start, middle) or fails(middle, end)
-            except decode_errors:
-                return True
-            return False
+        def few(start: int, end: int) -> tuple[Iterator[PositionedBatch | BadRow], bool]:
+            return self._sorted(chunk.part(start, end))
 
-        row = first_failing(len(chunk.values), fails)
-        excerpt = (chunk.values[row] or b"")[:_EXCERPT].decode(errors="replace")
-        return SourceError(
-            f"{chunk.position(row)}: {self._reason(chunk, row, error)}: {excerpt}",
-            hint="give the sink a dead_letter for such messages, or declare a schema that fits them",
-        )
+        return chain.from_iterable(sort_failing(len(chunk.values), attempt, few, decode_errors))
 
-    def _reason(self, chunk: Chunk, row: int, error: Exception) -> str:
-        return self.decoder.fault(chunk.values[row], error)[:_REASON]
+    def _sorted(self, chunk: Chunk) -> tuple[Iterator[PositionedBatch | BadRow], bool]:
+        """Return the items of a chunk, and whether one is bad."""
+        try:
+            rows = self.decoder.sort(chunk.values, chunk.position(0))
+        except TooManyError:
+            return (item for half in _halves(chunk) for item in self._sorted(half)[0]), True
+        if rows.numbers:
+            metadata = [column.take(pa.array(rows.numbers)) for column in self._metadata(chunk)]
+            rows = replace(rows, batches=[self._with_metadata(rows.batch, metadata)])
+
+        def bad_row(number: int, fault: str) -> BadRow:
+            value = chunk.values[number] or b""
+            return BadRow(value.decode(errors="replace"), fault[:_REASON], chunk.position(number))
+
+        return rows.items(chunk.position, bad_row), bool(rows.faults)
+
+    def _metadata(self, chunk: Chunk) -> list[pa.Array]:
+        return self.metadata(list(self.schema)[len(self.decoder.schema) :], chunk)
+
+    def _with_metadata(self, values: pa.RecordBatch, metadata: list[pa.Array]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([*values.columns, *metadata], schema=self.schema)
+
+
+def _halves(chunk: Chunk) -> tuple[Chunk, Chunk]:
+    count = len(chunk.values)
+    return chunk.part(0, count // 2), chunk.part(count // 2, count)

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from volley.errors import SourceError
 from volley.formats.columns import Columns
+from volley.formats.json import message_of
 from volley.formats.json_parser import JsonParser
+from volley.formats.sorted_rows import Sorted
 
 __all__ = ["Decoder", "JsonValues", "PlainValues", "TooManyError"]
 
@@ -44,6 +46,14 @@ class Decoder(Protocol):
             pyarrow.ArrowInvalid: Likewise.
         """
 
+    def sort(self, values: Values, place: str = "") -> Sorted:
+        """Sort values of which some can't be decoded; the cost does not depend on how many.
+
+        Args:
+            values: The values.
+            place: Where the first one is from, for warnings.
+        """
+
     def fault(self, value: bytes | None, error: Exception) -> str:
         """Return the reason why a value can't be decoded by itself; decoding it raised `error`."""
 
@@ -72,8 +82,12 @@ class JsonValues:
             raise SourceError("several JSON objects in one message")
         return _one(batches)
 
+    def sort(self, values: Values, place: str = "") -> Sorted:
+        texts = [b"{}" if value is None else value.strip() for value in values]
+        return self._parser.sort(texts, place, alone=True)
+
     def fault(self, value: bytes | None, error: Exception) -> str:
-        return self._parser.fault([value or b""]) or _message(error)
+        return self._parser.fault([value or b""]) or message_of(error)
 
     @cached_property
     def _parser(self) -> JsonParser:
@@ -99,8 +113,21 @@ class PlainValues:
         column = pa.array(values, pa.binary()).cast(self.schema.field(0).type)
         return pa.RecordBatch.from_arrays([column], schema=self.schema)
 
+    def sort(self, values: Values, place: str = "") -> Sorted:
+        faults = {number: "not UTF-8" for number, value in enumerate(values) if self.text and not _is_text(value)}
+        numbers = [number for number in range(len(values)) if number not in faults]
+        return Sorted([self.decode([values[number] for number in numbers])], numbers, faults)
+
     def fault(self, value: bytes | None, error: Exception) -> str:
-        return "not UTF-8" if self.text else _message(error)
+        return "not UTF-8" if self.text else message_of(error)
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _text_of(values: Values) -> bytes:
@@ -137,7 +164,3 @@ def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _message(error: Exception) -> str:
-    return error.message if isinstance(error, SourceError) else str(error)

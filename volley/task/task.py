@@ -17,6 +17,7 @@ from volley.sink import TaskWriter, Writer
 from volley.source import Split, SplitReader
 from volley.task.context import task_and_attempt, task_context
 from volley.task.failpoints import reach
+from volley.task.gathering import gathered
 from volley.task.memory import peak_memory
 from volley.task.sorter import DeadLetters, Sorter, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
@@ -237,7 +238,7 @@ class Task:
         tree = self.plan.trees[split.reader]
         sorter = Sorter(letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:])
         count = 0
-        for rows in self.plan.readers[split.reader].read_tolerant(split.split):
+        for rows in gathered(self.plan.readers[split.reader].read_tolerant(split.split)):
             sorter.write(rows)
             count += 1 if isinstance(rows, BadRow) else rows.batch.num_rows
         sorter.finish()

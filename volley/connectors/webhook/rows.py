@@ -8,7 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from volley.arrow.bisect import process_or_bisect
+from volley.arrow.bisect import sort_failing
 from volley.connectors.webhook.batches import Faults
 from volley.connectors.webhook.frames import Entry, Frame
 from volley.connectors.webhook.headers import unpacked
@@ -85,14 +85,19 @@ def faults_of(decoder: Decoder) -> Faults:
     """Return what says which bodies a decoder can't decode."""
 
     def faults(bodies: Sequence[bytes]) -> Mapping[int, str]:
-        def attempt(start: int, end: int) -> tuple[int, str] | None:
+        def attempt(start: int, end: int) -> Mapping[int, str]:
             decoder.decode(bodies[start:end])
-            return None
+            return {}
 
-        def single(number: int, error: Exception) -> tuple[int, str] | None:
-            return number, decoder.fault(bodies[number], error)
+        def few(start: int, end: int) -> tuple[Mapping[int, str], bool]:
+            faults = decoder.sort(bodies[start:end]).faults
+            return {start + number: fault for number, fault in faults.items()}, bool(faults)
 
-        return dict(filter(None, process_or_bisect(len(bodies), attempt, single, decode_errors)))
+        try:
+            return attempt(0, len(bodies))
+        except decode_errors:
+            pieces = sort_failing(len(bodies), attempt, few, decode_errors)
+            return {number: fault for piece in pieces for number, fault in piece.items()}
 
     return faults
 

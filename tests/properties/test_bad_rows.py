@@ -1,0 +1,161 @@
+"""Rows sorted many at a time: which are bad, why, and what the others hold are the same as if each is read alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from volley import FileSource, SourceContext, SourceError
+from volley.bad_rows import BadRow
+from volley.formats.columns import Columns
+from volley.formats.json_parser import JsonParser
+from volley.types.arrow import arrow_schema, canonical_schema
+
+TYPES = {
+    "id": "long",
+    "i": "int",
+    "name": "string",
+    "at": "timestamp",
+    "nt": "timestamp_ntz",
+    "d": "date",
+    "x": "double",
+    "f": "float",
+    "b": "boolean",
+    "dec": "decimal(5,2)",
+    "t": "time",
+    "bin": "binary",
+}
+NESTED = {
+    "l": "array<int>",
+    "s": "struct<a: long, b: string, c: array<double>>",
+    "ls": "array<struct<a: int, d: date>>",
+}
+NUMBERS = [
+    *(
+        "0",
+        "-0",
+        "1",
+        "-2.25",
+        "1.50",
+        "1.505",
+        "99999",
+        "1234.5",
+        "0.001",
+        "1e3",
+        "1e-5",
+        "1E2",
+        "01",
+        "+1",
+        ".5",
+        "1.",
+    ),
+    *("9223372036854775807", "9223372036854775808", "2147483648", "3.5e38", "1.8e308", "1e309", "-1e999", "9" * 30),
+    *("NaN", "Infinity", "-Infinity", "Inf", "-NaN", "-", "1e"),
+]
+TEXTS = [
+    *("", "x", "a b", " 7 ", "é", "true", "TRUE", "NA", "2024-01-01", "2024-02-30", " 2024-01-01", "0004-02-29"),
+    *("1900-02-29", "2024-13-01", "2024-01-01T00:00:00Z", "2024-01-01 00:00:00", "2024-01-01T24:00:00"),
+    *("2024-01-01T12", "2024-01-01T12:30+0100", "2024-01-01T12:30+01", "2024-01-01T00:00:00.123456789Z"),
+    *("2024-01-01T00:00:60", "2024-01-01T00:00:00.", "12:00", "12", "25:00:00", "12:00:00.5", "12:60:00"),
+    *("0x1F", "1_0", "inf", "nan", "1,5", "31.12.2024"),
+]
+VALUES = [*("true", "false", "null", "nul", "[]", "{}", "[1]", '["a"]', "[null]", "[1, 2.5]", "[[1]]", '{"a": 1}')]
+VALUES += ['{"a": "x"}', '{"a": 1, "a": 2}', '{"b": "x", "c": [1, "y"]}', '{"zz": 1}', '[{"a": 1}]', '[{"d": "x"}]']
+VALUES += [rf'"{text}"' for text in (r"\ud800", r"\ud83d\ude00", r"a\u0000b", r"a\nb")]
+
+json_values = st.sampled_from([*NUMBERS, *VALUES, *(f'"{text}"' for text in TEXTS)])
+fields = st.tuples(st.sampled_from([*TYPES, *NESTED, "zz", "ID"]), json_values).map(
+    lambda pair: f'"{pair[0]}": {pair[1]}'
+)
+objects = st.lists(fields, max_size=3).map(lambda pairs: "{" + ", ".join(pairs) + "}")
+others = st.sampled_from(["[1]", "5", "null", "{", "}", '{"id": 1} x', '{"id": 1}{"id": 2}', "\ufeff{}", "{} null"])
+lines = st.one_of(*[objects] * 9, others, objects.map(lambda text: text[:-2] or "{"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts=st.lists(lines, min_size=1, max_size=12), policy=st.sampled_from(["drop", "warn", "fail", "keep"]))
+def test_json_objects_are_sorted_as_if_each_is_parsed_alone(texts: list[str], policy: str) -> None:
+    known = canonical_schema(arrow_schema(", ".join(f"{name} {kind}" for name, kind in (TYPES | NESTED).items())))
+    schema = known.append(pa.field("rest", pa.string())) if policy == "keep" else known
+    values = [text.encode() for text in texts]
+    found = JsonParser(Columns(known, policy, "rest"), schema).sort(values, "a.json")
+    alone = JsonParser(Columns(known, policy, "rest"), schema)
+    faults, numbers, batches = {}, [], []
+    for number, value in enumerate(values):
+        try:
+            rows = alone.parse(value, "a.json")
+        except (pa.ArrowException, SourceError) as error:
+            faults[number] = alone.fault([value]) or str(error)
+            continue
+        batches += rows
+        numbers += [number] * sum(batch.num_rows for batch in rows)
+    assert {**found.faults}.keys() == faults.keys()
+    assert [*found.numbers] == numbers
+    assert not numbers or pa.Table.from_batches(found.batches).equals(pa.Table.from_batches(batches)) or _has_nan(texts)
+    for number, text in enumerate(texts):
+        # Of several faults, either may be told.
+        if number in faults and text.count(":") == 1:
+            assert found.faults[number] == faults[number]
+
+
+def _has_nan(texts: list[str]) -> bool:
+    return any("NaN" in text for text in texts)
+
+
+DIALECTS: list[dict[str, Any]] = [
+    {},
+    {"null_values": ["NA"]},
+    {"delimiter": ";", "decimal_point": ","},
+    {"date_formats": ["%d.%m.%Y"]},
+    {"quote": None},
+]
+csv_values = st.sampled_from([*NUMBERS, *TEXTS, "1\udcff", "9" * 60])
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), dialect=st.sampled_from(DIALECTS))
+def test_csv_rows_are_sorted_as_if_each_is_a_file(
+    data: st.DataObject, dialect: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, delimiter = tmp_path_factory.mktemp("csv"), dialect.get("delimiter", ",")
+    names = data.draw(st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=3, unique=True))
+    width = st.sampled_from([len(names) + 1] * 8 + [len(names), len(names) + 2])
+    cells = csv_values.map(lambda text: f'"{text}"' if delimiter in text and "quote" not in dialect else text)
+    rows = [
+        delimiter.join(data.draw(st.lists(cells, min_size=count, max_size=count)))
+        for count in data.draw(st.lists(width, min_size=1, max_size=6))
+    ]
+    schema = ", ".join(f"{name} {TYPES[name]}" for name in names)
+    header = delimiter.join([*names, "extra"])
+
+    def source(name: str, lines: list[str]) -> Any:
+        (folder / name).write_text("\n".join([header, *lines, ""]), errors="surrogateescape")
+        reader = FileSource(folder / name, schema=schema, options=dialect, on_unknown="drop")
+        return reader.open(SourceContext(str(folder / f"{name}-state")))
+
+    expected: list[Any] = []
+    for number, row in enumerate(rows):
+        reader = source(f"{number}.csv", [row])
+        try:
+            expected += [batch.to_pydict() for split in _splits(reader) for batch in reader.read(split)]
+        except SourceError as error:
+            expected.append(error.message.partition(", line 2: ")[2])
+    reader = source("all.csv", rows)
+    items = [item for split in _splits(reader) for item in reader.read_tolerant(split)]
+    found = [each for item in items for each in ([item.error] if isinstance(item, BadRow) else _rows(item.batch))]
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert other.startswith(one) if isinstance(one, str) else repr(one) == repr(other)
+
+
+def _splits(reader: Any) -> list[Any]:
+    start = reader.initial_offset()
+    return list(reader.splits(start, reader.latest_offset(start, None, None)))
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return [batch.slice(row, 1).to_pydict() for row in range(batch.num_rows)]

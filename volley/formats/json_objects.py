@@ -1,0 +1,214 @@
+"""Decodes JSON objects without Arrow, each number as its own text, and writes them again as they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+__all__ = [
+    "Fields",
+    "Names",
+    "Number",
+    "decoded",
+    "encoded",
+    "fields_of",
+    "known_only",
+    "lines_of_object",
+    "names_of",
+    "objects_of",
+    "unknown_in",
+    "why_no_object",
+]
+
+Fields: TypeAlias = tuple[tuple[str, Any], ...]
+"""The names and values of an object, in their order, duplicates too."""
+
+Names = dict[str, "Names | None"]
+"""The names of fields, each with those of the fields within; None = it has none."""
+
+_SPACES = " \t\n\r"
+_NOT_SPACE = re.compile(r"[^ \t\n\r]")
+_STRINGS_AND_CONSTANTS = re.compile(r'"(?:[^"\\]|\\.)*"|(-?)(Inf(?:inity)?|NaN)')
+
+
+class Number(str):
+    """The text of a number."""
+
+    __slots__ = ()
+
+
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Number, object_pairs_hook=tuple)
+
+
+def decoded(text: str) -> list[Any]:
+    """Return the values of a text: objects as `Fields`, arrays as lists, numbers as `Number`.
+
+    Raises:
+        ValueError: If it is not JSON, even if infinities and NaN are allowed with a sign and by all their names.
+        RecursionError: If it is nested too deep.
+    """
+    text = text.strip(_SPACES)
+    try:
+        value, end = _DECODER.raw_decode(text)
+        return [value] if end == len(text) else [*_values(text)]
+    except ValueError:
+        named = _STRINGS_AND_CONSTANTS.sub(_by_its_name, text) if "N" in text or "I" in text else text
+        if named == text:
+            raise
+        return [*_values(named)]
+
+
+def _values(text: str) -> Iterator[Any]:
+    at = _after_space(text, 0)
+    while at < len(text):
+        value, at = _DECODER.raw_decode(text, at)
+        yield value
+        at = _after_space(text, at)
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _NOT_SPACE.search(text, at)
+    return match.start() if match else len(text)
+
+
+def lines_of_object(text: bytes) -> int | None:
+    """Return over how many lines the object goes that a text begins with.
+
+    Returns:
+        0 if there is none, or something is behind it on its last line; None if the text ends within it.
+    """
+    letters = text.decode(errors="replace")
+    try:
+        _, end = _DECODER.raw_decode(letters, _after_space(letters, 0))
+    except RecursionError:
+        return 0
+    except ValueError as error:
+        at = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        return None if _after_space(letters, at) == len(letters) else 0
+    behind = _after_space(letters, end)
+    lines = letters.count("\n", 0, end) + 1
+    return lines if behind == len(letters) or "\n" in letters[end:behind] else 0
+
+
+def _by_its_name(match: re.Match[str]) -> str:
+    """Return a constant as Python's decoder knows it."""
+    sign, name = match.groups()
+    return match[0] if name is None else "NaN" if name == "NaN" else f"{sign}Infinity"
+
+
+def encoded(value: Any) -> str:
+    """Return a decoded value as JSON; numbers and the halves of surrogate pairs stay as they were.
+
+    Example:
+        >>> encoded(decoded('{"a": 1.50, "b": ["x", null], "c": 1e400}')[0])
+        '{"a": 1.50, "b": ["x", null], "c": 1e400}'
+    """
+    if isinstance(value, tuple):
+        return "{" + ", ".join(f"{_text(name)}: {encoded(inner)}" for name, inner in value) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(encoded, value)) + "]"
+    if isinstance(value, Number):
+        return str(value)
+    return _text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
+
+
+def fields_of(line: bytes) -> Fields:
+    """Return the fields of an object; none if the text is not one object."""
+    with suppress(ValueError, RecursionError):
+        match decoded(line.decode("utf-8-sig")):
+            case [tuple() as fields]:
+                return fields
+    return ()
+
+
+def objects_of(text: bytes, count: int) -> Sequence[bytes]:
+    """Return the text of each object; usually one a line."""
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    return lines if len(lines) == count else [*_decoded_objects(text)]
+
+
+def _decoded_objects(text: bytes) -> Iterator[bytes]:
+    """Yield the text of each object, also of those that span lines; ends where Python can't read one."""
+    rest = text.decode("utf-8-sig", errors="replace")
+    at = _after_space(rest, 0)
+    with suppress(ValueError, RecursionError):
+        while at < len(rest):
+            _, end = _DECODER.raw_decode(rest, at)
+            yield rest[at:end].encode()
+            at = _after_space(rest, end)
+
+
+def names_of(fields: Iterable[pa.Field]) -> Names:
+    """Return the names of fields, for `unknown_in`; items of lists count as their list."""
+    return {field.name: _names_within(field.type) for field in fields}
+
+
+def _names_within(data_type: pa.DataType) -> Names | None:
+    if pa.types.is_list(data_type):
+        return _names_within(data_type.value_type)
+    return names_of(list(data_type)) if pa.types.is_struct(data_type) else None
+
+
+def unknown_in(value: Any, names: Names, before: str = "") -> Iterator[str]:
+    """Yield the names of fields that are in no column, with dots if they are nested.
+
+    Args:
+        value: The fields of an object, or a value within.
+        names: The names of the columns, as of `names_of`.
+        before: What stands before each name.
+    """
+    if isinstance(value, list):
+        for item in value:
+            yield from unknown_in(item, names, before)
+    elif isinstance(value, tuple):
+        for name, inner in value:
+            if name not in names:
+                yield before + name
+            elif within := names[name]:
+                yield from unknown_in(inner, within, f"{before}{name}.")
+
+
+def known_only(fields: Fields, names: Names) -> Fields:
+    """Return the fields of an object that have a column, those within them likewise.
+
+    Args:
+        fields: The object.
+        names: The names of the columns, as of `names_of`.
+    """
+    return tuple((name, _known_within(value, names[name])) for name, value in fields if name in names)
+
+
+def _known_within(value: Any, names: Names | None) -> Any:
+    if names is None:
+        return value
+    if isinstance(value, list):
+        return [_known_within(item, names) for item in value]
+    return known_only(value, names) if isinstance(value, tuple) else value
+
+
+def why_no_object(line: bytes) -> str | None:
+    """Return why a text is no JSON object; None if it is one."""
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        return "nested too deep"
+    except ValueError as error:
+        return f"not JSON ({error})"
+    if isinstance(value, dict):
+        return None
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "not a JSON object, but an array of them: write each by itself"
+    return "not a JSON object"
