@@ -96,6 +96,22 @@ def test_another_key_stops_the_job_or_plans_it_anew(shop: Database, tmp_path: Pa
             run.epoch()
 
 
+def test_another_identity_for_a_while(any_shop: Database, tmp_path: Path) -> None:
+    """Its deletions have another key, and the catalog shows nothing of it any more."""
+    any_shop.run("create unique index by_customer on orders (customer)")
+    source = any_shop.source(packed=True)
+    with running(source, tmp_path) as run:
+        tables = applied(run.epoch())
+    any_shop.run("alter table orders replica identity using index by_customer", "delete from orders where id > 2")
+    any_shop.run("update orders set customer = 'new' where id = 1", "alter table orders replica identity default")
+    any_shop.run("insert into orders values (5000, 'x', 1, null)")
+    with pytest.raises(SourceError, match="its replica identity was 'customer' for a while, without the key 'id'"):
+        running(source, tmp_path, run.start).__enter__()
+    with running(any_shop.source(packed=True, on_rewrite="reload"), tmp_path, run.start) as run:
+        tables = applied(run.epoch(), tables)
+    assert {id: row["customer"] for id, row in tables["public.orders"].items()} == {1: "new", 2: "c2", 5000: "x"}
+
+
 IDENTITY_OF = {"whole": "full", "own": "default", "indexed": "using index by_id"}
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
+from volley.connectors.postgres.messages import Relation
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
 
-__all__ = ["Difference", "difference"]
+__all__ = ["Difference", "difference", "identity_difference"]
 
 _ALIKE = 'if it was by vacuum full or cluster, which change no values: on_rewrite="ignore" once; else '
 
@@ -45,6 +46,24 @@ def difference(known: Table, dropped: frozenset[str], table: Table, is_keyed: bo
         is_keyed: True if the table's key counts.
     """
     return min(_differences(known, dropped, table, is_keyed), key=attrgetter("is_rewrite"), default=None)
+
+
+def identity_difference(table: Table, relation: Relation) -> Difference | None:
+    """Return a difference if rows that the stream describes were deleted without the key that the table has now.
+
+    Args:
+        table: The table.
+        relation: The stream's description, which may be older.
+    """
+    identity = tuple(column.name for column in relation.columns if column.is_identity)
+    # Without any, the server refuses updates and deletes.
+    if not identity or {*table.keys} <= {*identity}:
+        return None
+    return Difference(
+        f"table {table.name}: its replica identity was {_listed(identity)} for a while, without the key "
+        f"{_listed(table.keys)}: rows that were deleted then can't be told apart",
+        f'on_rewrite="reload" loads the table once more; or {ANEW}',
+    )
 
 
 def _differences(known: Table, dropped: frozenset[str], table: Table, is_keyed: bool) -> Iterator[Difference]:

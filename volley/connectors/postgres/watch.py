@@ -14,7 +14,7 @@ import psycopg2
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import connect, lsn_number, query
-from volley.connectors.postgres.differences import Difference, difference
+from volley.connectors.postgres.differences import Difference, difference, identity_difference
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.fingerprint import fingerprint
 from volley.connectors.postgres.identities import check_writers
@@ -166,10 +166,10 @@ class Watch:
             if relation.oid not in self._known:
                 return None
             known = self._known[relation.oid]
-            # A table that was renamed, and named as before again, has its name.
-            form = replace(
-                described(connection, relation, (table or known.table).keys, known.bases), name=known.table.name
-            )
+            found = identity_difference(table or known.table, relation) if self._is_keyed else None
+            if found is not None:
+                self._resolve(known, table or known.table, found)
+            form = described(connection, relation, (table or known.table).keys, known.bases)
             if table is not None:
                 self._known.keep(known.with_dropped({*form.names} - {*table.names}))
             # A table that was renamed for a while, and is named as before again, has its name all the time.
