@@ -321,6 +321,8 @@ def test_an_answer_of_another_protocol(stub: Stub, call: Call, tmp_path: Path) -
         assert isinstance(error, CommitStateUnknownError if call.commits else CatalogError)
         assert "gave an answer that is not of Iceberg's REST protocol" in error.message
         assert "metadata file" not in str(error.hint)
+        if not call.commits:
+            assert ("page to sign in" in str(error.hint)) == (body[:1] not in (b"[", b"n") and body != BODIES[-1])
 
 
 @by_call

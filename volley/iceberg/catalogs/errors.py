@@ -218,13 +218,23 @@ def _unreadable(error: Exception, address: str, text: str, table: str) -> Catalo
     if _is_garbled(error) or _is_no_response(error):
         return CatalogError(
             f"catalog {address} gave an answer that is not of Iceberg's REST protocol: {text}",
-            hint="check the address, which ends before /v1; a proxy or a page to sign in may stand before it",
+            hint="check the address, which ends before /v1"
+            + (
+                "; a proxy or a page to sign in may stand before it"
+                if _is_no_json(error)
+                else ", and the server's version"
+            ),
         )
     return CatalogError(
         f"catalog {address}: what it has of table {table} is not in the form of Iceberg's metadata: {text}",
         hint="the table's metadata file may be damaged, or of a format that pyiceberg does not know; the catalog's "
         "list of earlier metadata files has one to go back to",
     )
+
+
+def _is_no_json(error: Exception) -> bool:
+    faults = _faults(error)
+    return faults is None or any(fault["type"] == "json_invalid" for fault in faults)
 
 
 def _is_no_response(error: Exception) -> bool:
