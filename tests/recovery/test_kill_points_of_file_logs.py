@@ -33,6 +33,7 @@ def test_a_merge_that_dies_loses_and_doubles_no_file(
 
     assert Drivers().run(follow, tmp_path, FILES) == 0
     assert logged(tmp_path) == {f"000000000000-{FAN_IN**3:012}-3.arrow", *listings(FAN_IN**3, FILES)}
+    assert not list(tmp_path.rglob("*.tmp"))
     check(tmp_path, FILES)
     monkeypatch.setattr(log, "_FAN_IN", FAN_IN)
     offset = {"files": FILES}

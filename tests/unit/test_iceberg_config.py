@@ -186,7 +186,7 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: CONFIG.with_credential("secret"), "id:secret", "with_token"),
     (lambda: CONFIG.with_credential("id:s").with_token("t"), "both given", "one"),
     (lambda: EMBEDDED.with_credential("id:secret"), "REST", "leave"),
-    (lambda: IcebergSinkConfig(namespace="db", table="t", storage=None), "storage", "IcebergStorage.S3"),  # type: ignore[arg-type]
+    (lambda: IcebergSinkConfig(namespace="db", table="t", storage=None), "storage is missing", "IcebergStorage.S3"),  # type: ignore[arg-type]
     (lambda: IcebergSinkConfig(namespace="db", table=None, storage=LAKE), "table is missing", "events"),  # type: ignore[arg-type]
     (lambda: IcebergSinkConfig(namespace=None, table="t", storage=LAKE), "namespace", "db"),
     (
