@@ -49,6 +49,7 @@ class Loads:
 
     state: str
     _known: dict[int, Load] = field(default_factory=dict)
+    _fences: dict[int, Fence] = field(default_factory=dict)
 
     def listed(self) -> list[Load]:
         """Return all loads, in order."""
@@ -107,6 +108,12 @@ class Loads:
         return {oid: self._fence(number) for oid, number in last.items()}
 
     def _fence(self, number: int) -> Fence:
+        # An epoch needs those of all tables, and files of a fence never change.
+        if number not in self._fences:
+            self._fences[number] = self._read_fence(number)
+        return self._fences[number]
+
+    def _read_fence(self, number: int) -> Fence:
         files, path = self._fence_file(number)
         try:
             return Fence.from_json(FENCE.unseal(files.cat_file(path), path))
