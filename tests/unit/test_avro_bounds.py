@@ -193,6 +193,23 @@ def test_entries_of_maps_up_to_the_limit(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "rows.avro") == [{"a": list(value.items())}] * 3
 
 
+def test_defaults_that_reading_adds_count(tmp_path: Path) -> None:
+    items = (
+        {"type": "array", "items": record(("b", "boolean"), *new, name="S")}
+        for new in ((), (("c", "string", "x" * 900),))
+    )
+    writer, reader = (record(("a", each)) for each in items)
+    few = of_message(writer, long(60) + b"\1" * 60 + long(0), reader)
+    assert few == [{"a": [{"b": True, "c": "x" * 900}] * 60}]
+    with pytest.raises(SourceError, match="'a' takes more than"):
+        of_message(writer, long(80) + b"\1" * 80 + long(0), reader)
+    chunk: Any = [b"\0\0\0\0\1" + long(1)] * 80
+    old, new = record(("b", "boolean")), record(("b", "boolean"), ("c", "string", "x" * 900))
+    registry: Any = Registry(json.dumps(old))
+    with pytest.raises(TooManyError):
+        AvroValues(json.dumps(new), registry).decode(chunk)
+
+
 def chain(levels: int) -> bytes:
     return b"".join(long(number) + long(1) for number in range(levels)) + long(levels) + long(0)
 

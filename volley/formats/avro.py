@@ -18,7 +18,7 @@ from volley.arrow.uuids import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NANOS, logical, of_nanos
-from volley.formats.avro_resolution import resolved, set_defaults
+from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
 from volley.formats.schema_registry import Registry
@@ -235,7 +235,7 @@ def _resolution(writer: str, reader: str) -> Resolution | SourceError:
     try:
         made, wanted = resolved(_parsed(writer), _parsed(reader))
         written, target = (_fastavro().parse_schema(schema) for schema in (made, wanted))
-        bounds = Bounds(written)
+        bounds = Bounds(written, added_sizes(wanted))
     except MissingDependencyError:
         raise
     except SourceError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from volley.errors import SourceError
@@ -50,13 +51,15 @@ class Bounds:
 
     Args:
         schema: The schema that they were written with, as fastavro parsed it.
+        added: What reading adds to the records of some names: the defaults of new fields, in bytes.
 
     Raises:
         ValueError: If a type has too many levels or parts.
     """
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, added: Mapping[str, int] = MappingProxyType({})) -> None:
         self.schema = schema
+        self.added = added
         self.named: dict[str, Any] = {}
         self._sizes: dict[str | int, _Size] = {}
         self.growth = 1.0
@@ -137,12 +140,13 @@ class Bounds:
     def _record(self, schema: Mapping[str, Any]) -> _Size:
         fields = [*map(self.of, (field["type"] for field in schema["fields"]))]
         width, parts = sum(field.width for field in fields), sum(field.parts for field in fields)
-        nothing = _VALUE + sum(field.fixed for field in fields if not field.width)
+        own = _VALUE + self.added.get(schema["name"], 0)
+        nothing = own + sum(field.fixed for field in fields if not field.width)
         ratio = max((field.ratio for field in fields), default=0)
         if ratio == inf:
             self.growth = inf
         depth = max((field.depth for field in fields), default=0)
-        fixed = _VALUE + sum(field.fixed for field in fields)
+        fixed = own + sum(field.fixed for field in fields)
         return _Size(width, fixed, ratio + nothing / max(1, width), parts + 1, depth + 1)
 
 
@@ -188,7 +192,7 @@ class _Walk:
 
     def record(self, schema: Mapping[str, Any]) -> float:
         """Pass over the record, and return what it takes in memory."""
-        total = _VALUE
+        total = _VALUE + self._bounds.added.get(schema["name"], 0)
         for field in schema["fields"]:
             self._field, self._spent = field["name"], 0
             self._value(field["type"], 1)
@@ -212,6 +216,7 @@ class _Walk:
                 self._pass(length)
                 self._spend(length)
             case "record" | "error":
+                self._spend(self._bounds.added.get(schema["name"], 0))
                 for field in schema["fields"]:
                     self._value(field["type"], depth + 1)
             case "array":

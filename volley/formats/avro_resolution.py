@@ -12,7 +12,7 @@ from typing import Any
 from volley.errors import SourceError
 from volley.formats.avro_defaults import NANOS, converted, logical
 
-__all__ = ["resolved", "set_defaults"]
+__all__ = ["added_sizes", "resolved", "set_defaults"]
 
 _PROMOTED: dict[str, tuple[str, ...]] = {
     "int": ("long", "float", "double"),
@@ -46,6 +46,16 @@ def set_defaults(schema: Any) -> None:
         for field in part.get("fields", ()):
             if _DEFAULT in field:
                 field["default"] = field[_DEFAULT]
+
+
+def added_sizes(schema: Any) -> dict[str, int]:
+    """Return about how large the converted defaults of records are, by their names in a schema that `resolved` made."""
+    sizes: dict[str, int] = {}
+    for part in _parts(schema):
+        for field in part.get("fields", ()):
+            if _DEFAULT in field:
+                sizes[part["name"]] = sizes.get(part["name"], 0) + len(repr(field[_DEFAULT]))
+    return sizes
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
