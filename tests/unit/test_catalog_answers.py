@@ -182,6 +182,8 @@ CALLS = {
     "check namespace": Call("GET", "/v1/namespaces/db", probe, "namespace", tries=1),
     "check commit": Call("POST", TABLE, probe, tries=1),
 }
+# These meet all answers, the others some.
+WHOLE = [CALLS["config"], CALLS["load"], CALLS["commit"]]
 by_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 
@@ -210,7 +212,7 @@ def meet(stub: Stub, call: Call, tmp_path: Path, status: int, body: bytes | None
 
 @by_call
 def test_what_a_catalog_rejects(stub: Stub, call: Call, tmp_path: Path) -> None:
-    for status in (400, 402, 406, 410, 412, 418, 422):
+    for status in (400, 402, 406, 410, 412, 418, 422) if call in WHOLE else (400, 412):
         error = meet(stub, call, tmp_path, status)
         assert error is not None
         if call.path.endswith("/tokens") and status == 400:
@@ -225,8 +227,8 @@ def test_what_a_catalog_rejects(stub: Stub, call: Call, tmp_path: Path) -> None:
 
 @by_call
 def test_what_a_catalog_can_t_answer_now(stub: Stub, call: Call, tmp_path: Path) -> None:
-    busy = {408: None, 425: None, 429: b"", 500: b"<html>busy</html>", 502: b"", 503: None, 504: None, 507: None}
-    for status, body in busy.items():
+    busy = {408: None, 429: b"", 503: None, 425: None, 500: b"<html>busy</html>", 502: b"", 504: None, 507: None}
+    for status, body in busy.items() if call in WHOLE else [*busy.items()][:3]:
         error = meet(stub, call, tmp_path, status, body)
         if call.commits and status not in (425, 429):
             assert isinstance(error, CommitStateUnknownError)
@@ -310,7 +312,7 @@ BODIES = [
 
 @by_call
 def test_an_answer_of_another_protocol(stub: Stub, call: Call, tmp_path: Path) -> None:
-    for body in BODIES:
+    for body in BODIES if call in WHOLE else BODIES[-3:]:
         error = meet(stub, call, tmp_path, 200, body)
         if call.path == "/v1/config" and body == BODIES[-1]:
             continue
