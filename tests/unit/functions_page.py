@@ -28,7 +28,8 @@ paths give the same values. Comparisons, arithmetic, logic, `is_in`, `between`, 
 
 Each function is compared with Spark 4.3's of the same or the nearest name, with ANSI mode and the zone UTC, on values
 at edges: nulls, empty texts, letters beyond ASCII, NaN, infinities, -0.0, the ends of types, far dates. Where no
-difference stands below, values and types are equal; where Spark raises, so does Volley.
+difference stands below, values and types are equal; where Spark raises, so does Volley. What Volley does not compute
+though Spark does, such as `%` of decimals or a sum that needs 39 digits, is refused before the job starts.
 """
 
 _METHODS = """## Operators and casts

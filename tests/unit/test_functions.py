@@ -444,6 +444,8 @@ def test_patterns_are_those_of_re2(pattern: str) -> None:
         (lambda: col("s").str.to_timestamp("%F %k%"), "has %, %k"),
         (lambda: col("s").str.json_path("a.b"), "no path"),
         (lambda: col("s").str.json_path("$.a["), "no path"),
+        (lambda: col("s").str.json_path("$.a.*"), "without wildcards"),
+        (lambda: col("s").str.json_path("$.*[0]"), "without wildcards"),
         (lambda: col("s").uuid5("here"), "namespace is 'here'"),
         (lambda: struct(), "struct got no fields"),
         (lambda: col("x").round(-1), "digits is -1"),

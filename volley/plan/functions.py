@@ -35,7 +35,7 @@ _ROUNDED = "the same type; of decimals one with the digits that are left, and on
 
 _ALL = (
     Function("coalesce", "coalesce", "any, of one type", "that type", "the first value that is not null", False),
-    Function("null_if", "null_if", "two of one type", "the type of the first", "null stays"),
+    Function("null_if", "null_if", "any, of one type", "the type of the first", "null stays"),
     Function("when", "when", "conditions and values", "the values' type", "a null condition is not true", False),
     Function("greatest", "greatest", "numbers, strings, times", "their type", "passed over; null if all are", False),
     Function("least", "least", "numbers, strings, times", "their type", "passed over; null if all are", False),

@@ -9,7 +9,8 @@ from volley.errors import ExpressionError
 
 __all__ = ["steps_of"]
 
-_STEP = re.compile(r"""\.([^.\[\]"\s]+)|\[([0-9]+)\]|\[("(?:[^"\\]|\\.)*")\]""")
+# A lone * would be a wildcard in other languages of paths.
+_STEP = re.compile(r"""\.(?!\*(?:[.\[]|$))([^.\[\]"\s]+)|\[([0-9]+)\]|\[("(?:[^"\\]|\\.)*")\]""")
 
 
 def steps_of(path: str) -> tuple[str | int, ...]:
@@ -29,5 +30,6 @@ def steps_of(path: str) -> tuple[str | int, ...]:
         steps.append(name or (int(place) if place else str(json.loads(quoted))))
         position = step.end()
     if not path.startswith("$") or position < len(path):
-        raise ExpressionError(f"{path!r} is no path into a JSON text", hint='such as "$.a.b[0]"; "$" is the whole')
+        hint = 'such as "$.a.b[0]", without wildcards; "$" is the whole'
+        raise ExpressionError(f"{path!r} is no path into a JSON text", hint=hint)
     return tuple(steps)

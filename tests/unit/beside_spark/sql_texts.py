@@ -46,7 +46,7 @@ _SAME: dict[str, dict[str, tuple[str, ...]]] = {
         "xxhash64": ("xxhash64(s, t)",),
         "array_join": ("array_join(split(s, ','), '+')",),
         "like": ("s like 'a%'", "s like 'a_b'", "s like '%,%'", "s not like '%a%'", "s like '%!%!_' escape '!'"),
-        "ilike": ("s ilike 'A%'", "s ilike '%SS'", "s ilike 'A_C'"),
+        "ilike": ("s ilike 'A%'", "s ilike '%SS'", "s ilike 'A_C'", "s ilike 'ασ'"),
         "||": ("s || t", "s || null"),
         "=": ("s = t", "s <> t", "s = 'it''s'"),
         "<": ("s < t", "s >= t"),
