@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from volley.errors import ConfigError, near
+from volley.errors import ConfigError, brief, near
 
 __all__ = [
     "Duration",
@@ -49,6 +49,7 @@ _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PRINTABLE = (bool, int, float, str)
 
 
+@brief
 def keep(settings: object, **checks: Check) -> None:
     """Check fields of a frozen dataclass, and replace each value by the one that its check returns.
 

@@ -17,11 +17,12 @@ from volley.engine import notebook
 from volley.engine.options import Start, StartOptions
 from volley.engine.phases import enter, shown
 from volley.epoch import WriteResult
-from volley.errors import ConfigError, PlanError, VolleyError
+from volley.errors import ConfigError, PlanError, VolleyError, brief_methods
 from volley.html_table import settings_html
 from volley.metrics import Metrics
 from volley.pipeline import Pipeline
 from volley.plan import graph, nodes
+from volley.plan.places import caller
 from volley.plan.stages import Stages, stages
 from volley.sink import ExecutorTask
 from volley.source import Source
@@ -37,6 +38,7 @@ __all__ = ["Environment"]
 _beginning = threading.Lock()
 
 
+@brief_methods
 @dataclass(frozen=True)
 class Environment:
     """Where pipelines start: creates streams from sources and runs them on Spark.
@@ -88,7 +90,7 @@ class Environment:
                 f"from_source takes a Source, not {type(source).__name__}",
                 hint="for example FileSource(path), MemorySource(rows), RateSource(rows_per_second)",
             )
-        return DataStream(nodes.Read(source), self)
+        return DataStream(nodes.Read(source, place=caller()), self)
 
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
         """Start pipelines as one job, and return the running job at once: for notebooks and services.
@@ -153,7 +155,7 @@ class Environment:
             >>> job = Environment().start("events", stream.to_sink(MemorySink()))  # doctest: +SKIP
             >>> job.stop()  # doctest: +SKIP
         """
-        start = Start(name, **options)
+        start = Start.of(name, options)
         writes = self._writes(pipelines)
         path = graph.choose_path(writes, self.arrow_native)
         _check(writes, path)
@@ -194,8 +196,7 @@ class Environment:
 
         follow(job, options.get("progress", True))
         if job.exception is not None:
-            # Drop the traceback: it is py4j's and Spark's, in which the epoch ran.
-            raise job.exception.with_traceback(None)
+            raise job.exception
         return job
 
     def forget(self, name: str) -> None:

@@ -21,8 +21,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
-from typing import Self
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from types import FunctionType, TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
 __all__ = [
     "CatalogAuthError",
@@ -53,6 +57,17 @@ __all__ = [
 
 _HINT = "\n  hint: "
 
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "mod", "pow", "and", "or")
+_OPERATORS = {
+    *("__init__", "__getitem__", "__call__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+    *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r")),
+}
+
+_log = logging.getLogger(__name__)
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Class = TypeVar("_Class")
+
 
 class VolleyError(Exception):
     """The root of every error Volley raises.
@@ -60,6 +75,9 @@ class VolleyError(Exception):
     Args:
         message: What went wrong, with the values that caused it.
         hint: What the user can do about it.
+
+    Attributes:
+        place: The file and line of the program that has the step which the error is about; None = not known.
 
     Example:
         >>> error = VolleyError("table db.events not found", hint="create it, or set create_table=True")
@@ -72,9 +90,21 @@ class VolleyError(Exception):
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
+        self.place: str | None = None
+        self._cause: BaseException | None = None
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The error that this one comes from, with its traceback, which Python does not print."""
+        return self._cause or self.__cause__
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else self.message + _HINT + self.hint
+        place = "" if self.place is None else f"{self.place}: "
+        return place + self.message + ("" if self.hint is None else _HINT + self.hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A cause may not pickle.
+        return type(self), self.args, {name: value for name, value in vars(self).items() if name != "_cause"}
 
     def within(self, place: str) -> Self:
         """Return the same error with a place in front of its message; raise it from this one.
@@ -87,12 +117,27 @@ class VolleyError(Exception):
             in.csv, line 3: not a number
               hint: mend it
         """
-        return type(self)(f"{place}: {self.message}", hint=self.hint)
+        error = type(self)(f"{place}: {self.message}", hint=self.hint)
+        error.place = self.place
+        return error
 
     def to_json(self) -> str:
         """Return the error as one line of JSON: Spark passes only text from an executor to the driver."""
         classes = [base.__name__ for base in type(self).__mro__]
         return json.dumps({"classes": classes, "message": self.message, "hint": self.hint})
+
+    def _shorten(self, handled: BaseException | None) -> None:
+        """Let Python print neither the lines of Volley that this error comes from, nor its causes, but keep these.
+
+        Args:
+            handled: What the program was handling when it called Volley: Python goes on printing that.
+        """
+        if self.__traceback__ is not None and self._cause is None:
+            _log.debug("the whole traceback of an error", exc_info=self)
+        implied = None if self.__suppress_context__ or self.__context__ is handled else self.__context__
+        self._cause = self.cause or implied
+        self.__cause__, self.__context__, self.__traceback__ = None, handled, None
+        self.__suppress_context__ = False
 
     @staticmethod
     def from_json(text: str) -> VolleyError:
@@ -202,6 +247,49 @@ class LayoutChangedError(CommitConflictError):
 
 class CommitStateUnknownError(CommitError):
     """The commit may or may not have landed: no file is deleted; the next start checks whether it did."""
+
+
+def brief(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Return a function whose VolleyErrors Python prints with the program's own lines, the message and the hint.
+
+    The lines of Volley, and those of Spark and other causes, are ten times as many. The logger ``volley.errors`` has
+    them at DEBUG, and `VolleyError.cause` the cause.
+
+    Args:
+        function: What a program calls.
+    """
+
+    @wraps(function)
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with _Shortening():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def brief_methods(builder: type[_Class]) -> type[_Class]:
+    """Return a class whose public methods and properties, constructor and operators are `brief`."""
+    for name, member in list(vars(builder).items()):
+        if name.startswith("_") and name not in _OPERATORS:
+            continue
+        if isinstance(member, FunctionType):
+            setattr(builder, name, brief(member))
+        elif isinstance(member, staticmethod | classmethod):
+            setattr(builder, name, type(member)(brief(member.__func__)))
+        elif isinstance(member, property) and member.fget:
+            setattr(builder, name, property(brief(member.fget)))
+    return builder
+
+
+class _Shortening:
+    """Shortens the VolleyErrors of a block; Python adds the lines of the callers when it goes on."""
+
+    def __enter__(self) -> None:
+        self._handled = sys.exception()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, VolleyError):
+            error._shorten(self._handled)
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from volley.checks import Duration
-from volley.errors import ExpressionError
+from volley.errors import ExpressionError, brief_methods
 from volley.plan import keyed_nodes, nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column, ExprNode, output_name
@@ -30,6 +30,7 @@ class _Stream(Protocol[S]):
     def _then(self, node: nodes.Node) -> S: ...
 
 
+@brief_methods
 @dataclass(frozen=True)
 class KeyedStream(Generic[S]):
     """A stream whose rows are grouped by key, created by `DataStream.key_by`: a frozen value.
@@ -136,6 +137,7 @@ class KeyedStream(Generic[S]):
         return _aggregated(self._stream, self._keys, aggregates, None)
 
 
+@brief_methods
 @dataclass(frozen=True)
 class WindowedStream(Generic[S]):
     """A keyed stream whose rows are grouped by windows, too, created by `KeyedStream.window`: a frozen value."""
@@ -165,6 +167,7 @@ class WindowedStream(Generic[S]):
         return _aggregated(self._stream, self._keys, aggregates, self._windowing)
 
 
+@brief_methods
 @dataclass(frozen=True)
 class SeriesStream(Generic[S]):
     """A keyed stream whose rows are ordered by event time, created by `KeyedStream.series`: a frozen value."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, get_args
 
 from volley.checks import Duration, duration, flag, keep, of_type, one_of, text
-from volley.errors import ConfigError, PlanError
+from volley.errors import ConfigError, PlanError, brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append
@@ -28,6 +28,7 @@ __all__ = ["MaterializedView"]
 _MODES: tuple[RefreshMode, ...] = get_args(RefreshMode)
 
 
+@brief_methods
 @dataclass(frozen=True)
 class MaterializedView:
     """A table that is kept equal to a query over one or more Iceberg tables. A frozen value.

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from volley.engine.options import StartOptions
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.explain import as_html, explained
 from volley.plan import graph, nodes
+from volley.plan.places import caller
 from volley.sink import Sink
 from volley.verbs import UnknownVerb, nearest_verb
 
@@ -29,6 +30,7 @@ class Runner(Protocol):
     def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
 
 
+@brief_methods
 @dataclass(frozen=True)
 class Pipeline:
     """A stream with its sinks, ready to run: alone, or together with others in `Environment.execute`.
@@ -100,4 +102,4 @@ class Pipeline:
             raise ConfigError(
                 f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
             )
-        return Pipeline((*self._writes, nodes.Write(node, sink, letters)), self._environment)
+        return Pipeline((*self._writes, nodes.Write(node, sink, letters, place=caller())), self._environment)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from volley.checks import count, of_type, optional
+from volley.errors import brief_methods
 from volley.registry import installed
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Rows"]
 
 
+@brief_methods
 class Rows(ABC):
     """Rows that this process can read: whatever has `to_arrow` gets the other conversions from here."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from volley import checks
 from volley.checks import Duration, count, duration, optional
-from volley.errors import ConfigError, ExpressionError
+from volley.errors import ConfigError, ExpressionError, brief_methods
 from volley.explain import as_html, explained
 from volley.joining import MAX_AHEAD, MAX_BYTES, check_untimed, stream_join, table_join
 from volley.keyed import KeyedStream, key_node
@@ -18,6 +18,7 @@ from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
 from volley.plan.joins import How
+from volley.plan.places import caller
 from volley.plan.windows import LateRows, Timing
 from volley.rows import Rows
 from volley.sink import Sink
@@ -43,6 +44,7 @@ __all__ = ["DataStream"]
 Row = dict[str, Any]
 
 
+@brief_methods
 @dataclass(frozen=True)
 class DataStream(Rows):
     """A source's rows and the steps applied to them: a frozen value; equal streams have equal plans.
@@ -546,7 +548,7 @@ class DataStream(Rows):
 
     def _then(self, node: nodes.Node) -> DataStream:
         check_continues(self._node, node)
-        return DataStream(node, self._environment)
+        return DataStream(replace(node, place=caller()), self._environment)
 
 
 def _named(name: str, value: str | Expr) -> Expr:

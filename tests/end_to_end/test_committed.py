@@ -159,7 +159,7 @@ def test_a_reader_that_can_not_start_keeps_the_job_from_starting(native: Environ
     (other / "start").touch()
     with pytest.raises(SourceError, match="SpoolReader can't start: as the test wants it") as caught:
         stream.execute("job")
-    assert isinstance(caught.value.__cause__, OSError)
+    assert isinstance(caught.value.cause, OSError)
     assert (calls(one), calls(other)) == ([("start",), ("stop",)], [("start",)])
     stream.execute("job")
     assert ids(sink) == sorted(expected)

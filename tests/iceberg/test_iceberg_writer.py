@@ -750,7 +750,7 @@ def test_a_place_that_can_not_be_written(make: Make, tmp_path: Path) -> None:
     table = make("id long", **{"write.data.path": f"file://{tmp_path}/file/data"})
     with pytest.raises(StorageError, match=rf"writing file://{tmp_path}/file/data/2b6f8a5e-00007.*\n.*hint") as caught:
         write(table, pa.table({"id": [1]}))
-    assert isinstance(caught.value.__cause__, OSError)
+    assert isinstance(caught.value.cause, OSError)
 
 
 def test_abort_never_raises(make: Make) -> None:

@@ -164,4 +164,4 @@ def test_the_error_says_what_happened_where_and_what_to_do(row: Row, s3_server: 
         row.happen(Place(s3_server, tmp_path))
     assert type(caught.value) is row.kind
     assert re.search(row.hint, str(caught.value.hint))
-    assert not re.search("wrong-secret|readersecret|svcsecret", f"{caught.value!r} {caught.value.__cause__!r}")
+    assert not re.search("wrong-secret|readersecret|svcsecret", f"{caught.value!r} {caught.value.cause!r}")

@@ -325,7 +325,7 @@ def test_a_catalog_that_does_not_run_is_unreachable(tmp_path: Path) -> None:
         config(tmp_path, RestCatalog(uri)).ref.load_catalog()
     assert caught.value.message == f"catalog {uri} does not answer: [Errno 111] Connection refused"
     assert "network" in str(caught.value.hint)
-    assert caught.value.__cause__ is not None
+    assert caught.value.cause is not None
 
 
 @pytest.mark.parametrize("credential", [None, "id:secret"], ids=["configuration", "token"])
@@ -396,7 +396,7 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
     named = r"db\.events not found in sqlite:///.*catalog\.db"
     with pytest.raises(TableNotFoundError, match=named) as caught, embedded.ref.errors():
         catalog.load_table(embedded.identifier)
-    assert isinstance(caught.value.__cause__, theirs.NoSuchTableError)
+    assert isinstance(caught.value.cause, theirs.NoSuchTableError)
 
 
 def test_metadata_that_can_not_be_read_is_a_storage_error(tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_conflicts_errors_of_ours_and_bugs_pass_as_they_are(error: Exception, tm
 def test_an_unclear_commit_is_a_catalog_error(tmp_path: Path) -> None:
     with pytest.raises(CatalogError) as caught, config(tmp_path).ref.errors():
         raise theirs.CommitStateUnknownException("lost")
-    assert isinstance(caught.value.__cause__, theirs.CommitStateUnknownException)
+    assert isinstance(caught.value.cause, theirs.CommitStateUnknownException)
 
 
 @pytest.mark.parametrize(

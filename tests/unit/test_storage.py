@@ -180,7 +180,7 @@ def test_local_storage_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None
 def test_errors_of_files_name_the_path(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"reading .*nothing") as caught, storage_errors(str(tmp_path), "reading"):
         (tmp_path / "nothing").read_bytes()
-    assert isinstance(caught.value.__cause__, FileNotFoundError)
+    assert isinstance(caught.value.cause, FileNotFoundError)
     assert caught.value.hint
 
 

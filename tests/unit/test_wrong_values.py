@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -564,6 +565,9 @@ def test_a_wrong_value_is_refused_with_the_way_out(
             with pytest.raises(VolleyError) as caught:
                 call(function, given, several)
             assert caught.value.hint, f"{name}: {caught.value}"
+            # The line of this test and that of `call` come before a user's own.
+            printed = "".join(traceback.format_exception(caught.value)).splitlines()
+            assert len(printed) - 2 <= 15, printed
         elif function not in (WRITTEN.start, WRITTEN.execute, VIEW.follow):
             call(function, given, several)
 

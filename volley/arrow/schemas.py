@@ -11,6 +11,7 @@ from volley.arrow.series import series_schema
 from volley.arrow.stream_joins import joined_streams_schema
 from volley.errors import ExpressionError, PlanError, near
 from volley.plan import keyed_nodes, nodes
+from volley.plan.places import naming
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,8 @@ class Schemas:
             PlanError: If the streams of a union have different columns.
         """
         if id(node) not in self._schemas:
-            self._schemas[id(node)] = self._of_read(node) if isinstance(node, nodes.Read) else self._derive(node)
+            with naming(node):
+                self._schemas[id(node)] = self._of_read(node) if isinstance(node, nodes.Read) else self._derive(node)
         return self._schemas[id(node)]
 
     def _derive(self, node: nodes.Node) -> pa.Schema | None:

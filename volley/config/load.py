@@ -17,12 +17,13 @@ from volley.documents.collector import Collector
 from volley.documents.mistakes import Mistake
 from volley.documents.references import References
 from volley.documents.yaml_text import Document, parse
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief
 from volley.secrets import redact
 
 __all__ = ["check_file", "load_config"]
 
 
+@brief
 def load_config(path: str | os.PathLike[str], variables: Mapping[str, str] | None = None) -> Config:
     """Return the sources, sinks and pipelines of a YAML file: the same values as Python builds. Nothing is opened.
 

@@ -11,6 +11,9 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from volley import checks
 from volley.endpoint import Endpoint
 from volley.engine.history import History
@@ -18,7 +21,7 @@ from volley.engine.options import Start
 from volley.engine.outages import through_outages
 from volley.engine.progress import Progress, State
 from volley.engine.run import OnEpochEnd, Run
-from volley.errors import PlanError, SchemaChangedError, VolleyError
+from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
 from volley.figures import FinishedEpoch
 from volley.html_table import html_table
 from volley.maintenance import MaintenanceReport
@@ -37,6 +40,7 @@ __all__ = ["Job"]
 _log = logging.getLogger(__name__)
 
 
+@brief_methods
 class Job(Rows):
     """A job that runs or has ended; created by `Environment.start` and `Environment.execute`.
 
@@ -144,7 +148,7 @@ class Job(Rows):
         async for _ in self.epochs():
             pass
         if self.exception is not None:
-            raise self.exception.with_traceback(None)
+            raise self.exception
         return self
 
     def epochs(self) -> AsyncIterator[FinishedEpoch]:
@@ -236,7 +240,7 @@ class Job(Rows):
         failure = None
         try:
             self._run = self._begin(self._count)
-        except Exception as error:
+        except (VolleyError, Py4JError, PySparkException, OSError) as error:
             failure = translate(error, self.name)
             if not self._restart.allows(failure, 1):
                 raise failure from failure.__cause__

@@ -23,6 +23,7 @@ from volley.engine.state import KeyedState
 from volley.errors import PlanError
 from volley.metrics import Metrics
 from volley.plan import graph, nodes
+from volley.plan.places import naming
 from volley.plan.stages import stages
 from volley.sink import Committer, SinkContext
 from volley.source import SparkSource
@@ -98,17 +99,16 @@ def launch(
     metrics.follow(lambda: counters.progress)
     executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]
     beside = partial(run_beside, spark)
-    committers = [
-        sink.open(
-            SinkContext(
-                *(start.name, step.schema, run.metrics, run),
-                resumed=sink.target in known,
-                run_beside=beside,
-                state=checkpoint.state_of(sink),
-            )
+    committers = []
+    for write, step, run in zip(writes, plan.tasks.sinks[: len(sinks)], executor_tasks, strict=True):
+        context = SinkContext(
+            *(start.name, step.schema, run.metrics, run),
+            resumed=write.sink.target in known,
+            run_beside=beside,
+            state=checkpoint.state_of(write.sink),
         )
-        for sink, step, run in zip(sinks, plan.tasks.sinks[: len(sinks)], executor_tasks, strict=True)
-    ]
+        with naming(write):
+            committers.append(write.sink.open(context))
     targets = DeadLetterSinks.open(writes, start.name, metrics, known)
     opened = (*committers, *targets.committers)
     _check_distinct(opened)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal, Self, TypedDict
 
 from volley import checks
-from volley.errors import ConfigError, VolleyError
+from volley.errors import ConfigError, VolleyError, near
 from volley.figures import FinishedEpoch
 from volley.restart import Restart
 
@@ -60,6 +60,18 @@ class Start:
     once: bool = False
     restart: Restart | None = None
     progress: bool = True
+
+    @classmethod
+    def of(cls, name: str, options: StartOptions) -> Self:
+        """Return the arguments of `start`, checked.
+
+        Raises:
+            ConfigError: If one is unknown or wrong.
+        """
+        for option in options:
+            if option not in StartOptions.__annotations__:
+                raise ConfigError(f"a start has no option {option!r}", hint=near(option, StartOptions.__annotations__))
+        return cls(name, **options)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from volley.arrow.schemas import Schemas
 from volley.plan import graph, nodes
+from volley.plan.places import naming
 from volley.source import SourceContext, SparkSource
 from volley.types.arrow import canonical_schema
 
@@ -37,4 +38,6 @@ def preview(writes: Sequence[nodes.Write], path: graph.ExecutionPath, state: str
 
     schemas = Schemas(of_read)
     for write in writes:
-        write.sink.check(schemas.of(write))
+        schema = schemas.of(write)
+        with naming(write):
+            write.sink.check(schema)

@@ -13,7 +13,7 @@ from volley.arrow.schema_bytes import read_schema
 from volley.connectors.files.parts import farthest, named, number_of_entries
 from volley.engine.checkpoint import PIPELINE, Binding
 from volley.engine.running import claim
-from volley.errors import StorageError
+from volley.errors import StorageError, brief
 from volley.spark.log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of, is_log_entry, metadata_of, usable
 from volley.storage.durable import write_durably
 from volley.storage.envelope import Format
@@ -63,6 +63,7 @@ def check(log: SparkLog) -> None:
         raise damage.error(log.checkpoint)
 
 
+@brief
 def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
     """Repair a damaged checkpoint, after a power loss for example, as far as that is safe.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import names
-from volley.errors import ConfigError, near
+from volley.errors import ConfigError, brief, near
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +61,7 @@ Change = Insert | Update | Delete
 """A change of one row."""
 
 
+@brief
 def changes_between(
     table: TableRef, start: int | None, end: int | None = None, keys: str | Sequence[str] = ()
 ) -> Changes:

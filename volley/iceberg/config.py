@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from volley.checks import Duration, duration, flag, keep, mapping, names, of_type, one_of, optional
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import RestCatalog, catalog_from_uri
 from volley.iceberg.documents.reading import FromDocuments
@@ -63,6 +63,7 @@ _TABLE_DEFAULT = Partitioning.table_default()
 _APPEND = Append()
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False, kw_only=True)
 class IcebergSinkConfig(FromDocuments):
     """The table that the sink writes to, and all settings. A frozen value: each ``with_…`` returns a changed copy.

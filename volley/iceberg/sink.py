@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volley.checks import keep, of_type
+from volley.errors import brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite, Upsert
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["IcebergSink"]
 
 
+@brief_methods
 @dataclass(frozen=True)
 class IcebergSink(Sink, Rows):
     """Writes a stream to an Iceberg table, exactly once.

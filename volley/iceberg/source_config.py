@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, one_of, optional
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.documents.reading import FromDocuments
@@ -108,6 +108,7 @@ ReadMode = Batch | Snapshot | Incremental
 _MODES = {"batch": Batch, "snapshot": Snapshot, "incremental": Incremental}
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class IcebergSourceConfig(FromDocuments):
     """The table that the source reads, and all settings. A frozen value: each ``with_…`` returns a changed copy.

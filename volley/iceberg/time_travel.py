@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.checks import Duration, Instant, count, flag, names, optional
 from volley.epoch import WriteResult
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["IcebergTable", "TimeTravelQuery"]
 
 
+@brief_methods
 @dataclass(frozen=True, init=False)
 class IcebergTable(Rows):
     """A table: its rows now and then, its snapshots, its changes, and its maintenance.
@@ -328,6 +329,7 @@ class IcebergTable(Rows):
         return config if where is None else config.with_partition_filter(where)
 
 
+@brief_methods
 @dataclass(frozen=True, init=False)
 class TimeTravelQuery:
     """Sources of earlier states of a table, for jobs, and what changed between them.

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from volley.errors import ExpressionError
+from volley.errors import ExpressionError, brief_methods
 from volley.plan.elsewhere import EXPRESSIONS, unknown
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, joined
 from volley.plan.nested import Lists, Maps
@@ -28,6 +28,7 @@ _NAMESPACES = {
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
+@brief_methods
 class Expr(Numeric["Expr"]):
     """An expression over columns: records the methods and operators called on it.
 

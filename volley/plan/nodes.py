@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from volley.plan.expression_nodes import ExprNode
 from volley.plan.joins import JoinedRows, TableJoin
+from volley.plan.places import Place
 from volley.sink import Sink
 from volley.source import Source
 
@@ -37,8 +38,15 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
 class Node(ABC):
-    """One step of a plan."""
+    """One step of a plan.
+
+    Args:
+        place: The line of the program that has it; None = Volley itself has built it.
+    """
+
+    place: Place | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     narrow: ClassVar[bool] = False
     """True if a row's output depends on that row alone, and on a table that all tasks have, so that any task can run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from volley.arrow.series import SeriesOperator
 from volley.arrow.stream_joins import StreamJoiner
 from volley.errors import VolleyError
 from volley.plan import graph, keyed_nodes, nodes
+from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
 from volley.plan.stages import stages
 from volley.source import Offset, Reader, Source, SourceContext, SparkSource
@@ -122,7 +124,7 @@ class _Compiler:
         self._job = job
         self._target = target
         self._stages = stages(writes)
-        self._inputs = [self._open(read, folder) for read, folder in graph.states(writes, path, state)]
+        self._inputs = list(starmap(self._open, graph.states(writes, path, state)))
         of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
         sinks = [self._sink_step(number, write) for number, write in enumerate(writes)]
@@ -198,9 +200,16 @@ class _Compiler:
         return all(sink.takes_dictionaries for sink in sinks)
 
     def _open(self, read: nodes.Read, folder: str) -> _Input:
-        unknown = UnknownFolder(f"{folder}/unknown")
+        with naming(read):
+            return _Input(read, self._opened(read, folder), UnknownFolder(f"{folder}/unknown"))
+
+    def _opened(self, read: nodes.Read, folder: str) -> Reader | DataFrame:
         if isinstance(read.source, SparkSource):
-            return _Input(read, read.source.load(self._spark), unknown)
+            try:
+                return read.source.load(self._spark)
+            except Exception as error:
+                translated = translate(error, self._job)
+                raise translated from translated.__cause__
         dictionaries = self._path.arrow_native and self._take_dictionaries(read)
         context = SourceContext(
             folder,
@@ -210,7 +219,7 @@ class _Compiler:
             None if self._has_dead_letter(read) else used_columns(self._writes, read),
             only_keys(self._writes, read),
         )
-        return _Input(read, read.source.open(context), unknown)
+        return read.source.open(context)
 
     def _has_dead_letter(self, read: nodes.Read) -> bool:
         """Return True if a row of the source may go to a dead letter, which has all of its columns."""

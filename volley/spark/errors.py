@@ -66,7 +66,7 @@ def translate(error: BaseException, job: str) -> VolleyError:
         )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
-    hint = "the whole trace is in this error's __cause__"
+    hint = "the whole trace is in this error's cause"
     # PySpark keeps Java's stack trace to itself, and Spark's text has the message of Java's exception, not its class.
     if trace := getattr(error, "_stackTrace", None):
         hint = f"{hint}, and Java's in {log_trace(trace)}"

@@ -63,6 +63,7 @@ _LOCAL_CHECKPOINT = {
     ),
 }
 
+_RAISED = re.compile(r'(?:Exception in thread "[^"]*" |Caused by: |Error: )(.+)')
 _POOL = "spark.scheduler.pool"
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -289,7 +290,9 @@ def _reason(error: Exception) -> str:
 
     log = log_file().read_text(errors="replace") if log_file().exists() else ""
     if not isinstance(error, Py4JJavaError):
-        return log.splitlines()[-1] if log else "no output"
+        lines = [line for line in log.splitlines() if line and not line.startswith("\t")]
+        raised = [match[1] for line in lines if (match := _RAISED.match(line))]
+        return (raised or lines or ["no output"])[-1]
     reason = str(error.java_exception.toString()).partition("\n")[0]
     # Only the log shows that a master does not answer.
     killed = re.findall(r"Application has been killed\. Reason: (.+)", log)

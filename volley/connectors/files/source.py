@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
-from volley.errors import ConfigError, near
+from volley.errors import ConfigError, brief_methods, near
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, format_of
 from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown
 from volley.secrets import redact_uri, redacted_html, redacted_repr
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["FileSource"]
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class FileSource(Source):
     """Reads files, each once, oldest first within a listing.

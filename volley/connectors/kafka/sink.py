@@ -12,7 +12,7 @@ from volley.checks import Duration, duration, keep, mapping, one_of, optional, s
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.committer import Destination, KafkaCommitter
 from volley.connectors.kafka.settings import brokers
-from volley.errors import ConfigError, StorageError
+from volley.errors import ConfigError, StorageError, brief_methods
 from volley.probes import PROBE_SECONDS, Probe
 from volley.secrets import redacted_html, redacted_repr
 from volley.sink import Committer, Sink, SinkContext
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["KafkaSink"]
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class KafkaSink(Sink):
     """Sends rows as messages to a Kafka topic, at least once.

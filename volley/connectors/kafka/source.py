@@ -13,6 +13,7 @@ from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
 from volley.connectors.kafka.columns import UNKNOWN
+from volley.errors import brief_methods
 from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
 from volley.formats.schema_registry import Registry
 from volley.probes import PROBE_SECONDS, Probe
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["KafkaSource"]
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class KafkaSource(Source):
     """Reads the messages of Kafka topics, each once: offsets are in the job's checkpoint, no consumer group is joined.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
 from volley.connectors.postgres.selection import Selection, table_names
 from volley.connectors.postgres.settings import Server, identifier
-from volley.errors import ConfigError, MissingDependencyError
+from volley.errors import ConfigError, MissingDependencyError, brief_methods
 from volley.probes import Probe
 from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresSource"]
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PostgresSource(Source):
     """Captures tables of PostgreSQL 13 or newer: their rows first, then every change, by logical replication.

@@ -12,7 +12,7 @@ from volley.checks import Duration, count, duration, flag, keep, of_type, one_of
 from volley.connectors.webhook import settings
 from volley.connectors.webhook.address import check_address
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
 from volley.probes import Probe
 from volley.secrets import redacted_html, redacted_repr
@@ -34,6 +34,7 @@ __all__ = ["HttpSource"]
 _AUTH_HINT = 'for example HmacAuth("github", secret), or BearerAuth(token)'
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class HttpSource(Source):
     """Receives HTTP requests (POST), each of which is a row, and answers 202 once the request is on disk.

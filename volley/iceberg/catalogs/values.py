@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from volley.checks import Duration, keep, mapping, optional, seconds, secret, text
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.uris import check_port, check_uri
 from volley.iceberg.storage.values import IcebergStorage, check_secret
@@ -111,6 +111,7 @@ class RestCatalog(CatalogConfig):
         return TimeoutRestCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class NessieCatalog(RestCatalog):
     """Nessie, through its Iceberg REST service.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from volley.checks import one_of
-from volley.errors import ConfigError, near
+from volley.errors import ConfigError, brief_methods, near
 from volley.html_table import text_html
 
 __all__ = ["Granularity", "Partitioning", "Transform", "partitioning"]
@@ -48,6 +48,7 @@ class Transform:
         return f"{self.kind}({self.field})" if self.width is None else f"{self.kind}[{self.width}]({self.field})"
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class Partitioning:
     """The partitioning of a new table; build one with the class methods. An existing table keeps its own spec.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volley.errors import CommitConflictError, ConfigError
+from volley.errors import CommitConflictError, ConfigError, brief
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["publish_branch"]
 
 
+@brief
 def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
     """Move main forward to the last snapshot of a branch, atomically and without writing data.
 

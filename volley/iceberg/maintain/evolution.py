@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import names, one_of
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.html_table import text_html
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.table import TableRef
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SchemaEvolution"]
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class SchemaEvolution:
     """Changes of a schema, made one after the other: a frozen value; each verb returns a new one.

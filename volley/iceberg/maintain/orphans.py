@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volley.checks import Duration, count, duration_or_zero, flag, optional, seconds
+from volley.errors import brief
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.storage.errors import storage_errors
@@ -19,6 +20,7 @@ __all__ = ["orphan_files", "remove_orphan_files"]
 _THREE_DAYS = timedelta(days=3)
 
 
+@brief
 def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> OrphanFiles:
     """Return the files in a table's folders that no snapshot of any branch refers to, such as files of killed tasks.
 
@@ -47,6 +49,7 @@ def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _TH
     return find_orphans(table_ref(table).load(), before)
 
 
+@brief
 def remove_orphan_files(
     table: TableRef | IcebergSinkConfig,
     older_than: Duration = _THREE_DAYS,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volley.checks import Duration, Instant, count, duration, duration_or_zero, flag, instant, mapping, optional
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.iceberg.config import IcebergSinkConfig, check_snapshot_properties, table_ref
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.table import TableRef, check_name
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SnapshotManager"]
 
 
+@brief_methods
 @dataclass(frozen=True)
 class SnapshotManager:
     """The snapshots of a table: finds and lists them, makes branches and tags, rolls back, expires.

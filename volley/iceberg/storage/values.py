@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from volley.checks import flag, keep, optional, secret
 from volley.checks import path as checked_path
-from volley.errors import ConfigError, MissingDependencyError
+from volley.errors import ConfigError, MissingDependencyError, brief_methods
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 
 __all__ = ["AzureStorage", "GcsStorage", "IcebergStorage", "LocalStorage", "S3Storage", "check_secret"]
@@ -135,6 +135,7 @@ def _matches(pattern: str, value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class S3Storage(IcebergStorage):
     """Amazon S3, or a server that is compatible with it.
@@ -217,6 +218,7 @@ class S3Storage(IcebergStorage):
         }
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class AzureStorage(IcebergStorage):
     """Azure Blob Storage or Data Lake.
@@ -265,6 +267,7 @@ class AzureStorage(IcebergStorage):
         }
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class GcsStorage(IcebergStorage):
     """Google Cloud Storage.
@@ -318,6 +321,7 @@ class GcsStorage(IcebergStorage):
         return {"gcs.project-id": self.project_id, "gcs.oauth2.token": self._token()}
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class LocalStorage(IcebergStorage):
     """A local folder; on a cluster, a folder that every machine has mounted.

@@ -1,0 +1,58 @@
+"""Where a program has written a step: its file and line, which an error of the step names."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType, TracebackType
+from typing import NamedTuple, Protocol
+
+from volley.errors import VolleyError
+
+__all__ = ["Place", "caller", "naming"]
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Place(NamedTuple):
+    """A line of a program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        # A notebook cell is compiled as a temporary file, whose name means nothing to the user.
+        return f"notebook cell, line {self.line}" if "ipykernel" in self.file else f"{self.file}:{self.line}"
+
+
+class _Step(Protocol):
+    """The part of a node that is named."""
+
+    @property
+    def place(self) -> Place | None: ...
+
+
+def caller() -> Place | None:
+    """Return the line of the program that has called Volley; None if Volley builds the step itself, from YAML say."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(f"{_PACKAGE}.config"):
+            return None
+        if module.partition(".")[0] != _PACKAGE:
+            return Place(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+class naming:
+    """Name the line of the program that has a step in the VolleyErrors of the block."""
+
+    def __init__(self, step: _Step) -> None:
+        self._place = step.place
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, VolleyError) and error.place is None and self._place is not None:
+            error.place = str(self._place)
