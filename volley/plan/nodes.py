@@ -15,6 +15,7 @@ from volley.sink import Sink
 from volley.source import Source
 
 __all__ = [
+    "Apply",
     "Deduplicate",
     "Drop",
     "Explode",
@@ -165,7 +166,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 @dataclass(frozen=True)
-class _Apply(Step):
+class Apply(Step):
     """Applies a Python function; `schema` is its output's (see `volley.types.names`), None = the input's schema."""
 
     narrow: ClassVar[bool] = True
@@ -178,21 +179,21 @@ class _Apply(Step):
 
 
 @dataclass(frozen=True)
-class Map(_Apply):
+class Map(Apply):
     """Applies a function that takes a row (a dict) and returns one."""
 
     verb: ClassVar[str] = "map"
 
 
 @dataclass(frozen=True)
-class FlatMap(_Apply):
+class FlatMap(Apply):
     """Applies a function that takes a row (a dict) and returns any number of rows."""
 
     verb: ClassVar[str] = "flat_map"
 
 
 @dataclass(frozen=True)
-class MapBatches(_Apply):
+class MapBatches(Apply):
     """Applies a function that takes an Arrow record batch and returns one."""
 
     verb: ClassVar[str] = "map_batches"

@@ -21,7 +21,8 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         # A notebook cell is compiled as a temporary file, whose name means nothing to the user.
-        return f"notebook cell, line {self.line}" if "ipykernel" in self.file else f"{self.file}:{self.line}"
+        in_cell = "ipykernel" in self.file or self.file.startswith("<ipython-input")
+        return f"notebook cell, line {self.line}" if in_cell else f"{self.file}:{self.line}"
 
 
 class _Step(Protocol):

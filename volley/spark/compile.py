@@ -9,6 +9,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -26,7 +27,7 @@ from volley.plan.stages import stages
 from volley.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.spark import nodes as spark_nodes
 from volley.spark.datasource import data_source
-from volley.spark.errors import translate
+from volley.spark.errors import translate, unpicklable
 from volley.spark.expressions import named_column, to_spark_schema
 from volley.spark.offset_stream import offset_stream
 from volley.task.exchange import Exchange
@@ -99,6 +100,7 @@ def compile_plan(
         JobError: If Spark rejects the plan.
     """
     try:
+        _check_functions(writes)
         compiler = _Compiler(spark, writes, path, state, job, target)
         return compiler.arrow_native() if path.arrow_native else compiler.general()
     except VolleyError:
@@ -106,6 +108,17 @@ def compile_plan(
     except Exception as error:
         translated = translate(error, job)
         raise translated from translated.__cause__
+
+
+def _check_functions(writes: Sequence[nodes.Write]) -> None:
+    """Raise the error of a function that can't be sent to the executors; PySpark prints a traceback of its own."""
+    for node in graph.walk(writes):
+        if isinstance(node, nodes.Apply):
+            with naming(node):
+                try:
+                    cloudpickle.dumps(node.function)
+                except Exception as error:
+                    raise unpicklable(node.label(), error) from error
 
 
 class _Compiler:

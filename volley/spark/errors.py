@@ -9,7 +9,7 @@ from volley.spark.gateway import loss_behind, may_replace
 from volley.spark.session import log_file, log_trace
 from volley.task.errors import find_carried
 
-__all__ = ["is_slow_start", "translate"]
+__all__ = ["is_slow_start", "translate", "unpicklable"]
 
 _SLOW_START = "Python worker failed to connect back"
 _OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
@@ -59,11 +59,8 @@ def translate(error: BaseException, job: str) -> VolleyError:
             f"the workers of job {job!r} run Python {versions[1]}, its driver runs {versions[2]}",
             hint="PYSPARK_PYTHON names the workers' Python: unset it, or let it name one of the driver's version",
         )
-    if unpicklable := _UNPICKLABLE.search(text):
-        return JobError(
-            f"job {job!r} uses a value in a function that can't be sent to the executors: {unpicklable[1]}",
-            hint="make locks, connections, clients and open files inside of the function, not around it",
-        )
+    if reason := _UNPICKLABLE.search(text):
+        return unpicklable(f"job {job!r}", reason[1])
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
     hint = "the whole trace is in this error's cause"
@@ -88,3 +85,16 @@ def _jvm_lost(ended: str, job: str, cause: BaseException) -> JobError:
         lost = SessionLostError(message, "start the program again: the session was its own; too little memory?")
     lost.__cause__ = cause
     return lost
+
+
+def unpicklable(user: str, reason: object) -> JobError:
+    """Return the error of a function that can't be sent to the executors.
+
+    Args:
+        user: Whose function it is: a job or a step.
+        reason: What can't be pickled.
+    """
+    return JobError(
+        f"{user} uses a value in a function that can't be sent to the executors: {reason}",
+        hint="make locks, connections, clients and open files inside of the function, not around it",
+    )

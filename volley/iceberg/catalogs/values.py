@@ -50,6 +50,7 @@ def _without_nones(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class RestCatalog(CatalogConfig):
     """A catalog with Iceberg's REST protocol: Polaris, Lakekeeper, Gravitino, …
@@ -112,6 +113,7 @@ class RestCatalog(CatalogConfig):
 
 
 @brief_methods
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class NessieCatalog(RestCatalog):
     """Nessie, through its Iceberg REST service.
@@ -154,6 +156,7 @@ class NessieCatalog(RestCatalog):
         return TimeoutNessieCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class SqlCatalog(CatalogConfig):
     """A catalog in a SQL database. Other clients open it under the name "volley".
@@ -223,6 +226,7 @@ class SqlCatalog(CatalogConfig):
         return _sql_catalog(properties)
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class MemoryCatalog(CatalogConfig):
     """A catalog that lives as long as this process, for tests and for trying out.
@@ -257,6 +261,7 @@ _memory_catalogs: dict[str, tuple[Catalog, TemporaryDirectory[str]]] = {}
 _memory_lock = threading.Lock()
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class GlueCatalog(CatalogConfig):
     """AWS Glue.
@@ -307,6 +312,7 @@ class GlueCatalog(CatalogConfig):
         return TimeoutGlueCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 
 
+@brief_methods
 @dataclass(frozen=True, repr=False)
 class HiveCatalog(CatalogConfig):
     """A Hive Metastore.
