@@ -141,3 +141,15 @@ def test_tables_of_a_whole_database_that_come_later_without_a_key(
     shop.run("alter table bare add id int primary key default 7", "insert into bare values (8)")
     with running(shop.source(None), tmp_path, run.start) as run:
         assert applied(run.epoch()) == {"public.bare": {7: {"id": 7}, 8: {"id": 8}}}
+
+
+def test_a_column_that_breaks_the_writers_of_a_table_that_is_published(
+    shop_18: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop_18.run("alter table orders replica identity full")
+    with running(shop_18.source(), tmp_path) as run:
+        run.epoch()
+    shop_18.run("alter table orders add double numeric generated always as (total * 2) virtual")
+    with running(shop_18.source(), tmp_path, run.start) as run:
+        assert run.epoch() == []
+    assert "table public.orders has replica identity full, and column 'double', which is generated" in caplog.text

@@ -39,8 +39,12 @@ class Destination:
     key: str | None
     value: str | None
 
-    def check(self, schema: pa.Schema) -> None:
+    def check(self, schema: pa.Schema, resumed: bool = False) -> None:
         """Check that rows of this schema can be sent to the topic; sends nothing.
+
+        Args:
+            schema: The schema of the rows.
+            resumed: True if the job has written to the topic before: its address is right.
 
         Raises:
             ConfigError: If a column or the topic does not exist.
@@ -61,13 +65,18 @@ class Destination:
         else:
             for field in schema:
                 _require("a field of JSON", field.name, field.type, holds("json", field.type))
-        self.check_topic()
+        self.check_topic(resumed)
 
-    def check_topic(self) -> None:
-        """Raise ConfigError if the topic does not exist, StorageError if the broker does not respond."""
+    def check_topic(self, resumed: bool = False) -> None:
+        """Raise ConfigError if the topic does not exist, StorageError if the broker does not respond.
+
+        Args:
+            resumed: True if the job has written to the topic before: its address is right.
+        """
         errors = ConnectionErrors()
         admin = self.client.admin(errors)
-        topics = self.client.call(lambda seconds: admin.list_topics(timeout=seconds).topics, errors)
+        ask = self.client.call if resumed else self.client.first_call
+        topics = ask(lambda seconds: admin.list_topics(timeout=seconds).topics, errors)
         if self.topic not in topics:
             known = [name for name in topics if not name.startswith("__")]
             raise ConfigError(

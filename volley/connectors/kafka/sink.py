@@ -88,7 +88,7 @@ class KafkaSink(Sink):
 
     def open(self, context: SinkContext) -> Committer:
         destination = self._destination(seconds("timeout", self.timeout))
-        destination.check(context.schema)
+        destination.check(context.schema, context.resumed)
         return KafkaCommitter(destination)
 
     def _destination(self, timeout: float) -> Destination:

@@ -234,6 +234,8 @@ class Watch:
             self._join(connection, table)
             return table
         known = self._known[oid]
+        if (known.table.identity, known.table.unsent) != (table.identity, table.unsent):
+            self._warn_of_writers(connection, table)
         found = difference(known.table, known.dropped, table, self._is_keyed)
         if found is None or _is_explained(found, known):
             self._suspects.pop(oid, None)
@@ -250,11 +252,7 @@ class Watch:
         earlier = self._known.named(table.name)
         if not table.keys:
             _log.warning("table %s has no key: its changes can only be appended", table.name)
-        try:
-            check_writers(connection, [table.name], ())
-        except SourceError as error:
-            # A publication of all tables, or of a schema, has it from its first moment.
-            _log.warning("%s; publication %s has it: %s", error.message, self._publication, error.hint)
+        self._warn_of_writers(connection, table)
         if earlier is not None:
             found = difference(earlier.table, earlier.dropped, table, self._is_keyed)
             assert found is not None
@@ -263,6 +261,14 @@ class Watch:
         if self._is_loaded:
             self._loads.add(table.oid)
         self._known.keep(KnownTable(table))
+
+    def _warn_of_writers(self, connection: Connection, table: Table) -> None:
+        """Warn if those who write to a table fail, as it is published."""
+        try:
+            check_writers(connection, [table.name], ())
+        except SourceError as error:
+            # A publication of all tables, or of a schema, has each from its first moment.
+            _log.warning("%s; publication %s has it: %s", error.message, self._publication, error.hint)
 
     def _resolve(self, known: KnownTable, table: Table, found: Difference) -> None:
         """Load a table again, or raise the error that stops the job."""
