@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from tests.iceberg.test_compaction import Lake, lake
 from volley import SourceContext, SourceError
 from volley.iceberg import IcebergSource, IcebergSourceConfig, Incremental, SnapshotManager
 from volley.iceberg.commit import hold
 from volley.iceberg.commit.hold import HOLD
+from volley.iceberg.pyiceberg_private.access import commit_once, stage
 from volley.source import Offset, Reader
 
 assert lake
@@ -127,4 +129,62 @@ def test_a_snapshot_that_is_gone_is_not_held(lake: Lake, tmp_path: Path) -> None
     stream.read()
     gone = replace(stream.reader, hold=hold.Hold(lake.files.ref, HOLD + "other", timedelta(days=1)))  # type: ignore[type-var]
     gone.committed({**stream.offset, "snapshot": 5})
+    assert len(held(lake)) == 1
+
+
+def age_of(lake: Lake) -> timedelta | None:
+    """How long other engines keep the snapshots of main, by its own setting; they have no other one of it."""
+    age = lake.files.ref.load().metadata.refs["main"].max_snapshot_age_ms
+    return None if age is None else timedelta(milliseconds=age)
+
+
+@pytest.mark.usefixtures("soon")
+def test_other_engines_keep_the_branchs_snapshots_by_its_own_setting(lake: Lake, tmp_path: Path) -> None:
+    week, month = timedelta(days=7), timedelta(days=30)
+    one, other = Stream(lake, tmp_path / "one", week), Stream(lake, tmp_path / "other", month)
+    lake.append(0)
+    one.read()
+    assert age_of(lake) == week
+    other.read()
+    assert age_of(lake) == month
+    lake.append(10)
+    one.read()
+    # Neither a commit nor the shorter hold takes it back.
+    assert age_of(lake) == month
+    # The snapshots that both have read expire here none the later.
+    other.read()
+    assert expire(lake) == 1
+    refs = lake.files.ref.load().metadata.refs
+    shortest, longest = sorted(held(lake), key=lambda name: refs[name].max_ref_age_ms or 0)
+    SnapshotManager(lake.files.ref).drop_tag(longest)
+    assert age_of(lake) == week
+    SnapshotManager(lake.files.ref).drop_tag(shortest)
+    assert age_of(lake) is None
+    assert sorted(lake.ids()) == list(range(20))
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_expiry_that_drops_an_old_hold_drops_the_branchs_setting(lake: Lake, tmp_path: Path) -> None:
+    stream = Stream(lake, tmp_path / "state", timedelta(milliseconds=1))
+    lake.append(0)
+    stream.read()
+    assert age_of(lake) == timedelta(milliseconds=1)
+    lake.append(10)
+    expire(lake)
+    assert held(lake) == []
+    assert age_of(lake) is None
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_setting_of_the_users_own_stays(lake: Lake, tmp_path: Path) -> None:
+    lake.append(0)
+    table = lake.files.ref.load()
+    transaction = table.transaction()
+    head = {"ref-name": "main", "type": "branch", "snapshot-id": table.metadata.current_snapshot_id}
+    own = {"max-snapshot-age-ms": 5_000, "min-snapshots-to-keep": 3}
+    stage(transaction, SetSnapshotRefUpdate.model_validate({**head, **own}))
+    commit_once(table, transaction)
+    Stream(lake, tmp_path / "state").read()
+    main = lake.files.ref.load().metadata.refs["main"]
+    assert (main.max_snapshot_age_ms, main.min_snapshots_to_keep) == (5_000, 3)
     assert len(held(lake)) == 1

@@ -332,12 +332,14 @@ class IcebergSourceConfig(FromDocuments):
 
         A tag of the table, ``volley-hold-…``, stands at the last snapshot that every sink of the job has, and is moved
         at most once a minute; that of a view stands at the snapshot that the view stands for. Volley's expiry keeps
-        that snapshot and all later ones, other engines' keep that one.
+        that snapshot and all later ones. For other engines the branch that is read gets `max_age` as its own
+        ``max-snapshot-age-ms``, unless it has such a setting of yours: Spark, Trino and Flink keep younger snapshots
+        whatever their expiry is told; pyiceberg's own expiry keeps none but the last ones of branches and tags.
 
         Args:
-            max_age: The age of the snapshot from which on an expiry drops the tag, so that a job which is not run any
-                more holds nothing for ever. None (the default without this call) = hold nothing; a tag that the job
-                had set stays until then, or until `SnapshotManager.drop_tag`.
+            max_age: The age of the snapshot from which on Volley's expiry drops the tag, and the branch's setting with
+                it, so that a job which is not run any more holds nothing for ever. None (the default without this call)
+                = hold nothing; a tag that the job had set stays until then, or until `SnapshotManager.drop_tag`.
 
         Example:
             >>> from volley.iceberg import IcebergSourceConfig, IcebergStorage

@@ -1,22 +1,28 @@
-"""Keeps the snapshots that a stream has not read yet from expiring, by a tag at the last one that it has read."""
+"""Keeps the snapshots that a stream has not read yet from expiring, by a tag at the last one that it has read.
+
+Volley's expiry keeps that snapshot and all later ones of its branch. Other engines' keep the snapshots of a branch that
+are younger than the branch's own setting says, so the branch that is read gets that setting, too.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.table import TableRef
 
-__all__ = ["HOLD", "Hold", "hold_name"]
+__all__ = ["HOLD", "Hold", "hold_name", "is_held", "released"]
 
 HOLD = "volley-hold-"
 """The prefix of the tags' names: an expiry keeps such a snapshot, and all later ones of its branch."""
@@ -31,6 +37,39 @@ def hold_name(state: str) -> str:
         state: The URL of the source's state folder; no part of it can be read from the name.
     """
     return HOLD + hashlib.sha256(state.encode()).hexdigest()[:16]
+
+
+def is_held(metadata: TableMetadata, branch: SnapshotRef) -> bool:
+    """Return True if a hold has set how long other engines keep the snapshots of a branch."""
+    return branch.max_snapshot_age_ms is not None and branch.max_snapshot_age_ms in _ages(metadata)
+
+
+def released(metadata: TableMetadata, dropped: Collection[str]) -> list[SetSnapshotRefUpdate]:
+    """Return the updates that give branches back what they had before holds that are dropped.
+
+    Args:
+        metadata: The table's metadata.
+        dropped: The names of tags that are dropped.
+    """
+    left = _ages(metadata, dropped)
+    return [
+        _branch(name, ref, max(left, default=None))
+        for name, ref in metadata.refs.items()
+        if is_held(metadata, ref) and ref.max_snapshot_age_ms not in left and name not in dropped
+    ]
+
+
+def _ages(metadata: TableMetadata, without: Collection[str] = ()) -> set[int]:
+    """Return the ages, in milliseconds, of the holds of a table."""
+    holds = (ref for name, ref in metadata.refs.items() if name.startswith(HOLD) and name not in without)
+    return {ref.max_ref_age_ms for ref in holds if ref.max_ref_age_ms is not None}
+
+
+def _branch(name: str, ref: SnapshotRef, max_age: int | None) -> SetSnapshotRefUpdate:
+    """Return the update that makes a branch keep its snapshots up to an age in milliseconds."""
+    kept = {"min-snapshots-to-keep": ref.min_snapshots_to_keep, "max-ref-age-ms": ref.max_ref_age_ms}
+    head = {"ref-name": name, "type": ref.snapshot_ref_type, "snapshot-id": ref.snapshot_id}
+    return SetSnapshotRefUpdate.model_validate({**head, **kept, "max-snapshot-age-ms": max_age})
 
 
 @dataclass
@@ -64,20 +103,30 @@ class Hold:
 
     def _is_at(self, snapshot_id: int, table: Table) -> bool:
         tag = table.metadata.refs.get(self.name)
-        return tag is not None and tag.snapshot_id == snapshot_id
+        return tag is not None and tag.snapshot_id == snapshot_id and not self._lacks_age(table.metadata)
+
+    def _lacks_age(self, metadata: TableMetadata) -> bool:
+        """Return True if other engines may drop snapshots of the branch too early; a setting of a user's stays."""
+        branch = metadata.refs.get(self.ref.branch)
+        if branch is None or branch.snapshot_ref_type != SnapshotRefType.BRANCH:
+            return False
+        age = branch.max_snapshot_age_ms
+        return age is None or (age < self._age and is_held(metadata, branch))
+
+    @property
+    def _age(self) -> int:
+        return self.max_age // timedelta(milliseconds=1)
 
     def _staged(self, snapshot_id: int, table: Table) -> Staged | None:
-        if self._is_at(snapshot_id, table) or table.metadata.snapshot_by_id(snapshot_id) is None:
+        metadata = table.metadata
+        if self._is_at(snapshot_id, table) or metadata.snapshot_by_id(snapshot_id) is None:
             return None
-        existing = table.metadata.refs.get(self.name)
+        existing, branch = metadata.refs.get(self.name), metadata.refs.get(self.ref.branch)
         transaction = table.transaction()
-        update = SetSnapshotRefUpdate.model_validate(
-            {
-                "ref-name": self.name,
-                "type": SnapshotRefType.TAG,
-                "snapshot-id": snapshot_id,
-                "max-ref-age-ms": self.max_age // timedelta(milliseconds=1),
-            }
-        )
-        stage(transaction, update)
-        return Staged(transaction, [unchanged(self.name, existing.snapshot_id if existing else None)])
+        tag = {"ref-name": self.name, "type": SnapshotRefType.TAG, "snapshot-id": snapshot_id}
+        stage(transaction, SetSnapshotRefUpdate.model_validate({**tag, "max-ref-age-ms": self._age}))
+        requirements = [unchanged(self.name, existing.snapshot_id if existing else None)]
+        if branch is not None and self._lacks_age(metadata):
+            stage(transaction, _branch(self.ref.branch, branch, self._age))
+            requirements.append(unchanged(self.ref.branch, branch.snapshot_id))
+        return Staged(transaction, requirements)

@@ -17,6 +17,7 @@ from pyiceberg.table.update import (
 )
 
 from volley.errors import CatalogError, StorageError, VolleyError
+from volley.iceberg.commit.hold import released
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.maintain.refs import snapshot_info
 from volley.iceberg.maintain.retention import Expired
@@ -107,13 +108,16 @@ class _Removal:
         self._statistics.update(file.statistics_path for file in _statistics(metadata))
         ids = [snapshot.snapshot_id for snapshot in expired.snapshots]
         transaction = table.transaction()
+        branches = released(metadata, expired.refs)
+        stage(transaction, *branches)
         stage(transaction, *(RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in expired.refs))
         for file in metadata.partition_statistics:
             if file.snapshot_id in ids:
                 stage(transaction, RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": file.snapshot_id}))
         if ids:
             stage(transaction, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
-        return Staged(transaction, self._requirements(table, expired))
+        same = [unchanged(update.ref_name, update.snapshot_id) for update in branches]
+        return Staged(transaction, [*self._requirements(table, expired), *same])
 
     def _requirements(self, table: Table, expired: Expired) -> list[TableRequirement]:
         """Return requirements that fail if a rollback or a new tag has come to need what is about to expire."""

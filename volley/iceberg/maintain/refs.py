@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
 )
 
 from volley.errors import ConfigError, near
+from volley.iceberg.commit.hold import released
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
@@ -126,7 +127,11 @@ def drop_ref(table: TableRef, name: str, is_branch: bool) -> None:
         if name not in known:
             raise ConfigError(f"table {table.name} has no {what} {name!r} that can be dropped", hint=near(name, known))
         before = loaded.metadata.refs[name].snapshot_id
-        return _staged(loaded, name, before, RemoveSnapshotRefUpdate.model_validate({"ref-name": name}))
+        removal = RemoveSnapshotRefUpdate.model_validate({"ref-name": name})
+        branches = released(loaded.metadata, [name])
+        staged = _staged(loaded, name, before, removal, *branches)
+        same = [unchanged(update.ref_name, update.snapshot_id) for update in branches]
+        return replace(staged, requirements=[*staged.requirements, *same])
 
     change = MetadataChange(f"dropping {what} {name!r}", prepare, lambda loaded: name not in loaded.metadata.refs)
     commit_change(table, change)
@@ -222,8 +227,8 @@ def _set(ref: Ref) -> SetSnapshotRefUpdate:
     )
 
 
-def _staged(table: Table, name: str, before: int | None, update: TableUpdate) -> Staged:
+def _staged(table: Table, name: str, before: int | None, *updates: TableUpdate) -> Staged:
     """Return an attempt that fails if the branch or tag was changed meanwhile."""
     transaction = table.transaction()
-    stage(transaction, update)
+    stage(transaction, *updates)
     return Staged(transaction, [unchanged(name, before)])

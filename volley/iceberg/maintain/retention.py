@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import ConfigError
-from volley.iceberg.commit.hold import HOLD
+from volley.iceberg.commit.hold import HOLD, is_held
 from volley.iceberg.read.heads import ancestors_of
 from volley.iceberg.read.lookup import snapshot_of
 
@@ -71,7 +71,8 @@ class Rule:
     def cutoff(self, metadata: TableMetadata, ref: SnapshotRef | None = None) -> int:
         """Return the time, in milliseconds, from which on snapshots are kept; a branch's own setting comes first."""
         now = int(self.now.timestamp() * 1000)
-        if ref and ref.max_snapshot_age_ms is not None:
+        # What a hold has set is for other engines: Volley knows which snapshots are read.
+        if ref and ref.max_snapshot_age_ms is not None and not is_held(metadata, ref):
             return now - ref.max_snapshot_age_ms
         if self.older_than is not None:
             return ceil(self.older_than.timestamp() * 1000)
