@@ -99,7 +99,15 @@ _EPOCHS: list[Call] = [
 
 _DATES_OF_TEXTS: list[Call] = [
     ("str.to_date", c.str.to_date(ours), f"try_to_date(c, '{java}')")
-    for ours, java in {"%Y-%m-%d": "yyyy-MM-dd", "%Y%m%d": "yyyyMMdd", "%Y/%m/%d": "yyyy/MM/dd"}.items()
+    for ours, java in {
+        "%Y-%m-%d": "yyyy-MM-dd",
+        "%Y%m%d": "yyyyMMdd",
+        "%Y/%m/%d": "yyyy/MM/dd",
+        "%y-%m-%d": "yy-MM-dd",
+        "%d %b %Y": "dd MMM yyyy",
+        "%d %B %Y": "dd MMMM yyyy",
+        "%Y-%j": "yyyy-DDD",
+    }.items()
 ]
 
 _MOMENTS_OF_TEXTS: list[Call] = [
