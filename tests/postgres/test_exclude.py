@@ -62,6 +62,17 @@ def test_a_table_without_columns(shop: Database, tmp_path: Path) -> None:
         assert {*applied(run.epoch())} == {"public.orders"}
 
 
+def test_a_table_that_loses_its_columns_before_its_load(shop: Database, tmp_path: Path) -> None:
+    shop.run("create table bare (id int primary key)", "insert into bare values (1)")
+    with running(shop.source(None), tmp_path) as run:
+        shop.run("alter table bare drop column id")
+        assert {*applied(run.epoch())} == {"public.orders"}
+    with pytest.raises(SourceError, match=r"table public\.bare has no columns"):
+        running(shop.source(None), tmp_path, run.start).__enter__()
+    with running(shop.source(None, exclude="public.bare"), tmp_path, run.start) as run:
+        assert run.epoch() == []
+
+
 INFINITE = "insert into odd values (2, 'infinity')"
 
 
@@ -103,6 +114,7 @@ def test_names_that_exclude_each_other(shop: Database) -> None:
         shop.source(["public.orders", "public.lines"], exclude="public.o*")
     with pytest.raises(ConfigError, match="exclude has 'odd', which is not a schema and a table"):
         shop.source(None, exclude="odd")
+    assert shop.source(exclude="public.odd").identity == shop.source().identity
     assert str(shop.source(["public.*"], exclude='public."a.b"')._selection) == "public.* but public.a.b"
 
 

@@ -201,7 +201,7 @@ class PostgresReader(Reader):
     def _splits_of(self, snapshot: Snapshot, load: Load, anew: bool, first: int) -> Iterator[TableLoad]:
         table = describe(snapshot.connection, load.oid, self.capture.publication)
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
-        if table is not None and not self.capture.selection.excludes(table.name):
+        if table is not None and table.columns and not self.capture.selection.excludes(table.name):
             if anew:
                 yield TableLoad(table, None, load.number, first)
             for pages in page_ranges(snapshot, table, self.parallelism):

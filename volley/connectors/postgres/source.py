@@ -141,7 +141,7 @@ publication='volley_orders', tables=('public.orders',))
     def identity(self) -> str:
         # Without the host: it may move. Another server is recognised by its identifier. Without the names of several
         # tables: there may be more of them later.
-        rows = "*" if self._is_packed else str(self._selection)
+        rows = "*" if self._is_packed else str(self._selection.only)
         return f"postgres:{self.database}/{self.slot_name}/{rows}"
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
