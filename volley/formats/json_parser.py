@@ -36,6 +36,7 @@ _MANY = 10
 _FEW = 5
 _LONG_LINE = 16 << 10
 _LONGEST_NAME = 100
+_MOST_NAMES = 1_000
 _UNEXPECTED = "unexpected field"
 _NOT_APART = "unknown fields can't be told apart: write one object a line"
 _ERRORS = (pa.ArrowException, SourceError)
@@ -88,13 +89,14 @@ class JsonParser:
         if self.columns.on_unknown in ("fail", "drop"):
             return self._parsed(text, self._unexpected)
         is_whole = self.columns.on_unknown == "keep" or len(self._known) == len(self.columns.schema)
-        if is_whole and not self._seen and not self._starts_with_unknown(text):
+        if is_whole and not self._seen and not (self.columns.seen and self._starts_with_unknown(text)):
             try:
                 # Costs nothing if there are no unknown fields, and little if the first object has one.
                 return [self._kept(batch, None) for batch in self._parsed(text, "error")]
             except pa.ArrowInvalid as error:
                 if _UNEXPECTED not in str(error):
                     raise
+                self._remember(self._unknown_in(_some_lines(text, 1)))
         batches = self._parsed(text, "ignore")
         if self.columns.on_unknown == "keep":
             return self._with_rests(batches, text)
@@ -211,7 +213,7 @@ class JsonParser:
 
     def _note(self, text: bytes, place: str, surely: bool) -> None:
         """Note the unknown fields of a text; `surely` = it has some."""
-        names = self._unknown_in(_some_lines(text, _MANY if surely else _FEW))
+        names = self._unknown_in(_some_lines(text, _MANY if surely and not self.columns.seen else _FEW))
         if surely and not names:
             names = self._unknown_in(text.split(b"\n"))
         self._note_names(names, place)
@@ -223,7 +225,13 @@ class JsonParser:
 
     def _note_names(self, names: set[str], place: str) -> None:
         note_unknown(sorted(names - self._seen), place, can_keep=True)
-        self._seen |= names
+        if len(self._seen) < _MOST_NAMES:
+            self._seen |= names
+        self._remember(names)
+
+    def _remember(self, names: set[str]) -> None:
+        if len(self.columns.seen) < _MOST_NAMES:
+            self.columns.seen.update(names)
 
     def _unknown_in(self, lines: Iterable[bytes]) -> set[str]:
         return {name for line in lines for name in unknown_in(fields_of(line), self._names)}
