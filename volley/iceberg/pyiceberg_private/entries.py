@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -22,6 +21,7 @@ from pyiceberg.typedef import Record
 # Importing it mends pyiceberg's readers of doubles and UUIDs.
 from volley.iceberg.pyiceberg_private import manifests
 from volley.iceberg.pyiceberg_private.access import partition_values
+from volley.iceberg.pyiceberg_private.avro import CheckedAvroFile
 
 __all__ = ["all_entries", "data_file", "file_attributes", "live_entries", "read_entries"]
 
@@ -50,7 +50,7 @@ def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
-    with AvroFile[ManifestEntry](
+    with CheckedAvroFile[ManifestEntry](
         io.new_input(manifest.manifest_path),
         MANIFEST_ENTRY_SCHEMAS[_VERSION],
         read_types={-1: ManifestEntry, 2: DataFile},

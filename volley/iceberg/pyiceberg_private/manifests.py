@@ -10,7 +10,7 @@ from typing import Any, Self
 from pyiceberg import manifest as theirs
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFile, AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import DoubleReader, UUIDReader
 from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.io import InputFile
@@ -36,6 +36,7 @@ from pyiceberg.types import NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from volley.iceberg.layout.partitions import path_of, summaries
+from volley.iceberg.pyiceberg_private.avro import CheckedAvroFile
 
 __all__ = [
     *("DatedManifestWriter", "DeleteManifestWriter"),
@@ -78,7 +79,9 @@ _LIST = Schema(
 def _read_list(input_file: InputFile) -> Iterator[ManifestFile]:
     """Yield the manifests of a list; format version 1 may leave out their counts, which pyiceberg requires."""
     types: dict[int, Any] = {-1: ManifestFile, 508: PartitionFieldSummary}
-    with AvroFile[ManifestFile](input_file, _LIST, read_types=types, read_enums={517: ManifestContent}) as manifests:
+    with CheckedAvroFile[ManifestFile](
+        input_file, _LIST, read_types=types, read_enums={517: ManifestContent}
+    ) as manifests:
         yield from manifests
 
 
