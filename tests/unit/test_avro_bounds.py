@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import json
 import lzma
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import pytest
 
 from tests.avro import MARK, avro_file, long, record, text
 from volley import ConfigError, Environment, FileSource, SourceContext, SourceError
+from volley.bad_rows import BadRow
 from volley.formats.avro import AvroValues, avro_columns, resolution_of
 from volley.formats.message_rows import MessageRows
 from volley.formats.messages import TooManyError
@@ -39,6 +41,7 @@ class Registry:
 def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("avro", "avro_bounds", "avro_files"):
         monkeypatch.setattr(f"volley.formats.{module}.LARGEST_VALUE", 64 * KILOBYTE)
+    monkeypatch.setattr("volley.formats.avro._SMALL_VALUE", 1 * KILOBYTE)
     monkeypatch.setattr("volley.formats.avro_blocks.LARGEST_BLOCK", 256 * KILOBYTE)
     monkeypatch.setattr("volley.formats.avro_blocks._LONGEST_HEADER", 16 * KILOBYTE)
     monkeypatch.setattr("volley.formats.avro_bounds.MOST_PARTS", 50)
@@ -155,6 +158,18 @@ def test_a_field_that_is_not_read_is_bounded_too(name: str) -> None:
     data_type, value, reason = CLAIMS[name]
     with pytest.raises(SourceError, match=reason):
         of_message(record(("a", data_type), ("b", "long")), value + long(7), record(("b", "long")))
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_message_that_claims_too_much_is_a_bad_row(name: str) -> None:
+    data_type, value, reason = CLAIMS[name]
+    schema = record(("a", ["null", data_type]))
+    chunk: Any = Chunk([long(0), long(1) + value, None])
+    rows = list(messages(schema).read_tolerant([chunk]))
+    (bad,) = [row for row in rows if isinstance(row, BadRow)]
+    assert bad.position == "message 1"
+    assert re.search(reason, bad.error)
+    assert sum(row.batch.num_rows for row in rows if not isinstance(row, BadRow)) == 2
 
 
 SMALL: dict[str, tuple[Any, Any]] = {

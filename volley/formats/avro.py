@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -97,13 +98,8 @@ class AvroValues:
         return error.message if isinstance(error, SourceError) else str(error)
 
     def _checked_rows(self, values: Values) -> list[dict[str, Any]]:
-        try:
+        with _damage():
             return self._rows(values)
-        except VolleyError:
-            raise
-        except Exception as error:
-            # fastavro raises any type of exception on broken bytes.
-            raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
 
     def _size(self, value: bytes | None) -> float:
         """Return what a value takes in memory, at most."""
@@ -111,7 +107,10 @@ class AvroValues:
             return 0
         bounds = self._resolution(value).bounds
         most = bounds.fixed + bounds.growth * len(value)
-        return most if most <= _SMALL_VALUE else bounds.size(value, 0 if self.registry is None else _HEADER)
+        if most <= _SMALL_VALUE:
+            return most
+        with _damage():
+            return bounds.size(value, 0 if self.registry is None else _HEADER)
 
     def _batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         try:
@@ -175,6 +174,17 @@ def avro_columns(text: str) -> pa.Schema:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConfigError("the Avro schema is not a record", hint="wrap it into one")
     return canonical_schema(pa.schema(_Types().record(schema)))
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Translate the errors of damaged values; fastavro raises any type of exception."""
+    try:
+        yield
+    except VolleyError:
+        raise
+    except Exception as error:
+        raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
 
 
 def _check_size(values: Values, start: int, resolutions: Mapping[bytes, Resolution]) -> None:
