@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,9 +197,7 @@ class Projection:
 
 def _check_shape(data_type: IcebergType, field: FileField, in_file: pa.DataType) -> None:
     """Raise StorageError if a file has a struct, list or map where the table has another one, or a plain value."""
-    checks = {StructType: pa.types.is_struct, ListType: _is_list, MapType: pa.types.is_map}
-    is_right = checks.get(type(data_type), _is_plain)
-    if not is_right(in_file):
+    if not _SHAPES.get(type(data_type), _is_plain)(in_file):
         raise StorageError(
             f"a data file has {in_file} in field {field.name!r} (id {field.field_id}), where the table has {data_type}",
             hint="correct the ids in the table's property schema.name-mapping.default, or rewrite the file",
@@ -208,6 +206,13 @@ def _check_shape(data_type: IcebergType, field: FileField, in_file: pa.DataType)
 
 def _is_plain(data_type: pa.DataType) -> bool:
     return not pa.types.is_nested(data_type)
+
+
+_SHAPES: dict[type, Callable[[pa.DataType], bool]] = {
+    StructType: pa.types.is_struct,
+    ListType: _is_list,
+    MapType: pa.types.is_map,
+}
 
 
 def _validity(array: pa.Array) -> pa.Buffer | None:
