@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, ListType, LongType, NestedField, StringType, StructType
 
-from volley import CatalogError, ConfigError, Environment, IcebergStorage, MaterializedView, col
+from volley import CatalogError, ConfigError, Environment, IcebergStorage, MaterializedView, SourceContext, col
 from volley.iceberg import (
     IcebergSinkConfig,
     IcebergSource,
@@ -114,6 +114,30 @@ def test_packed_metadata_are_read_by_their_content(ref: TableRef) -> None:
     place = place_of(ref)
     place.write_bytes(gzip.compress(place.read_bytes()))
     assert sorted_rows(IcebergTable(ref).to_arrow()) == _ROWS
+
+
+def test_a_table_without_an_identifier_is_the_same_whenever_it_is_loaded(ref: TableRef, tmp_path: Path) -> None:
+    """Format version 1 allows that; a stream must not take it for another table."""
+
+    def without_identifier(metadata: Metadata) -> None:
+        without_partition_ids(metadata)
+        del metadata["table-uuid"]
+        metadata["partition-specs"] = [{"spec-id": 0, "fields": []}]
+
+    change(ref, without_identifier)
+    assert ref.load().metadata.table_uuid == ref.load().metadata.table_uuid
+    read: list[int] = []
+    offset: Any = None
+    for number in (4, 5):
+        reader = IcebergSource(IcebergSourceConfig(ref)).open(SourceContext(str(tmp_path / "state")))
+        offset = offset or reader.initial_offset()
+        end = reader.latest_offset(offset, None, None)
+        batches = [batch for split in reader.splits(offset, end) for batch in reader.read(split)]
+        read += [key for batch in batches for key in batch["id"].to_pylist()]
+        offset = end
+        if number == 4:
+            ref.load().append(pa.Table.from_pylist([{"id": 4}], ref.load().schema().as_arrow()))
+    assert sorted(read) == [0, 1, 2, 4]
 
 
 OTHERS = ["id", "name"]

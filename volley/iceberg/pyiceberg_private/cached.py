@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, Self
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from pydantic import BaseModel
 from pyiceberg.catalog import MetastoreCatalog
@@ -65,6 +65,17 @@ def share_metadata(table: Table) -> Table:
     return table
 
 
+def _identified(table: Table) -> Table:
+    """Return the same table; one of format version 1 without an identifier has the same one whenever it is loaded.
+
+    pyiceberg makes up another one each time, so that a stream would take it for a table that was made anew.
+    """
+    metadata = table.metadata
+    if "table_uuid" not in metadata.model_fields_set:
+        table.metadata = metadata.model_copy(update={"table_uuid": uuid5(NAMESPACE_OID, metadata.location)})
+    return table
+
+
 class CachedMetadata(GuardedCatalog, MetastoreCatalog):
     """Caches each table's latest metadata by its location: a metadata file never changes.
 
@@ -80,7 +91,7 @@ class CachedMetadata(GuardedCatalog, MetastoreCatalog):
         """Return the table with the metadata at `location`; `read` parses it if it is not cached."""
         cached, metadata = self._cache.get(identifier, (None, None))
         if location is None or cached != location or metadata is None:
-            table = share_metadata(self._read(identifier, location, read))
+            table = share_metadata(_identified(self._read(identifier, location, read)))
             check_snapshots(".".join(identifier), table.metadata)
             self._cache[identifier] = table.metadata_location, table.metadata
             return table
