@@ -16,6 +16,13 @@ __all__ = ["check_partitions", "check_writers"]
 
 # The identity is that of the partition which a row is in, not that of the root. Unlogged ones are not published.
 _WRITTEN = """
+    with published(oid) as (
+        select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where case
+            when %(whole)s then n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%%'
+            else n.nspname = any(%(schemas)s::text[]) end
+        union select t.oid::oid from unnest(%(tables)s::text[]::regclass[]) t(oid)
+        union select p.relid::oid from unnest(%(tables)s::text[]::regclass[]) t(oid), pg_partition_tree(t.oid) p
+    )
     select n.nspname, c.relname,
         c.relreplident = 'n' or c.relreplident <> 'f' and not exists (
             select from pg_index i where i.indrelid = c.oid and i.indimmediate
@@ -25,14 +32,9 @@ _WRITTEN = """
             select min(a.attname) from pg_attribute a
             where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated::text = 'v'
         ) end, m.nspname, r.relname
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    from published t join pg_class c on c.oid = t.oid join pg_namespace n on n.oid = c.relnamespace
     join pg_class r on r.oid = coalesce(pg_partition_root(c.oid), c.oid) join pg_namespace m on m.oid = r.relnamespace
-    where c.relkind in ('r', 'p') and c.relpersistence = 'p' and case
-        when %(whole)s then n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%%'
-        else n.nspname = any(%(schemas)s::text[]) or c.oid = any(%(tables)s::text[]::regclass[]::oid[]) or exists (
-            select from pg_partition_ancestors(c.oid) a where a.relid = any(%(tables)s::text[]::regclass[])
-        ) end
-    order by 1, 2
+    where c.relkind in ('r', 'p') and c.relpersistence = 'p' order by 1, 2
 """
 _PARTITIONS = """
     select n.nspname, c.relname from pg_partition_tree(%(oid)s::oid) t join pg_class c on c.oid = t.relid
