@@ -342,6 +342,9 @@ def _check_session(spark: object) -> None:
     if spark is not None:
         from pyspark.sql import SparkSession
 
+        from volley.spark.session import refuse_connect
+
+        refuse_connect(spark)
         checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 

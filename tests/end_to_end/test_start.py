@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.processes import plain_environment
+from tests.processes import ROOT, plain_environment
 
 SCRIPT = """
 import sys
@@ -109,6 +109,36 @@ def test_spark_submit_on_this_machine_has_its_own_python(tmp_path: Path) -> None
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("start: finished")
+
+
+WITHOUT_VOLLEY = """
+from volley import ConfigError, Environment, MemorySink, MemorySource, Restart
+
+try:
+    environment = Environment(master="local[1]")
+    pipeline = environment.from_source(MemorySource([{"id": 1}])).to_sink(MemorySink())
+    pipeline.execute("start", progress=False, restart=Restart(backoff="1h"))
+except ConfigError as error:
+    print(error)
+"""
+
+# It finds PySpark in Spark's archive, and nothing that is installed.
+BARE_PYTHON = """#!/bin/sh
+PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -vxF "{root}" | paste -sd: -) exec "{python}" -S "$@"
+"""
+
+
+def test_workers_without_volley_are_named_with_their_python(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(BARE_PYTHON.format(root=ROOT, python=sys.executable))
+    python.chmod(0o755)
+    environment = plain_environment(PYSPARK_PYTHON=str(python))
+    command = [sys.executable, "-c", WITHOUT_VOLLEY]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.splitlines() == [
+        f"the workers of job 'start' have no module 'volley': they run {sys.executable}",
+        f"  hint: PYSPARK_PYTHON={sys.executable}, set before Spark starts, or install volley-stream there",
+    ], ran.stderr
 
 
 STARVED = """

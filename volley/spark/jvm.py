@@ -12,12 +12,11 @@ import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volley.spark.class_archive import archive_options
-from volley.spark.java import find_java
+from volley.spark.java import find_java, spark_home
 from volley.spark.worker_python import choose_worker_python
 from volley.storage.private import temporary_folder
 
@@ -100,7 +99,7 @@ def begin(master: str, modules: Iterable[str] = ()) -> None:
     java, log_path = find_java(), log_file()
     os.environ["JAVA_HOME"] = str(java)
     choose_worker_python(master, starts=True)
-    home = _spark_home()
+    home = spark_home()
     settings = {**AT_LAUNCH, "spark.master": master}
     arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     arguments += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
@@ -161,12 +160,3 @@ def _address(starting: _Starting) -> tuple[int, str]:
 def _is_connected() -> bool:
     context = sys.modules.get("pyspark.core.context")
     return context is not None and context.SparkContext._gateway is not None
-
-
-def _spark_home() -> Path:
-    """Return the folder of Spark; does not import PySpark, which takes longer than to start the JVM."""
-    if home := os.environ.get("SPARK_HOME"):
-        return Path(home)
-    spec = find_spec("pyspark")
-    assert spec is not None
-    return Path(str(spec.origin)).parent

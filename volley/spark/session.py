@@ -27,6 +27,7 @@ __all__ = [
     "log_file",
     "log_trace",
     "open_session",
+    "refuse_connect",
     "runs_locally",
     "session_for_job",
     "start_in_pool",
@@ -177,6 +178,15 @@ def usable_session(given: SparkSession | None, master: str | None, modules: Iter
     return given
 
 
+def refuse_connect(session: object) -> None:
+    """Raise ConfigError for a session of Spark Connect, whose class has the name of the classic one."""
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        raise ConfigError(
+            "the session is one of Spark Connect, on which no job can run: epochs are planned by a JVM of this process",
+            hint='leave spark out, and name the master: Environment(master="spark://host:7077"); unset SPARK_REMOTE',
+        )
+
+
 def open_session(master: str | None, modules: Iterable[str] = ()) -> SparkSession:
     """Return the active session, or start one.
 
@@ -194,6 +204,7 @@ def open_session(master: str | None, modules: Iterable[str] = ()) -> SparkSessio
 
     _replace_lost()
     active = SparkSession.getActiveSession()
+    refuse_connect(active)
     if active is None:
         return _start(master, modules)
     if master is not None and active.sparkContext.master != master:

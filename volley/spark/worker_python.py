@@ -6,10 +6,11 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["choose_worker_python", "is_script_chosen"]
+__all__ = ["choose_worker_python", "is_script_chosen", "workers_python"]
 
 _SCRIPT = Path(__file__).with_suffix(".sh")
 _FIND_PYSPARK = """
@@ -61,3 +62,24 @@ def _pyspark_is_found() -> bool:
     probe = subprocess.run([_SCRIPT, "-c", _FIND_PYSPARK], env=environment, capture_output=True, text=True)
     lines = probe.stdout.split("\n")
     return probe.returncode == 0 and Path(lines[0]).resolve() == loaded and lines[1] == "True"
+
+
+def workers_python() -> str:
+    """Return the path of the Python that the active context's workers run; they need not have Volley."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    assert context is not None
+    with suppress(Exception):
+        return str(context.parallelize([0], 1).map(_executable).collect()[0])
+    return str(context.pythonExec)
+
+
+def _executable(_: object) -> str:
+    import sys
+
+    return sys.executable
+
+
+# Functions of this module are pickled by value, and others by the name of their module, which the workers lack.
+_executable.__module__ = "__main__"
