@@ -106,6 +106,10 @@ class Source(ABC):
         """
         return None
 
+    def declared(self) -> pa.Schema | None:
+        """Return the Arrow schema that the settings alone tell, without a look at the source; None = not known."""
+        return None
+
     def probes(self) -> Sequence[Probe]:
         """Return what `volley check` does to see whether the source can be read; it must change nothing.
 

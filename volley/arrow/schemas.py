@@ -57,7 +57,7 @@ class Schemas:
         known = [schema for schema in inputs if schema is not None]
         if isinstance(node, nodes.Write):
             return inputs[0]
-        if len(known) < len(inputs):
+        if len(known) < len(inputs) or (isinstance(node, nodes.Join) and node.rows is None):
             return None
         if isinstance(node, nodes.Union):
             return _united(known)

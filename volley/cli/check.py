@@ -32,7 +32,8 @@ __all__ = ["check"]
 # Sources first, then sinks, which need the columns: both together end within half a minute.
 _SOURCE_SECONDS = 13.0
 _SINK_SECONDS = 14.0
-_LATE = "check the address, and the network between"
+_LATE = "check the address, the network between, and whether this machine is busy"
+_BUSY = "what came before it took all of the time: check again while the machine is less busy, or one --sink at a time"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,9 @@ def check(
     except VolleyError as problem:
         # A package is missing.
         config, mistakes, secrets = None, [Mistake(problem.message, (), problem.hint)], set()
-    if config is None:
+    if config is not None and offline:
+        mistakes = _misfits(config)
+    if config is None or mistakes:
         _print_mistakes(str(file), mistakes, secrets, as_json)
         raise typer.Exit(WRONG_FILE)
     if sink is not None:
@@ -101,6 +104,20 @@ def check(
         _print(config, findings)
     if failed:
         raise typer.Exit(UNREACHABLE)
+
+
+def _misfits(config: Config) -> list[Mistake]:
+    """Return the mistakes of steps that don't fit the columns which their sources declare."""
+    from volley.engine.collect import declared_schema
+
+    mistakes = []
+    for pipeline in config.pipelines.values():
+        for branch in pipeline.branches:
+            try:
+                declared_schema(branch.stream._node)
+            except VolleyError as problem:
+                mistakes.append(Mistake(problem.message, ("pipelines", pipeline.name), problem.hint))
+    return list(dict.fromkeys(mistakes))
 
 
 def _print_mistakes(file: str, mistakes: Sequence[Mistake], secrets: set[str], as_json: bool) -> None:
@@ -242,21 +259,26 @@ class _PartRun:
         self._part = part
         self._probes = probes
         self._results: list[Future[Finding]] = [Future() for _ in probes]
+        self._began: dict[str, float] = {}
         threading.Thread(target=self._run, name=f"check-{part}", daemon=True).start()
 
     def findings(self, deadline: float) -> Iterator[Finding]:
         """Yield a finding for each probe, at this time at the latest."""
-        began = time.monotonic()
         failed = False
         for probe, result in zip(self._probes, self._results, strict=True):
             try:
                 finding = result.result(max(0.0, deadline - time.monotonic()))
             except TimeoutError:
-                waited = time.monotonic() - began
-                late = Finding(self._part, probe.name, "failed", "no answer in time", _LATE, waited)
-                finding = Finding(self._part, probe.name, "skipped", "") if failed else late
+                finding = Finding(self._part, probe.name, "skipped", "") if failed else self._late(probe)
             failed = failed or finding.status == "failed"
             yield finding
+
+    def _late(self, probe: Probe) -> Finding:
+        """Return the finding of a probe that has not ended: it did not begin where others or the CPU held it up."""
+        began = self._began.get(probe.name)
+        if began is None:
+            return Finding(self._part, probe.name, "failed", "not looked at in time", _BUSY)
+        return Finding(self._part, probe.name, "failed", "no answer in time", _LATE, time.monotonic() - began)
 
     def _run(self) -> None:
         failed = False
@@ -266,7 +288,7 @@ class _PartRun:
             result.set_result(finding)
 
     def _look(self, probe: Probe) -> Finding:
-        began = time.monotonic()
+        began = self._began[probe.name] = time.monotonic()
         status, hint = "ok", None
         try:
             detail = probe.run()

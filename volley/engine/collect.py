@@ -24,7 +24,7 @@ from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import SinkStep, grow
 from volley.types.arrow import canonical_schema
 
-__all__ = ["collect", "schema_of", "sources", "tables", "with_sources"]
+__all__ = ["collect", "declared_schema", "schema_of", "sources", "tables", "with_sources"]
 
 
 def schema_of(node: nodes.Node) -> pa.Schema:
@@ -42,6 +42,20 @@ def schema_of(node: nodes.Node) -> pa.Schema:
             schema = read.source.preview(context)
             known[id(read)] = canonical_schema(read.source.open(context).schema if schema is None else schema)
         return Schemas(lambda read: known[id(read)]).known(node)
+
+
+def declared_schema(node: nodes.Node) -> pa.Schema | None:
+    """Return the schema of a node's rows as far as settings tell it, without a look at sources; None = not known.
+
+    Raises:
+        VolleyError: If a step does not fit its input.
+    """
+
+    def of_read(read: nodes.Read) -> pa.Schema | None:
+        schema = read.source.declared()
+        return None if schema is None else canonical_schema(schema)
+
+    return Schemas(of_read).of(node)
 
 
 def collect(node: nodes.Node, limit: int | None) -> pa.Table:

@@ -126,8 +126,17 @@ def preview(files: Files, context: SourceContext) -> pa.Schema | None:
         SourceError: If the path does not exist, or a bounded source finds no file.
     """
     _check_found(files, _log_of(context))
-    declared = _declared(files)
-    return None if declared is None else with_included(_content(files, declared), files.include)
+    return declared(files)
+
+
+def declared(files: Files) -> pa.Schema | None:
+    """Return the schema that a FileSource's settings declare; None if it is inferred.
+
+    Raises:
+        ConfigError: If the format can't be read into it.
+    """
+    schema = _declared(files)
+    return None if schema is None else with_included(_content(files, schema), files.include)
 
 
 def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:

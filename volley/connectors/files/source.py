@@ -111,6 +111,11 @@ class FileSource(Source):
 
         return preview(self._files(), context)
 
+    def declared(self) -> pa.Schema | None:
+        from volley.connectors.files.reader import declared
+
+        return declared(self._files())
+
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.files.reader import open_reader
 

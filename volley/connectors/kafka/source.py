@@ -139,6 +139,9 @@ include=('key', 'offset'))
         # The schema of Avro may be in a registry.
         return None if self.value_format == "avro" else columns(self._decoder(context), self.include)
 
+    def declared(self) -> pa.Schema | None:
+        return self.preview(SourceContext(""))
+
     def explain(self, context: SourceContext) -> str | None:
         return fate_of_unknown(self.on_unknown, UNKNOWN) if self.value_format == "json" else None
 

@@ -131,6 +131,9 @@ class HttpSource(Source):
     def preview(self, context: SourceContext) -> pa.Schema:
         return self._rows().schema
 
+    def declared(self) -> pa.Schema:
+        return self._rows().schema
+
     def probes(self) -> Sequence[Probe]:
         # Opening would make a log, and a receiver would take requests that no job reads.
         folder = self.folder
