@@ -58,9 +58,7 @@ def test_the_release_of_a_jdk_says_its_version(bare: Path, monkeypatch: pytest.M
 def test_without_java_it_says_what_was_tried_and_what_to_install(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "8", "1.8.0_402")))
     monkeypatch.setenv("PATH", str(fake_java(bare / "26", "26.0.1") / "bin"))
-    with pytest.raises(
-        MissingDependencyError, match=r"no Java 17 to 25 found.*version 8.*version 26"
-    ) as caught:
+    with pytest.raises(MissingDependencyError, match=r"no Java 17 to 25 found.*version 8.*version 26") as caught:
         find_java()
     assert "volley-stream[jre]" in str(caught.value.hint)
 
