@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -130,3 +131,13 @@ def test_what_is_right_goes_on_to_spark_and_makes_nothing(tmp_path: Path) -> Non
     with pytest.raises(AssertionError, match="Spark was started"):
         stream.to_sink(IcebergSink(table(tmp_path / "lake"))).execute("right")
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_of_many_differences_from_a_table_the_first_are_listed(tmp_path: Path) -> None:
+    rows = MemorySource([{f"column_{number}": number for number in range(20)}])
+    stream = Environment(checkpoint_dir=tmp_path / "checkpoints").from_source(rows)
+    with pytest.raises(VolleyError) as caught:
+        stream.to_sink(IcebergSink(existing(tmp_path, schema_evolution="strict"))).execute("mistake")
+    assert caught.value.message.count("\n  - ") == 8
+    assert re.search(r"\n  … and \d+ more$", caught.value.message)

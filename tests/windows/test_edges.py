@@ -194,6 +194,20 @@ def test_a_row_joins_two_sessions(tmp_path: Path) -> None:
     assert windows(job.epoch(2, [(0, batch(-5))]), "n", "_change") == [(-5, 4, "update_after"), (0, None, "delete")]
 
 
+@pytest.mark.parametrize(
+    ("lateness", "sessions"),
+    [("7s", [(0, 3)]), (0, [(0, 1), (5, 2)])],
+    ids=["within lateness", "older than lateness"],
+)
+def test_rows_within_lateness_join_the_session_that_a_batch_query_has(
+    lateness: str | int, sessions: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    job = local(tmp_path, session("10s"), lateness=lateness)
+    out = [job.epoch(number, [(0, batch(second))], ends=number == 2) for number, second in enumerate((0, 12, 5))]
+    assert windows(pa.concat_tables(out), "n") == sessions
+    assert job.misfits.late == 0
+
+
 def test_updates_come_once_for_each_epoch_that_changes_a_window(tmp_path: Path) -> None:
     job = local(tmp_path, tumbling("1m"), keys=(), lateness="1m", emit="updates")
     assert windows(job.epoch(0, [(0, batch(0, 60))]), "n") == [(0, 1), (60, 1)]

@@ -29,6 +29,8 @@ from volley.types.arrow import canonical_type, type_name
 
 __all__ = ["TableColumns", "plan", "same_but_case"]
 
+_MOST_LISTED = 8
+
 _ALLOWED: dict[str, tuple[type[Change], ...]] = {
     "strict": (),
     "add_columns": (AddColumn,),
@@ -75,7 +77,9 @@ def plan(
     differences = [*configured, *_Comparison.after(named, configured).differences(stream)]
     bad = [difference for difference in differences if not isinstance(difference.remedy, _ALLOWED[mode])]
     if bad:
-        listed = "\n".join(f"  - {difference}" for difference in bad)
+        listed = "\n".join(f"  - {difference}" for difference in bad[:_MOST_LISTED])
+        if len(bad) > _MOST_LISTED:
+            listed += f"\n  … and {len(bad) - _MOST_LISTED} more"
         refused = any(difference in configured for difference in bad)
         hint = "leave out of renames and drops what can't be done" if refused else _way_out(bad)
         raise SchemaMismatchError(f"the stream does not fit table {'.'.join(table.name())}:\n{listed}", hint=hint)
