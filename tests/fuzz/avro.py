@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tests.avro import record
 from tests.fuzz.target import Target
+from volley.bad_rows import BadRow
 from volley.formats.avro import AvroValues
 from volley.formats.message_rows import MessageRows
 
@@ -108,4 +109,8 @@ class AvroMessages(Target):
         decoder = AvroValues(json.dumps(_SCHEMA), _Registry(folder / "schema.json"))  # type: ignore[arg-type]
         chunk: Any = _Messages([file.read_bytes() for file in sorted(folder.glob("*.message"))])
         rows = MessageRows(decoder, decoder.schema, lambda fields, part: [])
+        # Each message is a row or a bad one.
+        each = [1 if isinstance(item, BadRow) else item.batch.num_rows for item in rows.read_tolerant([chunk])]
+        if sum(each) != len(chunk.values):
+            raise AssertionError(f"{sum(each)} rows of {len(chunk.values)} messages")
         return pa.Table.from_batches(rows.read([chunk]), decoder.schema)
