@@ -48,7 +48,7 @@ class Measured:
     """What refreshes of one kind took.
 
     Args:
-        seconds: The time of the last one.
+        seconds: The time of the last one, or of the processor if that is less.
         rows: How many rows of the sources it read.
         factor: How many times as long as the estimate refreshes take.
     """

@@ -76,6 +76,18 @@ def refresh(view: View) -> ViewRefresh:
     return run.result(time.monotonic() - began)
 
 
+class _Timer:
+    """Measures work by the time that passes, or by the processor's if that is less, as on a busy machine."""
+
+    def __init__(self) -> None:
+        self._began, self._cpu = time.monotonic(), time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the timer was made, more than zero."""
+        return max(min(time.monotonic() - self._began, time.process_time() - self._cpu), 1e-6)
+
+
 @dataclass
 class _Attempt:
     """What one attempt to commit a refresh has made."""
@@ -115,7 +127,7 @@ class _Refresh:
 
     def stage(self, table: Table) -> Staged | None:
         """Return the commit of the refresh for a freshly loaded table; None if the view is up to date."""
-        began = time.monotonic()
+        timer = _Timer()
         view, branch = self._view, self._view.config.branch
         before, tally = Cursor.of(table), Tally()
         _check_name(before, view)
@@ -144,25 +156,25 @@ class _Refresh:
         self._attempts.append(attempt)
         if decision.mode == "none":
             return None
-        if not self._by_changes(attempt, query, began):
-            began = time.monotonic()
+        if not self._by_changes(attempt, query, timer):
+            timer = _Timer()
             added = contents.write(query.all_rows())
             attempt.changes = overwrite(Overwrite(), added, branch, table)
         reach("after-view-files", number)
         if attempt.changes:
             attempt.cursor = replace(cursor, snapshot=uuid.uuid4().int >> 65)
-        measures = _measures(attempt, operator, time.monotonic() - began)
+        measures = _measures(attempt, operator, timer.seconds)
         staged = self._staged(attempt, table, schema_changes, measures)
         reach("before-view-commit", number)
         return staged
 
-    def _by_changes(self, attempt: _Attempt, query: Maintained, began: float) -> bool:
+    def _by_changes(self, attempt: _Attempt, query: Maintained, timer: _Timer) -> bool:
         """Bring the view up to date by changes; return False if it has to be computed anew.
 
         Args:
             attempt: The attempt, whose decision and measures are replaced if that reads too many rows.
             query: What is brought up to date.
-            began: When the attempt began, by the monotonic clock.
+            timer: Runs since the attempt began.
         """
         decision, tally = attempt.decision, attempt.tally
         if decision.mode != "incremental":
@@ -172,7 +184,7 @@ class _Refresh:
         try:
             attempt.changes = query.changes(attempt.contents)
         except TooManyRowsError:
-            cost, seconds = decision.cost, time.monotonic() - began
+            cost, seconds = decision.cost, timer.seconds
             assert cost is not None
             attempt.decision = Decision("full", f"by changes it took more than {tally.most:,} rows", cost)
             estimate = cost.estimate("incremental")

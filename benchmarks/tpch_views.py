@@ -1,0 +1,185 @@
+"""Views of TPC-H's queries, refreshed by changes, anew, and as the library decides."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.benchmark import Benchmark, Limit, Run, benchmark
+from benchmarks.lake import Lake, write_epoch
+from benchmarks.run import MissingPeerError
+from volley import DataStream, Environment, IcebergSource, IcebergSourceConfig, MaterializedView, col, count, lit, sum_
+from volley.iceberg import IcebergTable, TableRef, Upsert
+
+_TABLES = ("lineitem", "orders", "customer", "supplier", "nation", "region", "part")
+_LINES = 6_000_000  # of TPC-H at scale 1
+_PAGES = {"write.parquet.page-row-limit": "20000"}
+_KEYS = {"orders": ("o_orderkey",), "lineitem": ("l_orderkey", "l_linenumber")}
+# The parts of all orders that change at once: all over, or the latest.
+_CHANGES: dict[str, tuple[float, bool]] = {
+    "1 %": (0.01, False),
+    "0.005 %": (0.00005, False),
+    "the latest 0.005 %": (0.00005, True),
+}
+_AUTO, _CHANGED, _ANEW = 'mode="auto"', 'mode="incremental"', 'mode="full"'
+
+
+class _Tpch:
+    """The tables of a lake, and the views over them.
+
+    Args:
+        lake: The lake.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._lines = self._stream("lineitem").with_column(
+            "revenue", col("l_extendedprice").cast("double") * (lit(1.0) - col("l_discount").cast("double"))
+        )
+
+    def _ref(self, table: str) -> TableRef:
+        return self._lake.named(table).ref
+
+    def _stream(self, table: str) -> DataStream:
+        return Environment().from_source(IcebergSource(IcebergSourceConfig(self._ref(table))))
+
+    def view(self, query: str, mode: Any) -> MaterializedView:
+        """The view of a query."""
+        queries: dict[str, Callable[[], DataStream]] = {
+            "q1": self._q1,
+            "q3": self._q3,
+            "q5": self._q5,
+            "q10": self._q10,
+            "q14": self._q14,
+        }
+        return MaterializedView(query, queries[query](), self._lake.named(f"view_{query}"), mode=mode)
+
+    def _orders(self, since: date, until: date) -> Any:
+        return IcebergTable(self._ref("orders")).rows.filter(
+            (col("o_orderdate") >= lit(since)) & (col("o_orderdate") < lit(until))
+        )
+
+    def _q1(self) -> DataStream:
+        lines = self._lines.filter(col("l_shipdate") <= lit(date(1998, 9, 2)))
+        return lines.key_by("l_returnflag", "l_linestatus").aggregate(revenue=sum_("revenue"), n=count())
+
+    def _q3(self) -> DataStream:
+        segment = IcebergTable(self._ref("customer")).rows.filter(col("c_mktsegment").eq(lit("BUILDING")))
+        return (
+            self._lines.filter(col("l_shipdate") > lit(date(1995, 3, 15)))
+            .join(self._orders(date(1992, 1, 1), date(1995, 3, 15)), on={"l_orderkey": "o_orderkey"})
+            .join(segment, on={"o_custkey": "c_custkey"})
+            .key_by("l_orderkey", "o_orderdate", "o_shippriority")
+            .aggregate(revenue=sum_("revenue"))
+        )
+
+    def _q5(self) -> DataStream:
+        region = IcebergTable(self._ref("region")).rows.filter(col("r_name").eq(lit("ASIA")))
+        return (
+            self._lines.join(self._orders(date(1994, 1, 1), date(1995, 1, 1)), on={"l_orderkey": "o_orderkey"})
+            .join(self._ref("customer"), on={"o_custkey": "c_custkey"})
+            .join(self._ref("supplier"), on={"l_suppkey": "s_suppkey"})
+            .filter(col("c_nationkey").eq(col("s_nationkey")))
+            .join(self._ref("nation"), on={"s_nationkey": "n_nationkey"})
+            .join(region, on={"n_regionkey": "r_regionkey"})
+            .key_by("n_name")
+            .aggregate(revenue=sum_("revenue"))
+        )
+
+    def _q10(self) -> DataStream:
+        return (
+            self._lines.filter(col("l_returnflag").eq(lit("R")))
+            .join(self._orders(date(1993, 10, 1), date(1994, 1, 1)), on={"l_orderkey": "o_orderkey"})
+            .join(self._ref("customer"), on={"o_custkey": "c_custkey"})
+            .join(self._ref("nation"), on={"c_nationkey": "n_nationkey"})
+            .key_by("o_custkey", "c_name", "c_acctbal", "c_phone", "n_name")
+            .aggregate(revenue=sum_("revenue"))
+        )
+
+    def _q14(self) -> DataStream:
+        month = (col("l_shipdate") >= lit(date(1995, 9, 1))) & (col("l_shipdate") < lit(date(1995, 10, 1)))
+        return (
+            self._lines.filter(month)
+            .join(self._ref("part"), on={"l_partkey": "p_partkey"})
+            .with_column("is_promo", col("p_type").starts_with("PROMO"))
+            .key_by("is_promo")
+            .aggregate(revenue=sum_("revenue"))
+        )
+
+
+def _generated(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
+    """Write TPC-H's tables as Parquet files, by the generator of the package tpchgen-cli."""
+    program = Path(sys.executable).with_name("tpchgen-cli")
+    if not program.exists():
+        raise MissingPeerError("pip install tpchgen-cli")
+    scale = str(asked.rows / _LINES)
+    subprocess.run([program, "parquet", "--scale-factor", scale, "--output-dir", folder], check=True, text=True)
+    yield {"tables": folder}
+
+
+def _rows_of(tables: Path, table: str) -> pa.Table:
+    rows = pq.read_table(tables / f"{table}.parquet")
+    plain = [field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field for field in rows.schema]
+    return rows.cast(pa.schema(plain)).combine_chunks()
+
+
+def _change(lake: Lake, tables: Path, changes: str, epoch: int) -> None:
+    """Change the price of some orders and the quantity of their lines."""
+    part, is_latest = _CHANGES[changes]
+    orders, lines = _rows_of(tables, "orders"), _rows_of(tables, "lineitem")
+    changed = max(1, int(len(orders) * part))
+    chosen = np.random.default_rng(epoch).choice(len(orders), changed, replace=False)
+    orders = orders.slice(len(orders) - changed) if is_latest else orders.take(np.sort(chosen))
+    lines = lines.filter(pc.is_in(lines["l_orderkey"], orders["o_orderkey"]))
+    for name, rows, column in (("orders", orders, "o_totalprice"), ("lineitem", lines, "l_quantity")):
+        values = pc.add(rows[column], pa.scalar(epoch, rows[column].type)).cast(rows[column].type)
+        upserts = lake.named(name).with_commit_mode(Upsert(_KEYS[name], strategy="merge_on_read"))
+        write_epoch(upserts, epoch, rows.set_column(rows.column_names.index(column), column, values).to_batches())
+
+
+def _no_dearer(than: str) -> Limit:
+    return Limit("cpu_seconds", "CPU-seconds of a refresh", most=1.2, of=_AUTO, beside=than)
+
+
+@benchmark(
+    rows=600_000,
+    peers={"auto": _AUTO, "incremental": _CHANGED, "full": _ANEW},
+    options={"refreshes": 5},
+    cases={"query": tuple(f"{query}, {changes}" for query in ("q1", "q3", "q5", "q10", "q14") for changes in _CHANGES)},
+    case="",
+    figures=("cpu_seconds", "seconds", "read_share", "mode"),
+    plots=("cpu_seconds",),
+    prepare=_generated,
+    bounds=[_no_dearer(_CHANGED), _no_dearer(_ANEW)],
+)
+def tpch_views(run: Run) -> None:
+    """Refreshes of views of TPC-H's queries after changes of orders and their lines: the kind that is taken, and both.
+
+    Two refreshes before those that are measured tell what each kind takes.
+    """
+    lake, tables = Lake(run.folder / "lake"), Path(run.options["tables"])
+    query, _, changes = str(run.case).partition(", ")
+    for table in _TABLES:
+        write_epoch(lake.named(table).with_table_properties(_PAGES), 0, _rows_of(tables, table).to_batches())
+    view = _Tpch(lake).view(query, run.peer)
+    view.refresh()
+
+    def refresh() -> dict[str, Any]:
+        done = view.refresh()
+        return {"read_share": done.rows_read / run.rows, "mode": done.mode}
+
+    for epoch in range(1, 3):
+        _change(lake, tables, changes, epoch)
+        refresh()
+    for epoch in range(3, 3 + run.options["refreshes"]):
+        _change(lake, tables, changes, epoch)
+        run.measure(refresh)
