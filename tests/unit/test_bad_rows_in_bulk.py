@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.csv as pcsv
 import pyarrow.json as pj
@@ -14,6 +16,7 @@ import pytest
 
 from volley import FileSource, Reader, SourceContext, SourceError
 from volley.bad_rows import BadRow, PositionedBatch
+from volley.formats.avro import AvroValues
 from volley.formats.messages import JsonValues
 from volley.task.gathering import gathered
 
@@ -180,6 +183,24 @@ def test_nested_lines_that_are_never_closed_cost_no_more_than_others(tmp_path: P
     (tmp_path / "a.json").write_text("\n".join(lines))
     rows, bad = read(opened(tmp_path / "a.json", schema="id long"))
     assert (rows, len(bad)) == ([], len(lines))
+
+
+def test_avro_messages_are_sorted_as_if_each_is_decoded_alone() -> None:
+    items = {"type": "array", "items": {"type": "array", "items": "string"}}
+    fields = [{"name": "id", "type": "long"}, {"name": "tags", "type": items}]
+    schema = {"type": "record", "name": "r", "fields": fields}
+    decoder = AvroValues(json.dumps(schema), None)
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"id": 1, "tags": [["a" * 10_000], []]})
+    good = stream.getvalue()
+    values = [good, good[:-1], b"", None, b"\x02" + b"\xff" * 9 + b"\x01", good + b"x", good]
+    found = decoder.sort(values)
+    assert [row["id"] for row in found.batch.to_pylist()] == [1, None, 1]
+    assert [*found.numbers] == [0, 3, 6]
+    for number, fault in found.faults.items():
+        with pytest.raises(SourceError) as caught:
+            decoder.decode([values[number]])
+        assert fault == caught.value.message
 
 
 def test_small_batches_between_bad_rows_are_joined() -> None:
