@@ -33,7 +33,7 @@ KEPT = Path(".volley") / "bench"
 _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up"),
     *("expressions", "maintenance", "commits", "upsert", "table_source", "presets"),
-    *("view_refresh", "tpch_views", "windows", "joins", "scale", "webhook", "capture"),
+    *("view_refresh", "tpch_views", "windows", "joins", "scale", "webhook", "capture", "bad_rows"),
 )
 for _module in _MODULES:
     import_module(f"benchmarks.{_module}")
