@@ -118,10 +118,10 @@ COUNT = 3_000
     [*(("json", line) for line in BAD_JSON.values()), *(("csv", line) for line in BAD_CSV.values())],
     ids=[*(f"JSON {name}" for name in BAD_JSON), *(f"CSV {name}" for name in BAD_CSV)],
 )
-def test_arrow_is_not_asked_once_a_bad_row(
+def test_arrow_is_asked_once_in_many_rows(
     ending: str, bad: Callable[[int], str], some: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call costs some hundred times what it takes to find one of many bad rows."""
+    """A call costs what it takes to look at some thirty rows: where few rows are bad, it tells the next one."""
     calls: list[str] = []
 
     def counted(module: Any, name: str) -> None:
@@ -144,7 +144,7 @@ def test_arrow_is_not_asked_once_a_bad_row(
     first = 2 if ending == "csv" else 1
     places = [f"line {number + first}" for number in range(0, COUNT, some)]
     assert [row.position.rpartition(", ")[2] for row in found] == places
-    assert len(calls) < 40
+    assert len(calls) < COUNT / 32 + 10
 
 
 @pytest.mark.parametrize("end", ["\n", ""])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,10 @@ _LONGEST_NAME = 100
 _MOST_NAMES = 1_000
 _UNEXPECTED = "unexpected field"
 _NOT_APART = "unknown fields can't be told apart: write one object a line"
+# The number of the first bad row, which Arrow's message ends in.
+_ROW = re.compile(r" in row (\d+)$")
+# With more than one bad text in so many, it is faster to look at each.
+_SPARSE = 32
 _ERRORS = (pa.ArrowException, SourceError)
 
 
@@ -111,6 +116,40 @@ class JsonParser:
             place: Where they are from, for the warning.
             alone: True: a text of several is bad.
         """
+        return self._sorted_by_arrow(texts, place) or self._sorted(texts, place, alone)
+
+    def _sorted_by_arrow(self, texts: Sequence[bytes], place: str) -> Sorted | None:
+        """Sort texts of which few are bad: Arrow tells the first one. None if many are, or it does not tell which.
+
+        Texts that start and end as objects can't be the halves of one.
+        """
+        if not all(text.startswith(b"{") and text.endswith((b"}", b"}\r")) for text in texts):
+            return None
+        numbers, faults, done = [*range(len(texts))], dict[int, str](), 0
+        while done < len(numbers):
+            try:
+                batches = self.parse(b"\n".join(texts[number] for number in numbers[done:]), place)
+            except SourceError:
+                return None
+            except pa.ArrowException as error:
+                row = _ROW.search(str(error))
+                if row is None or done + int(row[1]) < _SPARSE * len(faults):
+                    return None
+                done += int(row[1])
+                judged = self._judged(numbers[done], texts[numbers[done]]) if done < len(numbers) else None
+                if not isinstance(judged, str):
+                    return None
+                faults[numbers.pop(done)] = judged
+                continue
+            if done == 0:
+                rows = sum(batch.num_rows for batch in batches)
+                return Sorted(batches, numbers, faults) if rows == len(numbers) else None
+            # All are good, but read in several calls: read them in one.
+            done = 0
+        return None
+
+    def _sorted(self, texts: Sequence[bytes], place: str, alone: bool) -> Sorted:
+        """Sort texts by looking at each; Arrow reads those that seem good."""
         faults: dict[int, str] = {}
         good = []
         for number, text in enumerate(texts):
