@@ -378,7 +378,7 @@ def test_metadata_that_can_t_be_read_is_not_another_protocol(stub: Stub, tmp_pat
     with pytest.raises(CatalogError, match="not in the form of Iceberg's metadata") as caught:
         config(stub, tmp_path).ref.load()
     assert "earlier metadata files" in str(caught.value.hint)
-    assert "location" not in str(caught.value.__cause__), "its values may be secret"
+    assert "location" not in str(caught.value.cause), "its values may be secret"
 
 
 def test_a_certificate_that_is_not_trusted(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

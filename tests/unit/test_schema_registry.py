@@ -129,7 +129,7 @@ def test_a_registry_that_is_down_is_asked_again(server: Server) -> None:
 def test_a_wrong_password_is_told_without_it(server: Server) -> None:
     with pytest.raises(JobError, match="401 wrong password") as raised:
         Registry(server.url.replace("p%40ss", "hush-hush"), 5).schema(7)
-    assert "hush" not in f"{raised.value!r} {raised.value.__cause__!r}"
+    assert "hush" not in f"{raised.value!r} {raised.value.cause!r}"
 
 
 def test_a_registry_that_is_not_there() -> None:
