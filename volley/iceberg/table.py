@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import keep, mapping, names, of_type, optional, text
-from volley.errors import ConfigError, brief_methods
+from volley.errors import ConfigError, brief
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.errors import catalog_errors
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
@@ -31,7 +31,6 @@ _NAME = re.compile(r"[^./\\?#%\x00-\x1f\ud800-\udfff]+")
 _LONGEST_NAME = 255
 
 
-@brief_methods
 @dataclass(frozen=True, repr=False)
 class TableRef(Rows):
     """An Iceberg table with its catalog and storage: a frozen value; only its methods connect to the catalog.
@@ -224,6 +223,7 @@ def _catalog_in(storage: IcebergStorage) -> CatalogConfig:
     return SqlCatalog(f"sqlite:///{storage.folder}/catalog.db")
 
 
+@brief
 def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) -> tuple[str, ...]:
     database = catalog.database if isinstance(catalog, GlueCatalog) else None
     namespace = (database or ()) if namespace is None else namespace

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from volley.spark.jvm import submitted
 
@@ -101,9 +101,12 @@ def _is_cut(error: BaseException | None) -> bool:
 
 
 def _answers(gateway: Any) -> bool:
+    # To ask a JVM that has ended lets py4j log a traceback.
+    if gateway.proc is not None and gateway.proc.poll() is not None:
+        return False
     try:
         gateway.jvm.System.nanoTime()
-    except (Py4JNetworkError, ConnectionError):
+    except (Py4JError, ConnectionError):
         return False
     except OSError:
         # This process has no descriptor left, say; the JVM may run.

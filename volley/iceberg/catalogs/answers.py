@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from volley.errors import CatalogAuthError, StorageError, TableNotFoundError
+from volley.errors import CatalogAuthError, StorageError, TableNotFoundError, VolleyError
 
 __all__ = ["Answer", "answers", "is_own_check", "never_sent", "refuses", "retry_after", "status_of"]
 
@@ -147,4 +147,4 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
         yield cause
-        cause = cause.__cause__
+        cause = cause.cause if isinstance(cause, VolleyError) else cause.__cause__
