@@ -56,8 +56,8 @@ def test_a_quote_that_is_never_closed_is_found(
 ) -> None:
     folder = tmp_path_factory.mktemp("csv")
     text = (end or "\n").join(",".join(row[:columns]) for row in rows) + end
-    # A last escape has nothing to stand before.
-    assume(escape is None or not text.rstrip().endswith(escape))
+    # A last escape has nothing to stand before; one behind a closing quote Arrow and Python's reader take differently.
+    assume(escape is None or not (text.rstrip().endswith(escape) or f'"{escape}' in text))
     (folder / "a.csv").write_text(text, newline="")
     options = {"header": False, "escape": escape}
     opened = reader(
@@ -69,6 +69,6 @@ def test_a_quote_that_is_never_closed_is_found(
         problem = failure(opened)
     if problem is None:
         assert not is_open(text, escape)
-    # Another mistake may come first.
-    elif not is_open(text, escape):
+    # Another mistake may come first; an escape at the end of a line is one, after which the next line may be told.
+    elif not is_open(text, escape) and not any(f"{escape}{end}" in text for end in "\r\n"):
         assert "never closed" not in problem
