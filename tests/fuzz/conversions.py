@@ -149,11 +149,13 @@ def _text(chosen: random.Random) -> str:
 
 
 def _decimal(text: str) -> Decimal | None:
+    # As Spark does: the space and the control characters around a number are no part of it.
+    text = text.strip("".join(map(chr, [*range(33), 127])))
     with suppress(InvalidOperation):
-        return Decimal(text.strip())
+        return Decimal(text)
     # Python has no exponents of more than 18 digits, not even of zero.
     with suppress(InvalidOperation):
-        return zero if not (zero := Decimal(re.split("[eE]", text.strip())[0])) else None
+        return zero if not (zero := Decimal(re.split("[eE]", text)[0])) else None
     return None
 
 

@@ -101,10 +101,9 @@ class CsvTexts(Files):
 
     def is_right(self, value: Any, original: Any, file: Path) -> bool:
         text = file.read_bytes().decode(errors="surrogateescape")
-        header: list[str]
-        rows: list[list[str]]
-        header, *rows = [*csv.reader(io.StringIO(text, newline="")), []]
-        named = [dict(zip(header, row, strict=False)) for row in rows if row]
+        # The header is the first line that is not empty.
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+        named = [dict(zip(rows[0], row, strict=False)) for row in rows[1:]]
         expected = [{name: row.get(name) or None for name in ("a", "b")} for row in named]
         return [{name: cell or None for name, cell in row.items()} for row in value.to_pylist()] == expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from tests.disks import can_mount, small_disk
 from volley import SourceError
 from volley.connectors.webhook import log as log_module
 from volley.connectors.webhook.folder import LogFolder, Mark
-from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.frames import Entry, encode, frames, heads
 from volley.connectors.webhook.keys import KeyStore, digest
 from volley.connectors.webhook.log import Log
 
@@ -85,6 +86,26 @@ def test_damage_of_acknowledged_requests_is_an_error(batches: list[list[Entry]],
         with pytest.raises(SourceError, match="damaged at byte"):
             Log(folder)
         assert segment(folder).read_bytes() == data
+
+
+def test_a_damaged_length_reads_no_more_than_the_file_has() -> None:
+    """Also where planning took the same length for the end of the log."""
+
+    class Measured(io.BytesIO):
+        most = 0
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            self.most = max(self.most, size or 0)
+            return super().read(size)
+
+    frame = bytearray(encode([Entry(b"key", b"", b"{}")], first=0, time=0))
+    # The third byte of the length: 64 kB.
+    frame[10] = 1
+    file = Measured(frame)
+    (head,) = heads(file, 0, len(frame))
+    with pytest.raises(ValueError, match="damaged at byte 0"):
+        list(frames(file, 0, head.end))
+    assert file.most < len(frame) < head.end
 
 
 def test_damage_in_the_middle_is_an_error_also_if_the_mark_is_lost(tmp_path: Path) -> None:

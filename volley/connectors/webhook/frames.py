@@ -115,12 +115,13 @@ def frames(file: io.BufferedIOBase, begin: int, end: int) -> Iterator[Frame]:
     Raises:
         ValueError: If a frame is damaged; `damaged_at` tells where.
     """
+    last = min(end, file.seek(0, io.SEEK_END))
     file.seek(begin)
     while begin < end:
         data = file.read(_HEAD.size)
         head = _head(data, begin)
         # Compare first: a damaged length may be more than memory holds.
-        if head.end > end:
+        if head.end > last:
             raise _Damaged(begin)
         payload = file.read(head.end - begin - _HEAD.size)
         if zlib.crc32(payload, zlib.crc32(data[_UNCHECKED:])) != head.checksum:
