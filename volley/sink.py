@@ -163,6 +163,10 @@ class Committer(ABC):
         epoch 0: 5 rows
     """
 
+    def __str__(self) -> str:
+        """Return what log lines call its target, without secrets; by default its class' name."""
+        return type(self).__name__
+
     @property
     def identity(self) -> str | None:
         """A unique id of the target, which changes if it is dropped and created again; None (default) = it has none.

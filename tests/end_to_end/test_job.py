@@ -236,7 +236,7 @@ def test_each_commit_is_logged_with_its_figures(
     assert [(each.job, each.epoch, each.rows) for each in commits] == [("logged", 0, 2), ("logged", 1, 1)]  # type: ignore[attr-defined]
     assert [each.snapshot for each in commits] == snapshots  # type: ignore[attr-defined]
     assert all(each.files >= 1 and each.bytes > 0 and each.seconds > 0 for each in commits)  # type: ignore[attr-defined]
-    assert commits[0].getMessage().startswith("logged: epoch 0 is in ")
+    assert commits[0].getMessage().startswith("logged: epoch 0 is in table db.events: 2 rows, ")
     assert commits[0].getMessage().endswith(f", snapshot {snapshots[0]}")
 
 

@@ -14,11 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley import ABORT, EOF, ConfigError, Epoch, MemorySink, MemorySource, Metrics, Reader, SourceContext, SourceError
+from volley import (
+    ABORT,
+    EOF,
+    ConfigError,
+    ConsoleSink,
+    Epoch,
+    FunctionSink,
+    MemorySink,
+    MemorySource,
+    Metrics,
+    Reader,
+    SourceContext,
+    SourceError,
+)
 from volley.connectors.memory import reader as memory_reader
 from volley.connectors.memory.reader import MemoryReader
 from volley.epoch import WriteResult
-from volley.sink import SinkContext
+from volley.sink import Sink, SinkContext
 
 START = {"rows": 0}
 
@@ -296,3 +309,21 @@ def test_an_offset_depends_on_the_rows_before_it_alone(
         readers = [MemorySource(source, schema=schema).open(SourceContext("")) for source in (rows, table, longer)]
         offsets = [reader.latest_offset(START, len(rows), None) for reader in readers]
     assert offsets[0] == offsets[1] == offsets[2]
+
+
+def discard(batch: pa.RecordBatch, epoch: Epoch) -> None:
+    """Take the rows of a FunctionSink."""
+
+
+@pytest.mark.parametrize(
+    ("sink", "name"),
+    [
+        (MemorySink("out"), "memory"),
+        (ConsoleSink(), "the console"),
+        (FunctionSink(discard), "FunctionSink(discard)"),
+    ],
+    ids=["memory", "console", "function"],
+)
+def test_log_lines_call_a_target_by_a_short_name(sink: Sink, name: str) -> None:
+    """The line of a commit named the object of a class, with an address or all of its settings."""
+    assert str(sink.open(SinkContext("job", pa.schema({"id": pa.int64()}), Metrics()))) == name

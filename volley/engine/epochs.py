@@ -314,8 +314,8 @@ class Epochs:
     def _log_rejected(self, index: int, epoch: Epoch, rows: int) -> None:
         if rows:
             self._committer_metrics[index].record_failed(rows)
-            sink = self.targets.sinks[index - len(self.committers)]
-            _log.warning("%s: %s bad rows of epoch %d are in %r", self.job, f"{rows:,}", epoch.number, sink)
+            target = self._all[index]
+            _log.warning("%s: %s bad rows of epoch %d are in %s", self.job, f"{rows:,}", epoch.number, target)
 
     def _commit(self, index: int, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         committer, metrics, began = self._all[index], self._committer_metrics[index], time.monotonic()

@@ -25,6 +25,9 @@ class ConsoleCommitter(Committer):
     rows: int
     context: SinkContext
 
+    def __str__(self) -> str:
+        return "the console"
+
     def clear(self) -> None:
         """Do nothing: printed rows are not stored."""
 

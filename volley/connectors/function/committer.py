@@ -43,6 +43,9 @@ class FunctionCommitter(Committer):
     on_driver: bool
     schema: pa.Schema
 
+    def __str__(self) -> str:
+        return self.function.name
+
     def writer(self, epoch: Epoch) -> Writer:
         return MemoryWriter() if self.on_driver else _FunctionWriter(self.function, epoch)
 

@@ -30,6 +30,9 @@ class MemoryCommitter(Committer):
         self._epochs = epochs
         self._schema = schema
 
+    def __str__(self) -> str:
+        return "memory"
+
     def last_epoch(self, query_id: str) -> int | None:
         return max((epoch.number for epoch in self._epochs if epoch.query_id == query_id), default=None)
 
