@@ -19,7 +19,7 @@ errors html_table
 secrets
 checks
 types
-unknown_fields
+notes
 epoch bad_rows registry exposition figures storage maintenance documents probes restart serving
 metrics_snapshot endpoint plan.elsewhere plan.functions plan.json_paths plan.parameters
 metrics plan.expression_nodes plan.nested plan.strings plan.times plan.windows

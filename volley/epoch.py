@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volley.unknown_fields import UnknownField
+from volley.notes import Note
 
 __all__ = ["Epoch", "WriteResult"]
 
@@ -47,7 +47,7 @@ class WriteResult:
         committables: What the sink's own committer needs to commit: data files, paths or Arrow streams.
         attempt: The number of earlier, failed attempts of this task.
         worker_memory: Peak memory of the worker process so far, in bytes.
-        unknown: The fields that are in no column of a source; with a task's first result.
+        notes: What the driver should warn of, such as a field in no column; with a task's first result.
 
     Example:
         >>> result = WriteResult().with_batch(rows=10).with_batch(rows=30)
@@ -65,7 +65,7 @@ class WriteResult:
     committables: tuple[Any, ...] = ()
     attempt: int = 0
     worker_memory: int = 0
-    unknown: tuple[UnknownField, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def with_batch(self, rows: int) -> WriteResult:
         """Return the result with one more batch of this many rows."""

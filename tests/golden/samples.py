@@ -51,11 +51,11 @@ from volley.engine.landed import Landed
 from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.parking import ParkedRows, ParkingWriter
+from volley.notes import UnknownField
 from volley.spark.log import SparkLog
 from volley.storage.paths import filesystem
 from volley.task.joined_rows import read_index, read_list, read_pin
-from volley.task.unknown_folder import UnknownFolder
-from volley.unknown_fields import UnknownField
+from volley.task.notes_folder import NotesFolder
 
 __all__ = ["SAMPLES", "Sample"]
 
@@ -196,14 +196,14 @@ def read_merged_file_log(folder: Path) -> object:
 
 
 def write_unknown_fields(folder: Path) -> None:
-    left = UnknownFolder(str(folder / "unknown"))
+    left = NotesFolder(str(folder / "unknown"))
     left.make()
     left.leave([UnknownField("price", "in/2.json", can_keep=True), UnknownField("who.age", "in/3.json")])
 
 
 def read_unknown_fields(folder: Path) -> object:
-    fields = UnknownFolder(str(folder / "unknown")).take()
-    return [(field.name, field.position, field.can_keep) for field in fields]
+    fields = NotesFolder(str(folder / "unknown")).take()
+    return [(field.name, field.position, field.can_keep) for field in fields if isinstance(field, UnknownField)]
 
 
 def _captured() -> CapturedTable:

@@ -11,8 +11,8 @@ from tests.servers.seaweed import Seaweed
 from volley.connectors.files import log
 from volley.connectors.files.log import FileLog
 from volley.connectors.files.logged import LoggedFile
-from volley.task.unknown_folder import UnknownFolder
-from volley.unknown_fields import UnknownField
+from volley.notes import UnknownField
+from volley.task.notes_folder import NotesFolder
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_log_of_files_is_merged_beside_a_reader(state: str, monkeypatch: pyt
 
 
 def test_tasks_leave_unknown_fields(state: str) -> None:
-    driver, task = UnknownFolder(f"{state}/unknown"), UnknownFolder(f"{state}/unknown")
+    driver, task = NotesFolder(f"{state}/unknown"), NotesFolder(f"{state}/unknown")
     driver.make()
     assert driver.take() == ()
     for position in ("a.json", "b.json"):

@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.unit.test_unknown_fields import FORMATS, Rows, bad_rows_of, kind, rows_of
 from volley import FileSource, Reader, SourceContext, SourceError
 from volley.bad_rows import PositionedBatch
-from volley.unknown_fields import taken_unknown
+from volley.notes import taken_notes
 
 __all__ = ["kind"]
 
@@ -53,7 +53,7 @@ def test_all_formats_take_columns_from_folders(kind: str, read: Any, tmp_path: P
         {"day": DAY, "id": 2, "city": "Sète", "file_row": 2},
         {"day": None, "id": 3, "city": "a=b", "file_row": 1},
     ]
-    assert taken_unknown() == ()
+    assert taken_notes() == ()
 
 
 @pytest.mark.parametrize("used", ["day", "id", "city"])
@@ -71,7 +71,7 @@ def test_the_folder_s_value_stands_above_the_file_s(kind: str, policy: str, tmp_
     reader = opened(tmp_path / "in", tmp_path / "state", kind, schema="id long, day date", on_unknown=policy)
     assert rows_of(reader) == [{"id": 1, "day": DAY}]
     assert tolerant_rows_of(reader) == [{"id": 1, "day": DAY}]
-    assert taken_unknown() == ()
+    assert taken_notes() == ()
 
 
 def test_a_value_in_the_file_that_the_folder_replaces_is_not_looked_at(kind: str, tmp_path: Path) -> None:
@@ -177,7 +177,9 @@ def test_a_csv_file_without_a_header_lacks_the_folder_s_columns(tmp_path: Path) 
 def test_a_folder_s_column_that_the_schema_lacks_is_an_unknown_field(schema: str, tmp_path: Path) -> None:
     file = put(tmp_path / "in/day=2026-01-01", "csv", [{"id": 1}]) / "1.csv"
     assert rows_of(opened(tmp_path / "in", tmp_path / "state", schema=schema))[0]["id"] == 1
-    assert [str(field) for field in taken_unknown()] == [f"field 'day' of {file} is in no column"]
+    assert [str(field) for field in taken_notes()] == [
+        f"field 'day' of {file} is in no column; its values are left out"
+    ]
     with pytest.raises(SourceError, match="column 'day' is not in the schema"):
         rows_of(opened(tmp_path / "in", tmp_path / "state", schema=schema, on_unknown="fail"))
 
@@ -207,7 +209,7 @@ def test_folders_count_below_the_path_or_where_its_glob_starts(
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
-    taken_unknown()
+    taken_notes()
     yield
-    taken_unknown()
+    taken_notes()
     MemoryFileSystem.store.clear()

@@ -14,6 +14,8 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
 
 from volley import (
     ConfigError,
@@ -27,10 +29,13 @@ from volley import (
     SourceError,
 )
 from volley.bad_rows import BadRow
-from volley.engine.unknown import UnknownFields
+from volley.engine.notes import Notes
+from volley.epoch import WriteResult
 from volley.formats.messages import JsonValues
-from volley.task.unknown_folder import UnknownFolder
-from volley.unknown_fields import UnknownField, note_unknown, taken_unknown
+from volley.notes import LostInput, UnknownField, note_lost, note_unknown, taken_notes
+from volley.source import Offset, Split
+from volley.spark.datasource import data_source
+from volley.task.notes_folder import NotesFolder
 
 Rows = list[dict[str, Any]]
 
@@ -63,9 +68,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_noted() -> Iterator[None]:
-    taken_unknown()
+    taken_notes()
     yield
-    taken_unknown()
+    taken_notes()
 
 
 def opened(folder: Path, kind: str, **settings: Any) -> Reader:
@@ -93,16 +98,16 @@ def test_a_field_that_comes_with_a_later_file_is_noted_with_the_file(
     FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1}])
     FORMATS[kind](tmp_path / f"2.{kind}", [{"id": 2, "price": 1.5}])
     assert rows_of(opened(tmp_path, kind, schema=schema)) == [{"id": 1}, {"id": 2}]
-    noted = taken_unknown()
+    noted = taken_notes()
     assert noted == (UnknownField("price", str(tmp_path / f"2.{kind}")),)
-    assert noted[0].can_keep == (kind == "json"), "only JSON takes on_unknown='keep'"
+    assert ('"keep"' in noted[0].hint) == (kind == "json"), "only JSON takes on_unknown='keep'"
 
 
 def test_fields_that_are_dropped_are_not_noted(kind: str, tmp_path: Path) -> None:
     FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1, "price": 1.5}])
     for policy in ("drop", "ignore"):
         assert rows_of(opened(tmp_path, kind, schema="id long", on_unknown=policy)) == [{"id": 1}]
-    assert taken_unknown() == ()
+    assert taken_notes() == ()
 
 
 def test_a_file_with_a_field_that_must_not_be_is_refused(kind: str, tmp_path: Path) -> None:
@@ -122,7 +127,7 @@ def test_a_column_that_no_step_uses_is_not_unknown(kind: str, tmp_path: Path) ->
     FORMATS[kind](tmp_path / f"1.{kind}", [{"id": 1, "price": 1.5}])
     reader = opened(tmp_path, kind, schema="id long, name string", columns=frozenset({"name"}))
     assert [row["name"] for row in rows_of(reader)] == [None]
-    assert [field.name for field in taken_unknown()] == ["price"]
+    assert [note.subject for note in taken_notes()] == ["price"]
 
 
 def test_json_lines_without_a_match_are_bad_rows(tmp_path: Path) -> None:
@@ -153,7 +158,7 @@ def test_a_field_in_one_line_of_many_is_noted(tmp_path: Path) -> None:
     rows[4_321]["price"] = 1.5
     write_json(tmp_path / "a.json", rows)
     assert len(rows_of(opened(tmp_path, "json", schema="id long"))) == 5_000
-    assert [field.name for field in taken_unknown()] == ["price"]
+    assert [note.subject for note in taken_notes()] == ["price"]
 
 
 def test_nested_fields_are_noted_with_their_path(tmp_path: Path) -> None:
@@ -161,11 +166,11 @@ def test_nested_fields_are_noted_with_their_path(tmp_path: Path) -> None:
     schema = "id long, who struct<name string>, all array<struct<x long>>"
     rows = rows_of(opened(tmp_path, "json", schema=schema))
     assert rows == [{"id": 1, "who": {"name": "ada"}, "all": [{"x": 1}, {"x": None}]}]
-    assert [field.name for field in taken_unknown()] == ["all.y", "who.age"]
+    assert [note.subject for note in taken_notes()] == ["all.y", "who.age"]
     pq.write_table(pa.Table.from_pylist([{"id": 1, "who": {"name": "ada", "age": 3}}]), tmp_path / "a.parquet")
     opened_parquet = FileSource(tmp_path / "*.parquet", schema="id long, who struct<name string>")
     rows_of(opened_parquet.open(SourceContext(str(tmp_path / "other"))))
-    assert [field.name for field in taken_unknown()] == ["who.age"]
+    assert [note.subject for note in taken_notes()] == ["who.age"]
 
 
 def test_fields_of_json_files_are_kept(tmp_path: Path) -> None:
@@ -178,7 +183,7 @@ def test_fields_of_json_files_are_kept(tmp_path: Path) -> None:
         {"id": 2, "file_unknown": '{"price": 1.5, "tags": ["a", {"b": null}]}'},
         {"id": None, "file_unknown": '{"price": 2}'},
     ]
-    assert taken_unknown() == ()
+    assert taken_notes() == ()
     (tmp_path / "a.json").write_text('{"id": 1}\n')
     with pytest.raises(ConfigError, match="file_unknown"):
         opened(tmp_path, "json", schema="id long, file_unknown string", on_unknown="keep")
@@ -205,7 +210,7 @@ def test_fields_of_messages_are_noted_with_the_place() -> None:
     decoder = JsonValues(pa.schema({"id": pa.int64()}), "warn")
     decoder.decode([b'{"id": 1}', b'{"id": 2, "price": 1.5}'], "events/0/17")
     decoder.decode([b'{"id": 3, "price": 1.5, "day": 3}'], "events/0/19")
-    assert taken_unknown() == (UnknownField("price", "events/0/17"), UnknownField("day", "events/0/19"))
+    assert taken_notes() == (UnknownField("price", "events/0/17"), UnknownField("day", "events/0/19"))
 
 
 def test_all_sources_have_the_same_choices() -> None:
@@ -249,7 +254,7 @@ def test_messages_that_are_one_value_have_no_fields(capsys: pytest.CaptureFixtur
 
 
 def test_tasks_leave_fields_for_the_driver(tmp_path: Path) -> None:
-    folder = UnknownFolder(str(tmp_path / "unknown"))
+    folder = NotesFolder(str(tmp_path / "unknown"))
     assert folder.take() == ()
     folder.make()
     price, day = UnknownField("price", "b.json", can_keep=True), UnknownField("day", "c.json")
@@ -260,35 +265,96 @@ def test_tasks_leave_fields_for_the_driver(tmp_path: Path) -> None:
     folder.leave([price, day])
     assert len(list((tmp_path / "unknown").iterdir())) == 2
     taken = folder.take()
-    assert sorted(taken, key=lambda field: field.name) == [day, price, price]
-    assert all(field.can_keep == (field.name == "price") for field in taken)
+    assert sorted(taken, key=lambda note: note.subject) == [day, price, price]
+    assert all('"keep"' in note.hint for note in taken if note.subject == "price")
+    assert '"keep"' not in day.hint
     assert folder.take() == ()
     assert not list((tmp_path / "unknown").iterdir())
 
 
 def test_a_task_without_the_driver_s_folder_warns_in_its_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A worker on a machine that does not share the checkpoint makes no folder there."""
-    UnknownFolder(str(tmp_path / "unknown")).leave([UnknownField("price", "b.json")])
+    NotesFolder(str(tmp_path / "unknown")).leave([UnknownField("price", "b.json")])
     (warning,) = caplog.messages
     assert warning.startswith("field 'price' of b.json is in no column; its values are left out (the driver does not")
     assert not list(tmp_path.iterdir())
 
 
+def test_tasks_leave_lost_input_for_the_driver_which_warns_of_each_loss_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = NotesFolder(str(tmp_path / "unknown"))
+    folder.make()
+    notes = Notes("job", [folder])
+    for first in [2, 2, 9, 9]:
+        # A task that is tried again loses the same.
+        note_lost(f"events/0: 5 offsets from {first} on are lost, skipped", "keep them for longer")
+        folder.leave(taken_notes())
+        notes.record([])
+    assert caplog.messages == [
+        "job: events/0: 5 offsets from 2 on are lost, skipped: keep them for longer",
+        "job: events/0: 5 offsets from 9 on are lost, skipped: keep them for longer",
+    ]
+    assert [line.split()[4] for line in notes.lines] == ["2", "9"]
+
+
+def test_losses_are_warned_of_without_end_but_the_last_ones_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    notes = Notes("job")
+    for number in range(1_200):
+        notes.record([[WriteResult(notes=(LostInput(f"loss {number}", "hint"),))]])
+    assert len(caplog.messages) == 1_200
+    assert notes.lines == [f"loss {number}" for number in range(1_100, 1_200)]
+
+
+class _Losing(Reader):
+    """Notes a loss when it looks for new rows, when it plans an epoch and when it reads."""
+
+    schema = pa.schema({"id": pa.int64()})
+
+    def initial_offset(self) -> Offset:
+        return {}
+
+    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+        note_lost("of the look", "hint")
+        return {"rows": 1}
+
+    def splits(self, start: Offset, end: Offset) -> list[Split]:
+        note_lost("of the plan", "hint")
+        return [1]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        note_lost("of the task", "hint")
+        yield pa.RecordBatch.from_pydict({"id": [split]})
+
+
+def test_what_spark_s_own_processes_note_gets_to_the_driver(tmp_path: Path) -> None:
+    """On the general path, Spark plans epochs and reads rows in processes of its own."""
+    folder = NotesFolder(str(tmp_path / "unknown"))
+    folder.make()
+    schema = StructType([StructField("id", LongType())])
+    stream = data_source("losing", _Losing(), schema, None, folder)({}).streamReader(schema)
+    end = stream.latestOffset({}, ReadAllAvailable())
+    (partition,) = stream.partitions({}, end)
+    batches: Any = stream.read(partition)
+    assert [batch.to_pylist() for batch in batches] == [[{"id": 1}]]
+    assert sorted(map(str, folder.take())) == ["of the look", "of the plan", "of the task"]
+
+
 def test_a_damaged_note_is_told_once_and_fails_no_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = UnknownFolder(str(tmp_path / "unknown"))
+    folder = NotesFolder(str(tmp_path / "unknown"))
     folder.make()
     (tmp_path / "unknown" / "0.json").write_bytes(b"[{}]")
     folder.leave([UnknownField("price", "b.json")])
-    fields = UnknownFields("job", [folder])
+    fields = Notes("job", [folder])
     for _ in range(3):
         fields.record([])
     assert [message.partition(":")[0] for message in caplog.messages] == ["job", "job"]
     assert "0.json is damaged" in caplog.messages[0]
-    assert fields.notes == ["field 'price' of b.json is in no column; its values are left out"]
+    assert fields.lines == ["field 'price' of b.json is in no column; its values are left out"]
 
 
 def test_names_of_fields_are_bounded() -> None:
     note_unknown((f"{number}" * 200 for number in range(500)), "a.json")
-    names = [field.name for field in taken_unknown()]
+    names = [note.subject for note in taken_notes()]
     assert len(names) == 100
     assert max(map(len, names)) == 100

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
+from volley.engine.notes import Notes
 from volley.engine.run_start import RunStart
 from volley.engine.second_stage import SecondStage
-from volley.engine.unknown import UnknownFields
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics import Metrics
@@ -140,9 +140,9 @@ class Epochs:
             self.run_start.end(self.first)
 
     @cached_property
-    def unknown(self) -> UnknownFields:
-        """The fields of the sources that are in no column."""
-        return UnknownFields(self.job, self.plan.unknown)
+    def notes(self) -> Notes:
+        """What its tasks have noted while they read."""
+        return Notes(self.job, self.plan.notes)
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""
@@ -280,7 +280,7 @@ class Epochs:
             splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
             sources = [split.reader for split in splits]
             tasks = run_splits(frame.sparkSession, first, splits)
-        self.unknown.record(tasks)
+        self.notes.record(tasks)
         if self.second_stage is not None:
             tasks = self.second_stage.second(frame.sparkSession, task, tasks, sources)
         return [[task[index] for task in tasks] for index in range(len(self._all))]

@@ -329,7 +329,7 @@ class Job(Rows):
         if not self._run:
             return []
         epochs = self._run.epochs
-        return [*(note for committer in epochs.committers for note in committer.notes), *epochs.unknown.notes]
+        return [*(note for committer in epochs.committers for note in committer.notes), *epochs.notes.lines]
 
     def _log_nothing_new(self, run: Run) -> None:
         log = run.epochs.log

@@ -10,7 +10,7 @@ from itertools import islice
 import pyarrow as pa
 
 from volley.errors import SourceError
-from volley.unknown_fields import note_unknown
+from volley.notes import note_unknown
 
 __all__ = ["Columns", "case_of", "no_match"]
 

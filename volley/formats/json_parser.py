@@ -29,7 +29,7 @@ from volley.formats.json_objects import (
     why_no_object,
 )
 from volley.formats.sorted_rows import Sorted, joined
-from volley.unknown_fields import note_unknown
+from volley.notes import note_unknown
 
 __all__ = ["JsonParser"]
 

@@ -32,9 +32,9 @@ from volley.spark.expressions import named_column, to_spark_schema
 from volley.spark.offset_stream import offset_stream
 from volley.task.exchange import Exchange
 from volley.task.merging import Merger
+from volley.task.notes_folder import NotesFolder
 from volley.task.task import TaskPlan
 from volley.task.tree import SinkStep, grow
-from volley.task.unknown_folder import UnknownFolder
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class CompiledPlan:
         stateful: True if Spark may keep state for `frame`: it must then be evaluated in every epoch.
         operators: The keyed steps; their inputs follow the sinks in `tasks`.
         merging: What the tasks of the second stage do, which read what comes out of these; None without any.
-        unknown: Where the tasks in which Spark reads a source leave the fields that its schema lacks.
+        notes: Where the tasks in which Spark reads a source leave their notes for the driver.
     """
 
     frame: DataFrame
@@ -72,7 +72,7 @@ class CompiledPlan:
     stateful: bool
     operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
-    unknown: tuple[UnknownFolder, ...] = ()
+    notes: tuple[NotesFolder, ...] = ()
 
 
 def compile_plan(
@@ -180,10 +180,10 @@ class _Compiler:
         readers = tuple(reader for source in self._inputs for reader in source.streams)
         sources = tuple(source.read.source for source in self._inputs for _ in source.streams)
         tasks = TaskPlan((), trees, self._sinks)
-        unknown = tuple(dict.fromkeys(source.unknown for source in self._inputs if isinstance(source.opened, Reader)))
-        for folder in unknown:
+        notes = tuple(dict.fromkeys(source.notes for source in self._inputs if isinstance(source.opened, Reader)))
+        for folder in notes:
             folder.make()
-        return self._with_second_stage(CompiledPlan(frame, tasks, readers, sources, stateful, unknown=unknown))
+        return self._with_second_stage(CompiledPlan(frame, tasks, readers, sources, stateful, notes=notes))
 
     def _with_second_stage(self, plan: CompiledPlan) -> CompiledPlan:
         """Add the second stage, if there is one."""
@@ -214,7 +214,7 @@ class _Compiler:
 
     def _open(self, read: nodes.Read, folder: str) -> _Input:
         with naming(read):
-            return _Input(read, self._opened(read, folder), UnknownFolder(f"{folder}/unknown"))
+            return _Input(read, self._opened(read, folder), NotesFolder(f"{folder}/unknown"))
 
     def _opened(self, read: nodes.Read, folder: str) -> Reader | DataFrame:
         if isinstance(read.source, SparkSource):
@@ -252,7 +252,7 @@ class _Compiler:
 
     def _stream(self, number: int, reader: Reader, source: _Input) -> DataFrame:
         name, schema = self._name(number), to_spark_schema(source.schema)
-        self._spark.dataSource.register(data_source(name, reader, schema, self._end(number, reader), source.unknown))
+        self._spark.dataSource.register(data_source(name, reader, schema, self._end(number, reader), source.notes))
         return self._spark.readStream.format(name).load()
 
     def _name(self, number: int) -> str:
@@ -298,11 +298,11 @@ class _Compiler:
 
 @dataclass(frozen=True)
 class _Input:
-    """A read, its opened source (a reader, or the frame of a SparkSource), and where its tasks tell unknown fields."""
+    """A read, its opened source (a reader, or the frame of a SparkSource), and where its tasks leave notes."""
 
     read: nodes.Read
     opened: Reader | DataFrame
-    unknown: UnknownFolder
+    notes: NotesFolder
 
     @property
     def schema(self) -> pa.Schema:

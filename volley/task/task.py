@@ -13,6 +13,7 @@ import pyarrow as pa
 from volley.bad_rows import BadRow
 from volley.epoch import WriteResult
 from volley.errors import VolleyError
+from volley.notes import taken_notes
 from volley.sink import TaskWriter, Writer
 from volley.source import Split, SplitReader
 from volley.task.context import task_and_attempt, task_context
@@ -21,7 +22,6 @@ from volley.task.gathering import gathered
 from volley.task.memory import peak_memory
 from volley.task.sorter import DeadLetters, Sorter, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
-from volley.unknown_fields import taken_unknown
 
 __all__ = ["InputSplit", "Record", "Task", "TaskPlan"]
 
@@ -139,7 +139,7 @@ class Task:
             for sink, step in enumerate(self.plan.sinks):
                 if step.exchange:
                     yield from ((to, (sink, data)) for rows in results[sink].committables for to, data in rows)
-                    own[sink] = WriteResult(unknown=results[sink].unknown)
+                    own[sink] = WriteResult(notes=results[sink].notes)
             yield 0, (number, tuple(own))
 
     def take(self, records: Iterable[Record]) -> Iterator[tuple[tuple[int, int], tuple[WriteResult, ...]]]:
@@ -193,7 +193,7 @@ class Task:
         """
         attempt, is_spark_task = task_and_attempt()[1], task_context() is not None
         # Those of an attempt that failed.
-        taken_unknown()
+        taken_notes()
         try:
             read = write(writers)
             self._reach("in-task", attempt, is_spark_task)
@@ -202,7 +202,7 @@ class Task:
             first, *others = (
                 replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed
             )
-            results = replace(first, unknown=taken_unknown()), *others
+            results = replace(first, notes=taken_notes()), *others
             self._reach("after-task", attempt, is_spark_task)
             if self.counts:
                 self.counts.add(results, read if self.plan.of_sources else ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,10 +13,9 @@ from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import gone_back
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.errors import SourceError
+from volley.notes import note_lost
 
 __all__ = ["Messages", "RangeReader"]
-
-_log = logging.getLogger(__name__)
 
 # Small enough to be in the processor's cache when it is decoded.
 _CHUNK_BYTES = 4 << 20
@@ -27,6 +25,7 @@ _MAX_FETCH = 300
 _FIRST_FETCH = 64
 _POLL_SECONDS = 0.05
 _LAST_TRY_SECONDS = 1.0
+_KEEP_LONGER = "let the topic keep its messages for longer"
 
 
 @dataclass
@@ -166,9 +165,9 @@ class RangeReader:
             raise SourceError(
                 f"topic {topic!r}, partition {partition}: offsets {position} to {position + lost - 1} are "
                 f"gone, retention has deleted them before they were read (it begins at {first} now)",
-                hint='let the topic keep its messages for longer; on_lost_offsets="skip" goes on behind the gap',
+                hint=f'{_KEEP_LONGER}; on_lost_offsets="skip" goes on behind the gap',
             )
-        _log.warning("%s/%d: %d offsets from %d on are lost, skipped", topic, partition, lost, position)
+        note_lost(f"{topic}/{partition}: {lost} offsets from {position} on are lost, skipped", _KEEP_LONGER)
         return self._seek(offset_range, first)
 
     def _bounds(self, offset_range: OffsetRange, timeout: float) -> int:

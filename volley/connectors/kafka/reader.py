@@ -31,6 +31,7 @@ from volley.formats import json as json_format
 from volley.formats.avro import AvroValues
 from volley.formats.messages import Decoder, JsonValues, PlainValues
 from volley.formats.schema_registry import Registry
+from volley.notes import note_lost
 from volley.source import Offset, Reader
 from volley.types.arrow import arrow_schema, canonical_schema
 
@@ -129,7 +130,10 @@ class KafkaReader(Reader):
             if ids.get(topic) != known and (topic, ids.get(topic)) not in self._told:
                 self._told.add((topic, ids.get(topic)))
                 state = "was deleted and made again" if topic in ids else "is gone"
-                _log.warning("topic %s %s: what was not read of it is lost, skipped", topic, state)
+                lost = f"topic {topic} {state}: what was not read of it is lost, skipped"
+                _log.warning(lost)
+                # Spark plans the general path in another process, whose log the driver does not show.
+                note_lost(lost, 'read a topic to its end before it is deleted, or choose on_lost_offsets="fail"')
         return same_topics(offset, ids)
 
     @cached_property

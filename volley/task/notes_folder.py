@@ -1,4 +1,4 @@
-"""A folder where tasks of the general path leave the unknown fields that they have met, and the driver takes them.
+"""A folder where tasks of the general path leave what they note while they read, and the driver takes it.
 
 Spark reads a Python data source in tasks of its own, from which nothing but rows leads to the driver.
 """
@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from volley.notes import LostInput, Note, UnknownField
 from volley.storage.durable import create_durably
 from volley.storage.paths import filesystem
 from volley.storage.private import make_folder
 from volley.storage.remembered import MALFORMED, malformed
 from volley.storage.state_formats import UNKNOWN_FIELDS
-from volley.unknown_fields import UnknownField
 
-__all__ = ["UnknownFolder"]
+__all__ = ["NotesFolder"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class UnknownFolder:
+class NotesFolder:
     """The folder of one source, beside its other state.
 
     Args:
@@ -41,28 +41,28 @@ class UnknownFolder:
         """
         make_folder(*filesystem(self.url, {}))
 
-    def leave(self, fields: Sequence[UnknownField]) -> None:
-        """Leave a task's fields for the driver; where its folder can't be reached, warn of them in the worker's log."""
-        if not fields:
+    def leave(self, notes: Sequence[Note]) -> None:
+        """Leave a task's notes for the driver; where its folder can't be reached, warn of them in the worker's log."""
+        if not notes:
             return
         try:
-            self._write(fields)
+            self._write(notes)
         except Exception as error:
             # The rows are read: a warning that does not arrive must not fail them.
-            for unknown in fields:
-                _log.warning("%s; its values are left out (the driver does not know: %s)", unknown, error)
+            for note in notes:
+                _log.warning("%s (the driver does not know: %s)", note, error)
 
-    def _write(self, fields: Sequence[UnknownField]) -> None:
-        """Write a file, unless there is one with the same names."""
+    def _write(self, notes: Sequence[Note]) -> None:
+        """Write a file, unless there is one with notes of the same subjects."""
         files, folder = filesystem(self.url, {})
         if "file" in files.protocol and not files.isdir(folder):
             raise FileNotFoundError(f"this machine has no folder {folder}")
-        names = hashlib.sha256("\n".join(sorted(field.name for field in fields)).encode(errors="surrogatepass"))
-        path = f"{folder}/{names.hexdigest()[:32]}.json"
+        subjects = hashlib.sha256("\n".join(sorted(note.subject for note in notes)).encode(errors="surrogatepass"))
+        path = f"{folder}/{subjects.hexdigest()[:32]}.json"
         if not files.exists(path):
-            create_durably(files, path, UNKNOWN_FIELDS.dump([asdict(field) for field in fields]))
+            create_durably(files, path, UNKNOWN_FIELDS.dump([asdict(note) for note in notes]))
 
-    def take(self) -> tuple[UnknownField, ...]:
+    def take(self) -> tuple[Note, ...]:
         """Return what tasks have left since the last call, on the driver.
 
         Raises:
@@ -72,14 +72,15 @@ class UnknownFolder:
         files, folder = filesystem(self.url, {})
         files.invalidate_cache(folder)
         paths = sorted(files.ls(folder, detail=False)) if files.exists(folder) else []
-        return tuple(field for path in paths if path.endswith(".json") for field in _taken(files, path))
+        return tuple(note for path in paths if path.endswith(".json") for note in _taken(files, path))
 
 
-def _taken(files: Any, path: str) -> list[UnknownField]:
-    """Return the fields of a file, and delete it."""
+def _taken(files: Any, path: str) -> list[Note]:
+    """Return the notes of a file, and delete it."""
     data = files.cat_file(path)
     files.rm_file(path)
     try:
-        return [UnknownField(**values) for values in UNKNOWN_FIELDS.load(data, path)]
+        loaded = UNKNOWN_FIELDS.load(data, path)
+        return [LostInput(**values) if "lost" in values else UnknownField(**values) for values in loaded]
     except MALFORMED as error:
         raise malformed(path, error) from error

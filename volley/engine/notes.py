@@ -1,0 +1,63 @@
+"""Warns once of what tasks note, fields in no column and lost input, and remembers it for the job's readiness."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from volley.epoch import WriteResult
+from volley.notes import LostInput, Note, UnknownField
+from volley.task.notes_folder import NotesFolder
+
+__all__ = ["Notes"]
+
+_log = logging.getLogger(__name__)
+_MOST_FIELDS = 1_000
+_LAST_LOST = 100
+
+
+@dataclass
+class Notes:
+    """What the tasks of a run have noted.
+
+    Args:
+        job: The job's name.
+        folders: Where tasks leave what no result of theirs tells.
+    """
+
+    job: str
+    folders: Sequence[NotesFolder] = ()
+    _fields: dict[str, UnknownField] = field(default_factory=dict)
+    _lost: deque[LostInput] = field(default_factory=lambda: deque(maxlen=_LAST_LOST))
+
+    def record(self, tasks: Iterable[Sequence[WriteResult]]) -> None:
+        """Warn of what no earlier task has noted; of the first thousand fields, as input may have any."""
+        told = (note for results in tasks for result in results for note in result.notes)
+        for note in chain(told, *map(self._left, self.folders)):
+            if self._is_new(note):
+                _log.warning("%s: %s: %s", self.job, note, note.hint)
+
+    def _is_new(self, note: Note) -> bool:
+        """Remember a note; return False if it is known, or there are too many."""
+        if isinstance(note, LostInput):
+            is_new = note not in self._lost
+            if is_new:
+                self._lost.append(note)
+            return is_new
+        return len(self._fields) < _MOST_FIELDS and self._fields.setdefault(note.name, note) is note
+
+    def _left(self, folder: NotesFolder) -> Sequence[Note]:
+        """Return what tasks have left in a folder; a warning that can't be read fails no job."""
+        try:
+            return folder.take()
+        except Exception as error:
+            _log.warning("%s: what tasks have noted of a source is not known: %s", self.job, error)
+            return ()
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """A line for each field, and for the last hundred losses."""
+        return [str(note) for note in (*self._fields.values(), *self._lost)]
