@@ -21,7 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from tests.processes import RUN_SECONDS, plain_environment
 from tests.waiting import wait_until
 from volley.spark.jvm import PRELOAD
-from volley.spark.session import log_file
+from volley.spark.output import log_file
 from volley.spark.worker_python import choose_worker_python
 from volley.task.failpoints import LOG, VARIABLE, VICTIM
 

@@ -34,7 +34,7 @@ from volley import (
 )
 from volley.iceberg import RestCatalog
 from volley.iceberg.write.writer import IcebergWriter
-from volley.spark.session import log_file
+from volley.spark.output import log_file
 
 CANARY = "cAnArY7/q+z"
 PLAIN = "cAnArY7qz"

@@ -19,7 +19,8 @@ from volley.iceberg.route.parking import ParkingWriter
 from volley.spark import java
 from volley.spark.class_archive import archive_options
 from volley.spark.java import find_java
-from volley.spark.jvm import begin, log_file
+from volley.spark.jvm import begin
+from volley.spark.output import log_file
 from volley.spark.session import log_trace
 from volley.storage.durable import create_durably, write_durably
 from volley.storage.private import private_folder, temporary_folder

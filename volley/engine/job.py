@@ -30,6 +30,7 @@ from volley.restart import Restart
 from volley.rows import Rows
 from volley.sink import Sink
 from volley.spark.errors import translate
+from volley.spark.output import bound_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -339,6 +340,7 @@ class Job(Rows):
 
     def _count(self, epoch: FinishedEpoch, orphans: Sequence[str]) -> None:
         """Count an epoch that is visible in every sink, and tell of it."""
+        bound_log()
         self.metrics.record_epoch(epoch.number)
         self.orphans += orphans
         self._progress = self._progress.after(epoch)

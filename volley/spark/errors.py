@@ -7,7 +7,8 @@ import sys
 
 from volley.errors import ConfigError, JobError, PlanError, SessionLostError, VolleyError
 from volley.spark.gateway import loss_behind, may_replace
-from volley.spark.session import log_file, log_trace
+from volley.spark.output import log_file
+from volley.spark.session import log_trace
 from volley.spark.worker_python import workers_python
 from volley.task.errors import find_carried
 

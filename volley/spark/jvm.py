@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from volley.spark.class_archive import archive_options
 from volley.spark.java import find_java, spark_home
+from volley.spark.output import log_file
 from volley.spark.worker_python import choose_worker_python
-from volley.storage.private import temporary_folder
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-__all__ = ["AT_LAUNCH", "LOCAL", "PRELOAD", "begin", "connect", "log_file", "submitted"]
+__all__ = ["AT_LAUNCH", "LOCAL", "PRELOAD", "begin", "connect", "submitted"]
 
 LOCAL = "local[*]"
 """The master that Environment takes without another one: all local cores."""
@@ -61,16 +61,6 @@ class _Starting:
 
 
 _starting: _Starting | None = None
-
-
-def log_file() -> Path:
-    """Return the log file of this process' JVM and its Python workers.
-
-    Raises:
-        StorageError: If another user could put something into its folder.
-        OSError: If its folder can't be made.
-    """
-    return temporary_folder() / f"spark-{os.getpid()}.log"
 
 
 def submitted() -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from volley.errors import ConfigError, JobError, SessionLostError, StorageError
 from volley.spark.gateway import fault, hold, is_held, let_go, loss, may_replace
-from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, log_file, submitted
+from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, submitted
+from volley.spark.output import log_file
 from volley.spark.preload import preload
 from volley.spark.worker_python import choose_worker_python, is_script_chosen
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "STOP_SECONDS",
     "has_context",
-    "log_file",
     "log_trace",
     "open_session",
     "refuse_connect",
