@@ -27,6 +27,7 @@ from volley import (
     ConfigError,
     Environment,
     FileSource,
+    FinishedEpoch,
     IcebergSink,
     IcebergSinkConfig,
     Job,
@@ -228,9 +229,9 @@ def test_a_job_is_a_table_in_a_notebook(environment: Environment) -> None:
 def test_each_commit_is_logged_with_its_figures(
     environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table], caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = MemorySource([{"id": 1}, {"id": 2}, {"id": 3}], rows_per_epoch=2)
+    source, epochs = MemorySource([{"id": 1}, {"id": 2}, {"id": 3}], rows_per_epoch=2), list[FinishedEpoch]()
     with caplog.at_level(logging.INFO, "volley"):
-        environment.from_source(source).to_sink(IcebergSink(config)).execute("logged")
+        job = environment.from_source(source).to_sink(IcebergSink(config)).execute("logged", on_epoch=epochs.append)
     commits = [record for record in caplog.records if "is in" in record.getMessage()]
     snapshots = [snapshot.snapshot_id for snapshot in load().snapshots()]
     assert [(each.job, each.epoch, each.rows) for each in commits] == [("logged", 0, 2), ("logged", 1, 1)]  # type: ignore[attr-defined]
@@ -238,6 +239,10 @@ def test_each_commit_is_logged_with_its_figures(
     assert all(each.files >= 1 and each.bytes > 0 and each.seconds > 0 for each in commits)  # type: ignore[attr-defined]
     assert commits[0].getMessage().startswith("logged: epoch 0 is in table db.events: 2 rows, ")
     assert commits[0].getMessage().endswith(f", snapshot {snapshots[0]}")
+    # Rows per second are counted without the start.
+    progress, writing = job.progress, sum(epoch.seconds for epoch in epochs)
+    assert progress.seconds - writing > progress.startup > 0
+    assert progress.rows / writing > progress.rows_per_second > progress.rows / progress.seconds
 
 
 def test_stop_waits_for_the_running_epoch(environment: Environment, tmp_path: Path) -> None:

@@ -343,5 +343,7 @@ class Job(Rows):
         bound_log()
         self.metrics.record_epoch(epoch.number)
         self.orphans += orphans
+        if not self._progress.epochs:
+            self._progress = replace(self._progress, startup=time.monotonic() - self._began - epoch.seconds)
         self._progress = self._progress.after(epoch)
         self._history.add(epoch)

@@ -42,12 +42,15 @@ class Progress:
         files: Files written in this run.
         bytes: Encoded bytes written in this run.
         seconds: Time since the start, in seconds.
+        startup: The part of it before the first finished epoch began, in seconds: Spark's start, and the wait for rows.
         running: The progress of the running epoch, not yet included above; None between epochs.
         restarts: How often it starts again after a failure, see `Restart`; the one that it waits for counts.
 
     Example:
         >>> Progress(rows=3).to_json()[:52]
         '{"state": "running", "epoch": null, "epochs": 0, "sk'
+        >>> Progress(rows=300, seconds=8.0, startup=5.0).rows_per_second
+        100.0
     """
 
     state: State = State.RUNNING
@@ -59,6 +62,7 @@ class Progress:
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    startup: float = 0.0
     running: EpochProgress | None = None
     restarts: int = 0
 
@@ -81,8 +85,9 @@ class Progress:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows written per second since the start."""
-        return self.rows / self.seconds if self.seconds else 0.0
+        """Rows written per second since the first epoch began."""
+        seconds = self.seconds - self.startup
+        return self.rows / seconds if seconds > 0 else 0.0
 
     def _repr_html_(self) -> str:
         return html_table(
