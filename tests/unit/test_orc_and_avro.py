@@ -145,6 +145,24 @@ def test_a_large_orc_file_is_read_in_parts_by_stripes(tmp_path: Path) -> None:
     assert sorted(number for part in read for number in part) == list(range(200_000))
 
 
+def test_a_name_with_a_dot_is_no_path_in_an_orc_file(tmp_path: Path) -> None:
+    rows = pa.table({"a.b": [1, 2], "a": [{"b": 7}, {"b": 8}], "c": [5, 6]})
+    orc.write_table(rows, tmp_path / "a.orc")
+    for columns in map(frozenset, (["a.b", "a", "c"], ["a.b"], ["a"], ["c"])):
+        reader = FileSource(tmp_path / "a.orc").open(SourceContext(str(tmp_path / "state"), columns=columns))
+        (split,) = reader.splits(reader.initial_offset(), reader.latest_offset(reader.initial_offset(), None, None))
+        read = pa.Table.from_batches(reader.read(split))
+        assert read.equals(rows.select([name for name in rows.column_names if name in columns]))
+
+
+def test_two_columns_of_one_name_in_an_orc_file_are_refused(tmp_path: Path) -> None:
+    orc.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.orc")
+    reader = FileSource(tmp_path / "a.orc", schema="a long").open(SourceContext(str(tmp_path / "state")))
+    (split,) = reader.splits(reader.initial_offset(), reader.latest_offset(reader.initial_offset(), None, None))
+    with pytest.raises(SourceError, match="column 'a' is there 2 times"):
+        list(reader.read(split))
+
+
 def test_uuids_of_an_avro_file_are_text_or_their_bytes(tmp_path: Path) -> None:
     fields = [
         {"name": "text", "type": ["null", {"type": "string", "logicalType": "uuid"}]},

@@ -173,6 +173,22 @@ def test_nested_fields_are_noted_with_their_path(tmp_path: Path) -> None:
     assert [note.subject for note in taken_notes()] == ["who.age"]
 
 
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_fields_within_lists_and_maps_of_files_are_noted(format: str, tmp_path: Path) -> None:
+    pair = pa.struct({"x": pa.int64(), "y": pa.int64()})
+    types = {"all": pa.list_(pa.list_(pair)), "by": pa.map_(pa.string(), pair), "fixed": pa.list_(pair)}
+    row = {"all": [[{"x": 1, "y": 2}]], "by": [("k", {"x": 3, "y": 4})], "fixed": [None]}
+    write = pq.write_table if format == "parquet" else orc.write_table
+    write(pa.Table.from_pylist([row], pa.schema(types)), tmp_path / f"a.{format}")
+    only_x = "struct<x long>"
+    schema = f"all array<array<{only_x}>>, by map<string, {only_x}>, fixed array<{only_x}>"
+    rows = rows_of(opened(tmp_path, format, schema=schema))
+    assert rows == [{"all": [[{"x": 1}]], "by": [("k", {"x": 3})], "fixed": [None]}]
+    assert [field.name for field in taken_unknown()] == ["all.y", "by.y", "fixed.y"]
+    with pytest.raises(SourceError, match=r"column 'all\.y' is not in the schema"):
+        rows_of(opened(tmp_path, format, schema=schema, on_unknown="fail"))
+
+
 def test_fields_of_json_files_are_kept(tmp_path: Path) -> None:
     text = '{"id": 1}\n{"id": 2, "price": 1.5, "tags": ["a", {"b": null}]}\n{"price": 2}\n'
     (tmp_path / "a.json").write_text(text)

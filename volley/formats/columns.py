@@ -90,5 +90,22 @@ def _unknown_columns(own: Iterable[pa.Field], known: Iterable[pa.Field], before:
         column = columns.get(field.name)
         if column is None:
             yield before + field.name
-        elif pa.types.is_struct(field.type) and pa.types.is_struct(column):
-            yield from _unknown_columns(list(field.type), list(column), f"{before}{field.name}.")
+        else:
+            yield from _unknown_within(field.type, column, f"{before}{field.name}.")
+
+
+def _unknown_within(own: pa.DataType, known: pa.DataType, before: str) -> Iterator[str]:
+    """Yield the unknown fields of structs, also of those in lists and maps; these add nothing to the path."""
+    if pa.types.is_struct(own) and pa.types.is_struct(known):
+        yield from _unknown_columns(list(own), list(known), before)
+    else:
+        for inner, column in zip(_items(own), _items(known), strict=False):
+            yield from _unknown_within(inner, column, before)
+
+
+def _items(data_type: pa.DataType) -> list[pa.DataType]:
+    """Return the types of what a list or map holds; none for other types."""
+    if pa.types.is_map(data_type):
+        return [data_type.key_type, data_type.item_type]
+    is_list = data_type.num_fields == 1 and not pa.types.is_struct(data_type)
+    return [data_type.value_type] if is_list else []

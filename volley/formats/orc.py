@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +48,7 @@ def read_tolerant(
         # At least one column: batches without columns have lost their number of rows.
         columns = [name for name in schema.names if name in source.schema.names] or source.schema.names[:1]
         for stripe in range(number * source.nstripes // parts, (number + 1) * source.nstripes // parts):
-            batch = source.read_stripe(stripe, columns)
+            batch = orc_file.stripe(stripe, columns)
             yield from fitting(file, batch, schema, partial(_position, file, stripe))
 
 
@@ -100,6 +100,15 @@ class OpenOrc:
         """The whole file: how many rows each stripe has is not known before it is read."""
         return [_Group(self.source.nrows)]
 
+    def stripe(self, number: int, names: Collection[str]) -> pa.RecordBatch:
+        """Return columns of a stripe: all with these names, even if two have the same."""
+        own = self.schema.names
+        if not any("." in name or own.count(name) > 1 for name in names):
+            return self.source.read_stripe(number, [*names])
+        # Arrow may take such a name for another column: one with a dot for the path of a field.
+        batch = self.source.read_stripe(number)
+        return batch.select([index for index, name in enumerate(own) if name in names])
+
     def part(self, number: int, parts: int) -> range:
         """Return the groups of one of several parts: the first one has all rows."""
         return range(0 if number else 1)
@@ -111,7 +120,7 @@ class OpenOrc:
         # Batches without columns have lost their number of rows.
         names, before = list(columns) or self.schema.names[:1], 0
         for stripe in range(self.source.nstripes if list(groups) else 0):
-            batch = self.source.read_stripe(stripe, names)
+            batch = self.stripe(stripe, names)
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows), before + start
             before += batch.num_rows
