@@ -147,11 +147,11 @@ def test_arrow_is_asked_once_in_many_rows(
     assert len(calls) < COUNT / 32 + 10
 
 
-@pytest.mark.parametrize("end", ["\n", ""])
-def test_objects_over_several_lines_stand_beside_a_bad_one(end: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8"), ("", "utf-8"), ("\n", "utf-8-sig")])
+def test_objects_over_several_lines_stand_beside_a_bad_one(end: str, encoding: str, tmp_path: Path) -> None:
     objects = [{"id": number, "name": "a"} for number in range(1_000)]
     objects[777]["id"] = "bad"
-    (tmp_path / "a.json").write_text("\n".join(json.dumps(row, indent=2) for row in objects) + end)
+    (tmp_path / "a.json").write_text("\n".join(json.dumps(row, indent=2) for row in objects) + end, encoding)
     rows, bad = read(opened(tmp_path / "a.json", schema=SCHEMA))
     assert [row["id"] for row in rows] == [row["id"] for row in objects if row["id"] != "bad"]
     assert [(row.position[-9:], json.loads(row.payload)) for row in bad] == [("line 3109", objects[777])]

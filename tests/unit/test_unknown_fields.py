@@ -184,7 +184,7 @@ def test_fields_within_lists_and_maps_of_files_are_noted(format: str, tmp_path: 
     schema = f"all array<array<{only_x}>>, by map<string, {only_x}>, fixed array<{only_x}>"
     rows = rows_of(opened(tmp_path, format, schema=schema))
     assert rows == [{"all": [[{"x": 1}]], "by": [("k", {"x": 3})], "fixed": [None]}]
-    assert [field.name for field in taken_unknown()] == ["all.y", "by.y", "fixed.y"]
+    assert [note.subject for note in taken_notes()] == ["all.y", "by.y", "fixed.y"]
     with pytest.raises(SourceError, match=r"column 'all\.y' is not in the schema"):
         rows_of(opened(tmp_path, format, schema=schema, on_unknown="fail"))
 

@@ -82,7 +82,7 @@ def lines_of_object(text: bytes) -> int | None:
     Returns:
         0 if there is none, or something is behind it on its last line; None if the text ends within it.
     """
-    letters = text.decode(errors="replace")
+    letters = text.decode(errors="replace").removeprefix("\ufeff")
     try:
         _, end = _DECODER.raw_decode(letters, _after_space(letters, 0))
     except RecursionError:

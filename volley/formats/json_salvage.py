@@ -83,11 +83,15 @@ def _units(lines: Sequence[_Line]) -> Iterator[_Line]:
     index, looks = 0, _LOOKS * sum(len(line.text) for line in lines)
     while index < len(lines):
         count = 1
-        if index + 1 < len(lines) and looks > 0 and lines[index].text.lstrip().startswith(b"{"):
+        if index + 1 < len(lines) and looks > 0 and _begins_an_object(lines[index].text):
             count, looked = _span(lines, index)
             looks -= looked
         yield _Line(lines[index].number, b"\n".join(line.text for line in lines[index : index + count]))
         index += count
+
+
+def _begins_an_object(line: bytes) -> bool:
+    return line.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
 def _span(lines: Sequence[_Line], first: int) -> tuple[int, int]:
