@@ -351,6 +351,17 @@ class Sink(ABC):
         """
         return
 
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Check that rows have the columns that the settings name, and reach nothing. The default checks nothing.
+
+        Args:
+            schema: The Arrow schema of the rows.
+
+        Raises:
+            VolleyError: If a column is missing, or has a type that does not do.
+        """
+        return
+
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         """Return what `volley check` does to see whether rows can be written; it must leave nothing behind.
 

@@ -39,6 +39,26 @@ def test_steps_are_checked_against_declared_columns_offline(steps: str, message:
     assert (message or "no mistakes") in ran.output
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("table: t, commit_mode: upsert, key_fields: [note]", "upsert by unknown column 'note' (pipelines.show)"),
+        ("table: t, commit_mode: upsert, key_fields: [id], order_by: at", "unknown column 'at' (pipelines.show)"),
+        ("table: t, route: {table: 'db.{kind}'}", "unknown column 'kind' (pipelines.show)"),
+        ("table: t, commit_mode: upsert, key_fields: [id]", None),
+        ("table: t, route: {table: 'db.{name}'}", None),
+    ],
+)
+def test_sinks_are_checked_against_declared_columns_offline(settings: str, message: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "volley.yaml"
+    sink = f"{{connector: iceberg, config: {{local: {{path: '{tmp_path}/lake'}}, namespace: db, {settings}}}}}"
+    file.write_text(f"{SOURCE}\nsinks: {{out: {sink}}}\npipelines: {{show: {{source: events, sink: out}}}}\n")
+    ran = CliRunner().invoke(app, ["check", "-c", str(file), "--offline"])
+    assert ran.exit_code == (78 if message else 0), ran.output
+    assert (message or "no mistakes") in ran.output
+    assert not (tmp_path / "lake").exists()
+
+
 def test_columns_that_only_the_files_tell_are_not_checked_offline(tmp_path: Path) -> None:
     file = tmp_path / "volley.yaml"
     file.write_text(

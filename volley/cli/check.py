@@ -107,17 +107,24 @@ def check(
 
 
 def _misfits(config: Config) -> list[Mistake]:
-    """Return the mistakes of steps that don't fit the columns which their sources declare."""
-    from volley.engine.collect import declared_schema
-
+    """Return the mistakes of steps and sinks that don't fit the columns which their sources declare."""
     mistakes = []
     for pipeline in config.pipelines.values():
         for branch in pipeline.branches:
             try:
-                declared_schema(branch.stream._node)
+                _check_columns(branch, config)
             except VolleyError as problem:
                 mistakes.append(Mistake(problem.message, ("pipelines", pipeline.name), problem.hint))
     return list(dict.fromkeys(mistakes))
+
+
+def _check_columns(branch: Branch, config: Config) -> None:
+    """Raise VolleyError if a step or a sink names a column that its rows lack; nothing if a source tells no schema."""
+    from volley.engine.collect import declared_schema
+
+    schema = declared_schema(branch.stream._node)
+    for name in branch.sinks if schema is not None else ():
+        config.sinks[name].check_columns(schema)
 
 
 def _print_mistakes(file: str, mistakes: Sequence[Mistake], secrets: set[str], as_json: bool) -> None:

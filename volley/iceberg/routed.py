@@ -118,11 +118,15 @@ class RoutedSink(Sink):
             VolleyError: As for `open`.
         """
         from volley.iceberg.catalogs.retry import retry_reads
-        from volley.iceberg.route.checks import check_stream
 
         if schema is not None:
-            check_stream(self.route, self.key_fields, self.rows, tuple(self.omit), schema)
+            self.check_columns(schema)
         retry_reads(self.config.ref.load_catalog)
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        from volley.iceberg.route.checks import check_stream
+
+        check_stream(self.route, self.key_fields, self.rows, tuple(self.omit), schema)
 
     def open(self, context: SinkContext) -> Committer:
         """Return the committer of all tables, with those in the checkpoint; each is opened in the first epoch.

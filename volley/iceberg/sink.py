@@ -191,6 +191,14 @@ class IcebergSink(Sink, Rows):
 
         check_table(self.config, schema)
 
+    def check_columns(self, schema: pa.Schema) -> None:
+        from volley.iceberg.upsert.checks import check_keys
+        from volley.iceberg.upsert.own_columns import with_own_columns
+
+        mode = with_own_columns(self.config, schema).commit_mode
+        if isinstance(mode, Upsert):
+            check_keys(mode, schema)
+
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         from volley.iceberg.commit.probes import table_probes
 
