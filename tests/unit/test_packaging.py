@@ -39,7 +39,10 @@ def test_extras() -> None:
         "all",
         "dev",
     }
-    assert set(config()["options.extras_require"]) == wanted
+    extras = config()["options.extras_require"]
+    assert set(extras) == wanted
+    (of_all,) = re.findall(r"\[(.*)\]", extras["all"])
+    assert {*of_all.split(",")} == wanted - {"all", "dev"}
 
 
 def test_constraints_pin_every_requirement() -> None:
