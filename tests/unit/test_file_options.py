@@ -62,6 +62,18 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_lines_of_csv_end_as_in_any_system(end: str, skip: int, tmp_path: Path, small_pieces: None) -> None:
+    lines = [*["a title, of the file", "and one more"][:skip], "a,b", "x,1", "yyyyyyyyyyy,2", "z,3"]
+    (tmp_path / "a.csv").write_bytes((end.join(lines) + end).encode())
+    options = {"newlines_in_values": False, "skip_rows": skip}
+    opened = reader(tmp_path / "a.csv", tmp_path / "state", schema="a string, b long", options=options)
+    for parts in (1, 2, 3, 7, 20):
+        rows = strict(opened, in_parts(opened, parts))
+        assert rows == [("x", 1), ("yyyyyyyyyyy", 2), ("z", 3)], parts
+
+
 def test_csv_without_quotes_keeps_them_as_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id,name\n1,"a\n2,\'b"c\n')

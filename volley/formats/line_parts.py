@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,8 @@ from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 __all__ = ["part_of_lines"]
 
 _PIECE = 1 << 20
-_LINE_END = re.compile(b"\n")
+# Old ones of Macintosh have no newline.
+_LINE_END = re.compile(b"\r\n?|\n")
 
 
 def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool, skip: int = 0) -> InputFile:
@@ -35,13 +37,13 @@ def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool, skip
         return _without_lines(file, skip) if skip else file
     start, end = file.size * number // parts, file.size * (number + 1) // parts
     with file.open() as stream:
-        begin = _end_of_lines(stream, skip)
-        if start == 0:
+        begin, _ = _end_of_lines(stream, skip)
+        if start <= begin:
             return replace(file, open=_opened(file, b"", begin, end), lines_skipped=skip)
         stream.seek(begin)
         head = _header(file, stream) if has_header else b""
         first = max(begin + len(head), _first_line(stream, start, end))
-    lines_of_head = head.count(b"\n")
+    lines_of_head = len(_LINE_END.findall(head))
     return replace(file, open=_opened(file, head, first, end), first_byte=first, lines_before=lines_of_head)
 
 
@@ -50,30 +52,41 @@ def _without_lines(file: InputFile, count: int) -> InputFile:
 
     @contextmanager
     def opened() -> Iterator[Any]:
-        with file.open() as stream, io.BufferedReader(stream, _PIECE) as lines:
-            for _ in range(count):
-                while (line := lines.readline(_PIECE)) and not line.endswith(b"\n"):
-                    pass
-            yield lines
+        with file.open() as stream:
+            _, rest = _end_of_lines(stream, count)
+            with io.BufferedReader(_Lines(stream, rest, 0, sys.maxsize), _PIECE) as lines:
+                yield lines
 
     return replace(file, open=opened, lines_skipped=count)
 
 
-def _end_of_lines(stream: Any, count: int) -> int:
-    """Return where the first lines of a stream end."""
+def _end_of_lines(stream: Any, count: int) -> tuple[int, bytes]:
+    """Return where the first lines of a stream end, and what was read behind them."""
     position = 0
-    while count and (piece := bytes(stream.read(_PIECE))):
+    while count and (piece := _piece(stream)):
         ends = [match.end() for match in islice(_LINE_END.finditer(piece), count)]
         count -= len(ends)
-        position += ends[-1] if not count else len(piece)
-    return position
+        if not count:
+            return position + ends[-1], piece[ends[-1] :]
+        position += len(piece)
+    return position, b""
+
+
+def _piece(stream: Any) -> bytes:
+    """Return the next bytes of a stream, which don't end within a line end."""
+    piece = bytes(stream.read(_PIECE))
+    while piece.endswith(b"\r") and (more := bytes(stream.read(1))):
+        piece += more
+    return piece
 
 
 def _opened(file: InputFile, head: bytes, first: int, end: int) -> Any:
     @contextmanager
     def opened() -> Iterator[Any]:
-        with file.open() as stream, io.BufferedReader(_Lines(stream, head, first, end), _PIECE) as lines:
-            yield lines
+        with file.open() as stream:
+            stream.seek(first)
+            with io.BufferedReader(_Lines(stream, head, first, end), _PIECE) as lines:
+                yield lines
 
     return opened
 
@@ -82,11 +95,11 @@ def _header(file: InputFile, stream: Any) -> bytes:
     """Return the bytes up to the end of the first line that is not blank."""
     head = b""
     while True:
-        begun, piece = len(head), bytes(stream.read(_PIECE))
+        begun, piece = len(head), _piece(stream)
         head += piece
         text = head.lstrip(b"\xef\xbb\xbf\r\n")
-        if (at := head.find(b"\n", max(begun, len(head) - len(text)))) >= 0 and text:
-            return head[: at + 1]
+        if text and (end := _LINE_END.search(head, max(begun, len(head) - len(text)))):
+            return head[: end.end()]
         if not piece:
             return head
         if len(head) > LARGEST_VALUE:
@@ -106,12 +119,11 @@ def _first_line(stream: Any, start: int, end: int) -> int:
 
 
 class _Lines(io.RawIOBase):
-    """A stream of a header, then the lines of a stream that start within a range of bytes."""
+    """A stream of a header, then the lines of a stream, from where it is, that start within a range of bytes."""
 
     def __init__(self, stream: Any, head: bytes, first: int, end: int) -> None:
         self._stream, self._head, self._at, self._end = stream, head, first, end
         self._ended = first >= end
-        stream.seek(first)
 
     def readable(self) -> bool:
         return True
