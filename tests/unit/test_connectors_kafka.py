@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -17,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley import ConfigError, KafkaSink, KafkaSource, SourceError
+from volley import ConfigError, KafkaSink, KafkaSource, Metrics, MissingDependencyError, SourceContext, SourceError
 from volley.connectors.kafka.columns import UNKNOWN
 from volley.connectors.kafka.offsets import (
     OffsetRange,
@@ -30,6 +32,7 @@ from volley.connectors.kafka.offsets import (
 )
 from volley.formats.avro import AvroValues, avro_columns
 from volley.formats.messages import JsonValues, PlainValues
+from volley.sink import SinkContext
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 counts = st.integers(0, 10_000)
@@ -327,3 +330,22 @@ def test_bytes_that_are_no_avro_are_refused(value: bytes) -> None:
 def test_avro_schemas_that_make_no_columns_are_refused(schema: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         avro_columns(schema)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda folder: KafkaSource("b:1", "t", schema="id long").open(SourceContext(str(folder))),
+        lambda folder: KafkaSource("b:1", "t", schema="id long").probes()[0].run(),
+        lambda folder: KafkaSink("b:1", "t").open(SinkContext("job", pa.schema({"value": pa.string()}), Metrics())),
+        lambda folder: KafkaSink("b:1", "t").probes(None)[0].run(),
+    ],
+    ids=["source", "look-at-source", "sink", "look-at-sink"],
+)
+def test_without_its_client_kafka_names_the_extra(
+    use: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(MissingDependencyError, match="Kafka needs confluent-kafka") as caught:
+        use(tmp_path)
+    assert caught.value.hint == 'pip install "volley-stream[kafka]"'

@@ -116,6 +116,10 @@ class Client:
     timeout: float = 60.0
     error_type: type[VolleyError] = SourceError
 
+    def __post_init__(self) -> None:
+        # The first of many places that need it.
+        _library()
+
     def consumer(
         self, errors: ConnectionErrors, group: str = "volley", on_commit: Callable[[Any, Any], None] | None = None
     ) -> Any:
@@ -286,13 +290,7 @@ class Client:
     def _create(
         self, name: str, errors: ConnectionErrors, settings: Mapping[str, Any], fixed: Mapping[str, Any]
     ) -> Any:
-        try:
-            import confluent_kafka
-            import confluent_kafka.admin
-        except ImportError as error:
-            raise MissingDependencyError(
-                "Kafka needs confluent-kafka", hint='pip install "volley-stream[kafka]"'
-            ) from error
+        confluent_kafka = _library()
         client_type = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
         ours: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "error_cb": errors, "log_level": 0}
         try:
@@ -310,3 +308,19 @@ class Client:
 def _text(error: Exception) -> str:
     reason = error.args[0] if error.args else error
     return str(reason.str() if hasattr(reason, "str") else reason)
+
+
+def _library() -> Any:
+    """Return the module confluent_kafka.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise MissingDependencyError(
+            "Kafka needs confluent-kafka", hint='pip install "volley-stream[kafka]"'
+        ) from error
+    return confluent_kafka
