@@ -74,6 +74,15 @@ def test_lines_of_csv_end_as_in_any_system(end: str, skip: int, tmp_path: Path, 
         assert rows == [("x", 1), ("yyyyyyyyyyy", 2), ("z", 3)], parts
 
 
+@pytest.mark.parametrize("length", range(50, 80))
+def test_a_last_row_of_csv_without_an_end_may_be_in_two_blocks(length: int, tmp_path: Path, small_pieces: None) -> None:
+    line = "1," + "x" * 40
+    (tmp_path / "a.csv").write_text(f"a,b\n0,y\n{line}".ljust(length, "x"))
+    opened = reader(tmp_path / "a.csv", tmp_path / "state", schema="a long, b string")
+    rows = strict(opened, splits(opened))
+    assert rows == [(0, "y"), (1, "x" * (length - len("a,b\n0,y\n1,")))]
+
+
 def test_csv_without_quotes_keeps_them_as_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id,name\n1,"a\n2,\'b"c\n')

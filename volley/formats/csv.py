@@ -227,15 +227,15 @@ class _Ended:
     def __init__(self, stream: Any, options: CsvOptions) -> None:
         self._stream = stream
         self._ends = b"\r\n" + (options.escape or "").encode()
-        self._last = b""
+        self._ahead = b""
         self.closed = False
 
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._stream.read(size)
-        if data:
-            self._last = data[-1:]
-        elif self._last and self._last not in self._ends:
-            data = self._last = b"\n"
+    def read(self, size: int) -> bytes:
+        # One byte less leaves room for the end: in a piece of its own, it would be a third block of the last row.
+        data = self._ahead or bytes(self._stream.read(size - 1))
+        self._ahead = bytes(self._stream.read(size - 1))
+        if data and not self._ahead and data[-1] not in self._ends:
+            data += b"\n"
         return data
 
     def readable(self) -> bool:
