@@ -83,6 +83,14 @@ def test_a_last_row_of_csv_without_an_end_may_be_in_two_blocks(length: int, tmp_
     assert rows == [(0, "y"), (1, "x" * (length - len("a,b\n0,y\n1,")))]
 
 
+def test_a_name_that_takes_all_rows_of_a_csv_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('a,"b\n1,x\n2,y\n')
+    opened = reader(tmp_path / "a.csv", tmp_path / "state", schema="a long, b string")
+    for read in (strict, tolerant):
+        with pytest.raises(SourceError, match=r"a\.csv, line 1: a quote is opened and never closed"):
+            read(opened, splits(opened))
+
+
 def test_csv_without_quotes_keeps_them_as_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id,name\n1,"a\n2,\'b"c\n')

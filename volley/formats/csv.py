@@ -309,10 +309,20 @@ def header(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]
     if twice := [name for name in schema.names if first.count(name) > 1]:
         raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
     file.check_columns(pa.schema({name: pa.string() for name in first if name}), schema)
-    # Arrow rejects a file that ends right after its header. Errors of the first row are reported when it is read.
-    with suppress(csv.Error, SourceError):
-        return first if next(rows, None) else None
+    if _is_last(rows):
+        if ends_in_a_quote(file, options):
+            # The last name has taken the rows.
+            raise file.fault("a quote is opened and never closed", 1)
+        # Arrow rejects a file that ends right after its header.
+        return None
     return first
+
+
+def _is_last(rows: Iterator[list[str]]) -> bool:
+    """Return True if there are no more rows; errors of the first one are reported when it is read."""
+    with suppress(csv.Error, SourceError):
+        return next(rows, None) is None
+    return False
 
 
 def _own_names(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]:
