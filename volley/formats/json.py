@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -13,9 +12,9 @@ import pyarrow.json as pj
 
 from volley.arrow.nanoseconds import parsed as parsed_times
 from volley.errors import ConfigError, SourceError
-from volley.formats.json_exponents import check_exponents, objects
+from volley.formats.json_exponents import check_exponents
 from volley.formats.json_match import check_match
-from volley.formats.json_objects import why_no_object
+from volley.formats.json_objects import Number, values_of, why_no_object
 
 __all__ = ["check", "fault", "inferred", "message_of", "parsed"]
 
@@ -26,6 +25,7 @@ _NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
 # A double holds each whole number of 15 digits.
 _LONG_NUMBER = re.compile(rb"\d{16}")
 _LONGEST_DOUBLE = 300
+_WHOLE = re.compile("-?[0-9]+")
 _NO_TIMESTAMP = "Failed to convert JSON to timestamp"
 _OFFSET = r"Z$|[T ].*[+-][0-9]{2}(:?[0-9]{2})?$"
 # Arrow reads these as infinity, and numbers that are too large.
@@ -110,23 +110,30 @@ def _children(data_type: pa.DataType) -> list[pa.DataType]:
 
 def _check_doubles(text: bytes, schema: pa.Schema) -> None:
     """Raise SourceError if a column of doubles has a whole number that a double would round."""
-    decoder = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= _LONGEST_DOUBLE else 0)
-    for row in objects(text, decoder):
-        for field in schema:
-            for number in _rounded(row.get(field.name), field.type):
-                raise SourceError(f"column {field.name!r}: a double would round {number}")
+    try:
+        for row in map(dict, values_of(text)):
+            for field in schema:
+                for number in _rounded(row.get(field.name), field.type):
+                    raise SourceError(f"column {field.name!r}: a double would round {number}")
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"not JSON ({error})") from error
 
 
-def _rounded(value: Any, data_type: pa.DataType) -> Iterator[int]:
+def _rounded(value: Any, data_type: pa.DataType) -> Iterator[Number]:
     """Yield the whole numbers in a value that are read as doubles and would be rounded."""
     if isinstance(value, list):
         for item in value:
             yield from _rounded(item, data_type.value_type)
-    elif isinstance(value, dict):
+    elif isinstance(value, tuple):
+        values = dict(value)
         for field in data_type:
-            yield from _rounded(value.get(field.name), field.type)
-    elif isinstance(value, int) and pa.types.is_floating(data_type) and int(float(value)) != value:
+            yield from _rounded(values.get(field.name), field.type)
+    elif isinstance(value, Number) and pa.types.is_floating(data_type) and _is_rounded(value):
         yield value
+
+
+def _is_rounded(number: Number) -> bool:
+    return len(number) <= _LONGEST_DOUBLE and _WHOLE.fullmatch(number) is not None and int(float(number)) != int(number)
 
 
 def _table(text: bytes, options: pj.ParseOptions | None) -> pa.Table:

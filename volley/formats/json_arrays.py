@@ -12,6 +12,7 @@ from typing import Any
 
 from volley.errors import SourceError
 from volley.formats.input_file import LARGEST_VALUE, InputFile
+from volley.formats.json_objects import with_names
 
 __all__ = ["elements", "elements_of", "is_array"]
 
@@ -108,8 +109,8 @@ class _Array:
             except RecursionError as error:
                 raise self._fault("nested too deep") from error
             except ValueError as error:
-                # Cut at the end of the piece, or wrong.
-                if not self._read():
+                # An infinity by another name, cut at the end of the piece, or wrong.
+                if not (self._rename() or self._read()):
                     raise self._fault(f"not JSON ({error})") from error
                 continue
             # A number at the end of the piece may go on.
@@ -118,6 +119,14 @@ class _Array:
         element = self._text[self._at : end]
         self._at = end
         return element.replace("\n", " ").replace("\r", " ")
+
+    def _rename(self) -> bool:
+        """Give infinities and NaNs the names that the decoder knows; False if all have them."""
+        text = self._text[self._at :]
+        named = with_names(text)
+        if named != text:
+            self._text, self._at = named, 0
+        return named != text
 
     def _read(self) -> bool:
         """Read on; False at the end of the file. As much again as is in memory: a large element is parsed few times."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +11,14 @@ import pyarrow as pa
 
 from volley.arrow.decimals import has_decimals
 from volley.errors import SourceError
+from volley.formats.json_objects import values_of
 from volley.types.arrow import type_name
 
-__all__ = ["check_exponent", "check_exponents", "objects"]
+__all__ = ["check_exponent", "check_exponents"]
 
 _LARGEST = 38
 # Bytes that are looked at at once: so many, and what is made of them, stay in the processor's cache.
 _BLOCK = 1 << 17
-_NOT_BLANK = re.compile(r"\S")
 _EXPONENT = re.compile(r"[eE][+-]?0*([0-9]*)$")
 # Characters of a number that a string writes as an escape.
 _ESCAPED = re.compile(rb"\\u00(?:3[0-9]|[46]5|2[bBdDeE])")
@@ -47,26 +45,14 @@ def check_exponents(text: bytes, schema: pa.Schema) -> None:
     decimals = [field for field in schema if has_decimals(field.type)]
     if not decimals or not (_has_large_exponent(text) or (b"\\" in text and _ESCAPED.search(text))):
         return
-    decoder = json.JSONDecoder(strict=False, parse_float=str, parse_int=str, object_pairs_hook=tuple)
     try:
-        for row in objects(text, decoder):
+        for row in values_of(text):
             for field in decimals:
                 check_exponent(row, field)
     except ValueError as error:
         raise SourceError(f"not JSON ({error})") from error
     except RecursionError as error:
         raise SourceError("nested too deep") from error
-
-
-def objects(text: bytes, decoder: json.JSONDecoder) -> Iterator[Any]:
-    """Yield the objects of a text, as a decoder returns them."""
-    rows = text.removeprefix(BOM_UTF8).decode(errors="replace").strip()
-    at = 0
-    while at < len(rows):
-        row, end = decoder.raw_decode(rows, at)
-        yield row
-        more = _NOT_BLANK.search(rows, end)
-        at = more.start() if more else len(rows)
 
 
 def _has_large_exponent(text: bytes) -> bool:

@@ -14,6 +14,7 @@ __all__ = [
     "Fields",
     "Names",
     "Number",
+    "constant_in",
     "decoded",
     "encoded",
     "fields_of",
@@ -22,7 +23,9 @@ __all__ = [
     "names_of",
     "objects_of",
     "unknown_in",
+    "values_of",
     "why_no_object",
+    "with_names",
 ]
 
 Fields: TypeAlias = tuple[tuple[str, Any], ...]
@@ -33,7 +36,15 @@ Names = dict[str, "Names | None"]
 
 _SPACES = " \t\n\r"
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
-_STRINGS_AND_CONSTANTS = re.compile(r'"(?:[^"\\]|\\.)*"|(-?)(Inf(?:inity)?|NaN)')
+# A string may have no end, and a name at the end of a text may go on.
+_STRINGS_AND_CONSTANTS = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|(-?)(Inf(?:inity)?|NaN)(?=[ \t\r\n,\]}])', re.S
+)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+_CONSTANTS = ("NaN", "Infinity", "-Infinity")
 
 
 class Number(str):
@@ -57,18 +68,38 @@ def decoded(text: str) -> list[Any]:
         value, end = _DECODER.raw_decode(text)
         return [value] if end == len(text) else [*_values(text)]
     except ValueError:
-        named = _STRINGS_AND_CONSTANTS.sub(_by_its_name, text) if "N" in text or "I" in text else text
+        named = with_names(text)
         if named == text:
             raise
         return [*_values(named)]
 
 
+def values_of(text: bytes) -> Iterator[Any]:
+    """Yield the values of a long text one by one, as `decoded` returns them; raise likewise."""
+    return _values(with_names(text.decode("utf-8-sig", errors="replace")))
+
+
 def _values(text: str) -> Iterator[Any]:
+    return (value for value, _, _ in _spans(text))
+
+
+def _spans(text: str) -> Iterator[tuple[Any, int, int]]:
+    """Yield each value of a text, where it begins and where it ends."""
     at = _after_space(text, 0)
     while at < len(text):
-        value, at = _DECODER.raw_decode(text, at)
-        yield value
-        at = _after_space(text, at)
+        value, end = _DECODER.raw_decode(text, at)
+        yield value, at, end
+        at = _after_space(text, end)
+
+
+def with_names(text: str) -> str:
+    """Return a text with its infinities and NaNs by the names that Python's decoder knows.
+
+    Example:
+        >>> with_names('{"a": Inf, "b": -Inf, "c": -NaN, "d": "Inf"}')
+        '{"a": Infinity, "b": -Infinity, "c": NaN, "d": "Inf"}'
+    """
+    return _STRINGS_AND_CONSTANTS.sub(_by_its_name, text) if "Inf" in text or "-NaN" in text else text
 
 
 def _after_space(text: str, at: int) -> int:
@@ -82,7 +113,7 @@ def lines_of_object(text: bytes) -> int | None:
     Returns:
         0 if there is none, or something is behind it on its last line; None if the text ends within it.
     """
-    letters = text.decode(errors="replace").removeprefix("\ufeff")
+    letters = with_names(text.decode(errors="replace").removeprefix("\ufeff"))
     try:
         _, end = _DECODER.raw_decode(letters, _after_space(letters, 0))
     except RecursionError:
@@ -118,11 +149,15 @@ def encoded(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(text)
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text) if _HALVES.search(text) else _quoted(text)
+
+
+def constant_in(value: Any) -> str | None:
+    """Return the first infinity or NaN in a decoded value, which no JSON has; None without any."""
+    if isinstance(value, Number):
+        return str(value) if value in _CONSTANTS else None
+    inner = value if isinstance(value, list | tuple) else ()
+    return next((constant for item in inner if (constant := constant_in(item))), None)
 
 
 def fields_of(line: bytes) -> Fields:
@@ -142,13 +177,10 @@ def objects_of(text: bytes, count: int) -> Sequence[bytes]:
 
 def _decoded_objects(text: bytes) -> Iterator[bytes]:
     """Yield the text of each object, also of those that span lines; ends where Python can't read one."""
-    rest = text.decode("utf-8-sig", errors="replace")
-    at = _after_space(rest, 0)
+    letters = with_names(text.decode("utf-8-sig", errors="replace"))
     with suppress(ValueError, RecursionError):
-        while at < len(rest):
-            _, end = _DECODER.raw_decode(rest, at)
-            yield rest[at:end].encode()
-            at = _after_space(rest, end)
+        for _, start, end in _spans(letters):
+            yield letters[start:end].encode()
 
 
 def names_of(fields: Iterable[pa.Field]) -> Names:
@@ -202,7 +234,7 @@ def _known_within(value: Any, names: Names | None) -> Any:
 def why_no_object(line: bytes) -> str | None:
     """Return why a text is no JSON object; None if it is one."""
     try:
-        value = json.loads(line)
+        value = json.loads(with_names(line.decode()) if b"Inf" in line or b"-NaN" in line else line)
     except RecursionError:
         return "nested too deep"
     except ValueError as error:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +19,9 @@ from volley.formats.json_faults import ObjectCheck, is_odd
 from volley.formats.json_objects import (
     Fields,
     Names,
+    constant_in,
     decoded,
+    encoded,
     fields_of,
     names_of,
     objects_of,
@@ -314,22 +314,17 @@ def _some_lines(text: bytes, count: int) -> Iterator[bytes]:
 
 def _rests(objects: Iterable[bytes], known: Collection[str]) -> list[str | None]:
     """Return, for each object, its fields that are not known, as JSON; None without any."""
-    decode: Callable[[str], dict[str, Any]] = json.JSONDecoder(parse_float=_finite).decode
     try:
-        rests = [
-            {name: value for name, value in decode(text.decode("utf-8-sig")).items() if name not in known}
-            for text in objects
-        ]
+        return [_rest(fields, known) for text in objects for fields in decoded(text.decode("utf-8-sig"))]
     except RecursionError as error:
         raise SourceError("nested too deep") from error
     except ValueError as error:
-        # Arrow has parsed the text: Python rejects only integers of thousands of digits.
         raise SourceError(str(error).partition(":")[0]) from error
-    return [json.dumps(rest, ensure_ascii=False) if rest else None for rest in rests]
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise SourceError("a number is too large for a double")
-    return value
+def _rest(fields: Fields, known: Collection[str]) -> str | None:
+    rest = tuple(pair for pair in fields if pair[0] not in known)
+    text = encoded(rest) if rest else None
+    if text and ("NaN" in text or "Infinity" in text) and (constant := constant_in(rest)):
+        raise SourceError(f"{constant} in a field that is in no column can't be kept: it is no JSON")
+    return text
