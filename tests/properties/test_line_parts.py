@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from volley import FileSource, SourceContext, SourceError
 from volley.bad_rows import BadRow
 from volley.connectors.files.logged import LoggedFile
 from volley.formats import csv as csv_format
-from volley.formats import json_lines, line_parts
+from volley.formats import json_lines, json_parts, line_parts
 
 OPTIONS: dict[str, dict[str, Any]] = {"a.json": {}, "a.csv": {"newlines_in_values": False}}
 
@@ -98,6 +99,47 @@ def test_any_cut_of_csv_lines(
         texts, lines = ["", "n,s", *texts], [None, None, *lines]
     text = ("\ufeff" if header else "") + end.join(texts) + (end if final else "")
     check(tmp_path_factory.mktemp("cut"), "a.csv", text, texts, lines, count, newlines_in_values=False, header=header)
+
+
+def written(row: tuple[int, str], form: str) -> str:
+    """An object as some program writes it."""
+    value = {"n": row[0], "more": [{"n": 1}, {}], "s": row[1], "x": {"y": {"z": "}{"}}}
+    if form == "a line":
+        return json.dumps(value)
+    text = json.dumps(value, indent=form.count(" "), ensure_ascii=False)
+    return "  " + text.replace("\n", "\n  ") if form == "all  indented" else text
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 10**9), st.text('aä"✓😀 ', max_size=40)), max_size=30),
+    forms=st.lists(st.sampled_from(["a line", "flat", "two  spaces", "all  indented"]), min_size=1, max_size=4),
+    between=st.sampled_from(["\n", "\r\n", "\n\n", " \n", "\n \r\n\t", "", " "]),
+    count=st.integers(1, 40),
+    chunk=st.integers(30, 300),
+)
+def test_any_cut_of_objects_over_several_lines(
+    rows: list[tuple[int, str]],
+    forms: list[str],
+    between: str,
+    count: int,
+    chunk: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    text = between.join(written(row, forms[at % len(forms)]) for at, row in enumerate(rows))
+    text = text.replace("\n", "\r\n") if between == "\r\n" else text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_lines, "_CHUNK", chunk)
+        patch.setattr(json_parts, "_PIECE", 7)
+        found = parts(tmp_path_factory.mktemp("cut"), "a.json", text.encode(), count)
+    assert [value for part in found for _, value in part] == rows
+
+
+def test_parts_of_a_pretty_printed_file_share_its_objects(tmp_path: Path) -> None:
+    text = "\n".join(json.dumps({"n": number, "s": "x", "more": [1, 2, {}]}, indent=2) for number in range(90))
+    found = parts(tmp_path, "a.json", text.encode(), 9)
+    assert [value[0] for part in found for _, value in part] == [*range(90)]
+    assert all(8 <= len(part) <= 12 for part in found)
 
 
 def test_a_line_longer_than_many_parts_is_in_the_first_of_them(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from volley import ConfigError, FileSource, Reader, SourceContext, SourceError
 from volley.formats import csv as csv_format
-from volley.formats import json_lines
+from volley.formats import json_lines, json_parts
 
 
 class Files:
@@ -156,9 +156,8 @@ def test_a_compressed_file_cut_short(files: Files, name: str) -> None:
 def test_chunks_are_whole_lines(lengths: list[int], chunk: int, newline: str) -> None:
     lines = [json.dumps({"s": "x" * length}) for length in lengths]
     data = ("\n".join(lines) + newline).encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lines, "_CHUNK", chunk)
-        chunks = list(json_lines._chunks(None, pa.BufferReader(data)))  # type: ignore[arg-type]
+    stream = pa.BufferReader(data[chunk:])
+    chunks = list(json_parts.chunks_of_objects(None, data[:chunk], stream, chunk))  # type: ignore[arg-type]
     assert b"".join(text for _, text in chunks) == data
     assert [before for before, _ in chunks] == [
         data[: sum(len(text) for _, text in chunks[:index])].count(b"\n") for index in range(len(chunks))
@@ -201,7 +200,7 @@ def test_a_long_line_is_shown_in_part(files: Files) -> None:
 
 def test_a_file_that_is_one_line_is_not_taken_into_memory(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "_CHUNK", 10)
-    monkeypatch.setattr(json_lines, "LARGEST_VALUE", 50)
+    monkeypatch.setattr(json_parts, "LARGEST_VALUE", 50)
     error = files.put("a.json", '{"id": 1}\n' + '[{"id": 1}, ' * 100).error(schema="id long")
     assert "line 2: longer than" in error.message
 

@@ -7,7 +7,6 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,12 +14,12 @@ from volley.arrow.bisect import first_failing
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
-from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
+from volley.formats.input_file import InputFile
 from volley.formats.json import check, fault, inferred
 from volley.formats.json_arrays import elements, elements_of, is_array
 from volley.formats.json_parser import JsonParser
+from volley.formats.json_parts import chunks_of_objects, last_cut, part_of_objects
 from volley.formats.json_salvage import good_only, salvaged
-from volley.formats.line_parts import part_of_lines
 from volley.formats.options import JsonOptions
 
 __all__ = ["FORMAT"]
@@ -29,7 +28,6 @@ _CHUNK = 8 << 20
 _SAMPLE = 1 << 20
 _PEEK = 64 << 10
 _DEEPEST = 100
-_BETWEEN = b"}\n{"
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
@@ -39,9 +37,8 @@ def infer(file: InputFile, options: JsonOptions) -> pa.Schema | None:
     file, lines = _sample(file)
     if lines is None:
         return None
-    for number, line in enumerate(lines.splitlines(), 1):
-        if _depth(line) > _DEEPEST:
-            raise file.fault(f"nested more than {_DEEPEST} deep", number, line[:80].decode(errors="replace"))
+    if deep := _deep_line(lines):
+        raise file.fault(f"nested more than {_DEEPEST} deep", *deep)
     try:
         return inferred(lines)
     except (pa.ArrowException, SourceError) as error:
@@ -61,13 +58,21 @@ def _sample(file: InputFile) -> tuple[InputFile, bytes | None]:
             return file, head
         if b"\n" not in head:
             raise file.fault(f"the first line has more than {_SAMPLE:,} bytes", 1, hint="declare the columns: schema=…")
-        return file, head[: head.rfind(b"\n") + 1]
+        return file, head[: last_cut(head) or head.rfind(b"\n") + 1]
 
 
-def _depth(line: bytes) -> int:
-    """Return how deep a line is nested: from a bound on, no type is inferred."""
-    brackets = _BRACKETS.findall(_STRINGS.sub(b"", line))
-    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0)
+def _deep_line(lines: bytes) -> tuple[int, str] | None:
+    """Return the first line that is nested too deep to infer types, by its number and start; None without any."""
+    depth, last = 0, b""
+    for number, line in enumerate(lines.splitlines(), 1):
+        # An object may go over several lines; behind the end of one, the next one begins.
+        depth = 0 if line.startswith(b"{") and last.endswith(b"}") else depth
+        brackets = _BRACKETS.findall(_STRINGS.sub(b"", line))
+        depths = [*accumulate((1 if bracket in b"[{" else -1 for bracket in brackets), initial=depth)]
+        if max(depths) > _DEEPEST:
+            return number, line[:80].decode(errors="replace")
+        depth, last = max(0, depths[-1]), line.rstrip() or last
+    return None
 
 
 def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions) -> Iterator[pa.RecordBatch]:
@@ -106,12 +111,12 @@ def _texts(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, 
             in_array = is_array(bytes(stream.read(_PEEK)))
         if in_array and number:
             return
-        file = file if in_array else part_of_lines(file, part, has_header=False)
+        file = file if in_array else part_of_objects(file, part)
     with file.open() as stream:
         head = bytes(stream.read(_CHUNK))
         in_array = not file.first_byte and is_array(head)
         place = elements_of(file) if in_array else file
-        chunks = elements(place, head, stream, _CHUNK) if in_array else _chunks(file, stream, head)
+        chunks = (elements if in_array else chunks_of_objects)(place, head, stream, _CHUNK)
         for before, chunk in chunks:
             yield place, before, chunk
 
@@ -143,33 +148,6 @@ class _Lines:
             return self._file.position(numbers[start + row])
         # Arrow accepts objects that span lines, and two in one line: then the exact line is unknown.
         return f"{self._file.position(numbers[0])} to {self._file.place(numbers[-1])}, row {start + row + 1}"
-
-
-def _chunks(file: InputFile, stream: Any, head: bytes = b"") -> Iterator[tuple[int, bytes]]:
-    """Yield chunks of whole lines, each with the number of lines before it; `head` comes before the stream.
-
-    A chunk ends between two objects if it has such a place: objects over several lines stay whole.
-    """
-    before, rest, more = 0, b"", head or stream.read(_CHUNK)
-    while more:
-        between = more.rfind(_BETWEEN) + 1
-        # A piece that is not full is most often the last one.
-        following = None if between and len(more) >= _CHUNK else stream.read(_CHUNK)
-        cut = len(more) if following == b"" else between + 1 if between else more.rfind(b"\n") + 1
-        if cut:
-            chunk, rest = rest + more[:cut], more[cut:]
-            yield before, chunk
-            before += chunk.count(b"\n")
-        else:
-            rest += more
-            if len(rest) > LARGEST_VALUE:
-                excerpt = rest[:80].decode(errors="replace")
-                raise file.fault(
-                    f"longer than {megabytes(LARGEST_VALUE)}; JSON files hold one object a line", before + 1, excerpt
-                )
-        more = stream.read(_CHUNK) if following is None else following
-    if rest:
-        yield before, rest
 
 
 def _bad_line(file: InputFile, chunk: bytes, error: Exception) -> SourceError:

@@ -13,7 +13,7 @@ from typing import Any
 
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 
-__all__ = ["part_of_lines"]
+__all__ = ["lines_between", "part_of_lines"]
 
 _PIECE = 1 << 20
 # Old ones of Macintosh have no newline.
@@ -45,6 +45,11 @@ def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool, skip
         first = max(begin + len(head), _first_line(stream, start, end))
     lines_of_head = len(_LINE_END.findall(head))
     return replace(file, open=_opened(file, head, first, end), first_byte=first, lines_before=lines_of_head)
+
+
+def lines_between(file: InputFile, first: int, end: int) -> InputFile:
+    """Return the lines of a file that start within a range of bytes, as a file; `first` is the start of a line."""
+    return replace(file, open=_opened(file, b"", first, end), first_byte=first)
 
 
 def _without_lines(file: InputFile, count: int) -> InputFile:
