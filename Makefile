@@ -8,7 +8,7 @@ CLASSES := $(VENV)/classes.jsa
 # Tests and benchmarks start Python thousands of times: what is compiled once is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test coverage test-slow lint unit oldest bench chaos fuzz docs dist clean
+.PHONY: demo test services nightly coverage lint unit oldest bench chaos fuzz docs dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -21,31 +21,55 @@ IN_FOUR := --numprocesses=4 --dist=worksteal
 IN_THREE := --numprocesses=3 --dist=worksteal
 # Unit tests wait for nothing, so none has a timer of its own. They run in two processes that know nothing of each other:
 # xdist would cost a sixth of the time, as each process loads all tests and reports each to a third.
-UNIT = HYPOTHESIS_PROFILE=brief $(BIN)/pytest --quiet -p no:xdist --override-ini=faulthandler_timeout=0 \
+UNIT = $(BIN)/pytest --quiet -p no:xdist --override-ini=faulthandler_timeout=0 \
 	--override-ini=timeout=0
 
 LINT = $(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
 
 test: $(CLASSES)
-	@echo "test: all tests in four processes, and lint beside their start; what it says comes last"
+	@echo "test: one case of each thing, in four processes, and lint beside their start; what it says comes last"
 	@mkdir -p build
 	@($(LINT)) > build/lint.txt 2>&1 & lint=$$!; \
 	$(BIN)/pytest $(IN_FOUR); tests=$$?; \
 	wait $$lint; lint=$$?; cat build/lint.txt; exit $$((tests + lint))
 
-coverage: lint $(CLASSES)
-	@echo "coverage: the same in three processes with coverage, over Spark's workers too; half as long again"
+services: $(CLASSES)
+	@echo "services: the tests that need Kafka, PostgreSQL and other servers; Maven, npm and apt-get fetch these once"
+	@$(BIN)/pytest $(IN_FOUR) -m "services and not nightly"
+
+# What has passed leaves a file, by commit: the next start does the rest, and `make nightly PARTS=recovery` one part.
+NIGHT := build/nightly/$(shell git rev-parse --short HEAD 2>/dev/null)
+FOLDERS := $(filter-out properties,$(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py)))))
+PARTS := $(FOLDERS) properties coverage oldest
+
+nightly: $(CLASSES)
+	@echo "nightly: all that make test leaves out, in parts (some hours): $(PARTS)"
+	@$(MAKE) --no-print-directory --keep-going $(PARTS:%=$(NIGHT)/%)
+	@echo "nightly: all parts have passed"
+
+$(FOLDERS:%=$(NIGHT)/%): $(NIGHT)/%:
+	@echo "nightly: tests/$*"
+	@$(BIN)/pytest $(IN_THREE) -m "nightly or services" tests/$* || [ $$? = 5 ]
+	@mkdir -p $(@D) && touch $@
+
+$(NIGHT)/properties:
+	@echo "nightly: 200 examples of each property"
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/pytest $(IN_THREE) -m hypothesis
+	@mkdir -p $(@D) && touch $@
+
+$(NIGHT)/coverage $(NIGHT)/oldest: $(NIGHT)/%:
+	@$(MAKE) --no-print-directory $*
+	@mkdir -p $(@D) && touch $@
+
+coverage: $(CLASSES)
+	@echo "coverage: the tests of test and services with coverage, over Spark's workers too; half as long again"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest $(IN_THREE)
+	@$(BIN)/coverage run -m pytest $(IN_THREE) -m "not nightly"
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-test-slow: $(STAMP)
-	@echo "test-slow: Nessie with Keycloak, Trino: servers that take a minute to start; the wheel on each Python"
-	@$(BIN)/pytest -m slow
-
 unit: $(STAMP)
-	@echo "unit: the tests that need neither a JVM nor a table, with ten examples of each property; all tests have 25"
+	@echo "unit: the tests that need neither a JVM nor a table"
 	@mkdir -p build
 	@$(UNIT) tests/unit/test_[!l-z]*.py > build/unit.txt 2>&1 & first=$$!; \
 	$(UNIT) tests/unit/test_[l-z]*.py tests/contracts; second=$$?; \

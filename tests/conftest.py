@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
     from tests.drivers import Drivers
 
-pytest_plugins = ["tests.servers.fixtures"]
+pytest_plugins = ["tests.durations", "tests.servers.fixtures"]
 
-settings.register_profile("quick", max_examples=25, deadline=None)
-# For `make unit`, which is run after each change.
-settings.register_profile("brief", max_examples=10, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+settings.register_profile("few", max_examples=10, deadline=None)
+settings.register_profile("nightly", max_examples=200, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 # The tests' JVMs have an archive of their own, and must not write one when they end.

@@ -26,6 +26,9 @@ from volley.iceberg import orphan_files, remove_orphan_files
 AT_ONCE = timedelta(0)
 FILES = 2
 
+# Its processes take half a minute to start.
+pytestmark = pytest.mark.nightly
+
 
 @dataclass(frozen=True)
 class Done:

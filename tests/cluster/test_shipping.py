@@ -23,6 +23,9 @@ from volley.spark.java import find_java
 SCRIPT = ROOT / "examples" / "spark_submit.py"
 FILES = 1
 
+# Its processes take half a minute to start.
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def zipped(tmp_path_factory: pytest.TempPathFactory) -> str:

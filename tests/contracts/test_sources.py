@@ -22,6 +22,7 @@ from pyarrow import orc
 from pyiceberg.table import Table
 from pyspark import cloudpickle
 
+from tests.tiers import examples
 from volley import (
     FileSource,
     HttpSource,
@@ -288,7 +289,7 @@ def reader(source: Source, tmp_path: Path) -> Reader:
     return source.open(SourceContext(str(tmp_path / "state"), 5))
 
 
-@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limits=st.lists(st.integers(1, 25), min_size=1), restarts=st.sets(st.integers(0, 20)), bounded=st.booleans())
 def test_any_cut_and_any_restart_gives_every_row_once(
     source: Source, limits: list[int], restarts: set[int], bounded: bool

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
@@ -195,7 +195,6 @@ def test_statistics_are_of_the_partitions_own_rows(tables: Tables) -> None:
     assert [file["record_count"] for file in seen] == [50, 50]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     batches=st.lists(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 3)), max_size=30), max_size=8),
     row_group_bytes=st.sampled_from([1, 200, 1 << 20]),

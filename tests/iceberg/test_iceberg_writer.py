@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, pyarrow_to_schema
 from pyiceberg.partitioning import PartitionSpec
@@ -330,7 +330,6 @@ def roll(folder: Path, batches: list[pa.RecordBatch], **changes: Any) -> WriteRe
     return task.close()
 
 
-@settings(max_examples=30)
 @given(
     sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
     most=st.integers(1, 25),

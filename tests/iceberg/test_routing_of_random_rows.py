@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.duck import query
 from tests.iceberg.routed import Routed, run
+from tests.tiers import examples
 from volley import IcebergSink, col, concat_str
 from volley.plan.expressions import Expr
 
@@ -32,7 +33,7 @@ rows = st.fixed_dictionaries(
 epochs = st.lists(st.lists(st.lists(rows, max_size=12), min_size=1, max_size=3), min_size=1, max_size=2)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(0.4))
 @given(epochs, st.sampled_from([TEMPLATE, EXPRESSION]), st.sampled_from([1, 2, 100]))
 def test_every_row_is_in_the_table_that_it_names(
     given_epochs: list[list[list[dict[str, object]]]], route: str | Expr, max_open_writers: int

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -170,7 +170,6 @@ VERBS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(verbs=VERBS)
 def test_one_commit_gives_the_schema_that_a_commit_for_each_change_would(
     memory_catalog: Catalog, verbs: list[tuple[str, ...]]

@@ -38,6 +38,7 @@ from pyiceberg.types import (
 )
 
 from tests.iceberg.conftest import Make
+from tests.tiers import examples
 from volley import ConfigError, SourceError
 from volley.iceberg import TypeConverter
 
@@ -86,7 +87,6 @@ def schemas(draw: st.DrawFn, leaves: list[IcebergType]) -> Schema:
     return Schema(*struct(3).fields)
 
 
-@settings(max_examples=200, deadline=None)
 @given(schemas(V3))
 def test_an_iceberg_schema_comes_back_from_arrow_as_it_was(schema: Schema) -> None:
     arrow = TypeConverter.iceberg_to_arrow_schema(schema)
@@ -95,7 +95,6 @@ def test_an_iceberg_schema_comes_back_from_arrow_as_it_was(schema: Schema) -> No
     assert TypeConverter.arrow_to_iceberg(TypeConverter.iceberg_to_arrow(struct), format_version=3) == struct
 
 
-@settings(max_examples=100, deadline=None)
 @given(schemas(V2))
 def test_an_arrow_schema_comes_back_from_iceberg_as_it_was(schema: Schema) -> None:
     # A schema of pyarrow's own: no ids in it.
@@ -118,7 +117,7 @@ def without_metadata(kind: Any) -> Any:
     return pa.list_(without_metadata(kind.value_field)) if pa.types.is_list(kind) else kind
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(0.8))
 @given(schemas(V2))
 def test_a_file_of_the_arrow_schema_is_a_file_of_the_table(schema: Schema) -> None:
     arrow = TypeConverter.iceberg_to_arrow_schema(schema)

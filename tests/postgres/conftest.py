@@ -8,6 +8,7 @@ import pytest
 
 from tests.captured import Database, database
 from tests.servers.postgres import Postgres
+from tests.tiers import nightly
 from volley.connectors.postgres import watch
 
 
@@ -27,7 +28,7 @@ def shop_18(postgres_18: Postgres) -> Iterator[Database]:
         yield made
 
 
-@pytest.fixture(params=[15, 18])
+@pytest.fixture(params=[pytest.param(15, marks=pytest.mark.services), nightly(18)])
 def any_shop(request: pytest.FixtureRequest) -> Database:
     """The same in PostgreSQL 15 and in PostgreSQL 18."""
     shop: Database = request.getfixturevalue("shop" if request.param == 15 else "shop_18")

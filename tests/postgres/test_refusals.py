@@ -237,6 +237,7 @@ def test_another_server_or_timeline(shop: Database, tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.services
 def test_a_standby_that_is_promoted(tmp_path: Path) -> None:
     """It continues the log on another timeline, and has no slot; one of its own lacks what nobody has read."""
     for name in ("primary", "standby"):
@@ -266,6 +267,7 @@ def test_a_standby_that_is_promoted(tmp_path: Path) -> None:
             assert {row["id"] for row in again.epoch()} == {1, 2}
 
 
+@pytest.mark.services
 def test_a_slot_that_the_server_has_given_up(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     server = Postgres(tmp_path / "server").start()

@@ -150,6 +150,7 @@ def test_the_end_of_a_bounded_run_has_the_load_that_makes_up_for_a_repeated_one(
         assert run.reader.latest_offset(last, run.reader.limit, target) == last
 
 
+@pytest.mark.services
 def test_a_snapshot_that_has_seen_the_same_reads_the_load_again(alone: Database, tmp_path: Path) -> None:
     notes, source = alone, alone.source("public.notes")
     with running(source, tmp_path) as run:

@@ -238,6 +238,7 @@ def test_a_slot_that_waits_for_open_transactions(
         committing.join()
 
 
+@pytest.mark.services
 def test_the_server_dies(tmp_path: Path) -> None:
     """PostgreSQL is killed and recovers; it may have forgotten what it was told. The receiver connects again."""
     server = Postgres(tmp_path / "server")
@@ -263,6 +264,7 @@ def test_the_server_dies(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.services
 def test_a_commit_that_waits_for_a_standby(tmp_path: Path) -> None:
     """The server sends a transaction when it is logged; others see it, and its tables, only when it has returned."""
     (tmp_path / "server").mkdir()

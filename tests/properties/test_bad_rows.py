@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
@@ -76,7 +76,6 @@ others = st.sampled_from(["[1]", "5", "null", "{", "}", '{"id": 1} x', '{"id": 1
 lines = st.one_of(*[objects] * 9, others, objects.map(lambda text: text[:-2] or "{"))
 
 
-@settings(max_examples=150, deadline=None)
 @given(texts=st.lists(lines, min_size=1, max_size=12), policy=st.sampled_from(["drop", "warn", "fail", "keep"]))
 def test_json_objects_are_sorted_as_if_each_is_parsed_alone(texts: list[str], policy: str) -> None:
     known = canonical_schema(arrow_schema(", ".join(f"{name} {kind}" for name, kind in (TYPES | NESTED).items())))
@@ -116,7 +115,6 @@ DIALECTS: list[dict[str, Any]] = [
 csv_values = st.sampled_from([*NUMBERS, *TEXTS, "1\udcff", "9" * 60])
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data(), dialect=st.sampled_from(DIALECTS))
 def test_csv_rows_are_sorted_as_if_each_is_a_file(
     data: st.DataObject, dialect: dict[str, Any], tmp_path_factory: pytest.TempPathFactory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.unit.test_file_options import reader, splits, strict
@@ -42,7 +42,6 @@ def failure(opened: Reader) -> str | None:
 
 
 @pytest.mark.parametrize("escape", [None, "\\"])
-@settings(max_examples=60, deadline=None)
 @given(
     rows=rows, columns=st.integers(1, 2), end=st.sampled_from(["", "\n", "\r\n"]), block=st.sampled_from([16, 23, 99])
 )

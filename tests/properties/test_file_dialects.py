@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_file_options import NAMES, Rows, in_parts, reader, small_pieces, splits, strict, tolerant
@@ -87,7 +87,6 @@ def by_duckdb(path: Path, options: dict[str, Any], header: bool) -> Rows:
 
 
 @pytest.mark.usefixtures("small_pieces")
-@settings(max_examples=60, deadline=None)
 @given(rows=csv_rows, options=dialects, header=st.booleans(), parts=st.integers(1, 5))
 def test_csv_of_any_dialect(
     rows: Rows, options: dict[str, Any], header: bool, parts: int, tmp_path_factory: pytest.TempPathFactory
@@ -119,7 +118,6 @@ json_rows = st.lists(
 
 
 @pytest.mark.usefixtures("small_pieces")
-@settings(max_examples=80, deadline=None)
 @given(
     rows=json_rows,
     indent=st.sampled_from([None, 0, 2]),

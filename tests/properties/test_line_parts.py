@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
@@ -67,7 +67,6 @@ def check(folder: Path, name: str, text: str, lines: list[str], values: list[Any
     assert [line_at(data, position) for position, _ in found] == wanted
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     lines=rows,
     end=st.sampled_from(["\n", "\r\n"]),
@@ -83,7 +82,6 @@ def test_any_cut_of_json_lines(
     check(tmp_path_factory.mktemp("cut"), "a.json", text, texts, lines, count)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     lines=rows,
     end=st.sampled_from(["\n", "\r\n"]),
@@ -110,7 +108,6 @@ def written(row: tuple[int, str], form: str) -> str:
     return "  " + text.replace("\n", "\n  ") if form == "all  indented" else text
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 10**9), st.text('aä"✓😀 ', max_size=40)), max_size=30),
     forms=st.lists(st.sampled_from(["a line", "flat", "two  spaces", "all  indented"]), min_size=1, max_size=4),
@@ -164,7 +161,6 @@ def test_an_error_in_a_later_part_says_where(name: str, tmp_path: Path) -> None:
     assert line_at(data, caught.value.message.partition(": ")[0]) == "broken"
 
 
-@settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.text('ab",\n', max_size=12), min_size=1, max_size=20), count=st.integers(2, 20))
 def test_a_cut_within_a_value_that_has_a_newline_is_never_taken_for_rows(
     texts: list[str], count: int, tmp_path_factory: pytest.TempPathFactory

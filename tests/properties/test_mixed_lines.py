@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_tolerant_reading import lines_of, read_text
@@ -15,7 +15,6 @@ mixed = st.lists(st.sampled_from(["good", "good", "good", "", "bad", "wrong"]), 
 
 
 @given(kinds=mixed, end=st.sampled_from(["\n", "\r\n"]), final=st.booleans())
-@settings(max_examples=60)
 def test_any_mix_of_json_lines(
     kinds: list[str], end: str, final: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -25,7 +24,6 @@ def test_any_mix_of_json_lines(
 
 
 @given(kinds=mixed, end=st.sampled_from(["\n", "\r\n"]), final=st.booleans())
-@settings(max_examples=60)
 def test_any_mix_of_csv_lines(
     kinds: list[str], end: str, final: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.duck import query
@@ -38,7 +38,6 @@ class Kept(TaskWriter):
         return WriteResult(rows=sum(batch.num_rows for batch in self.batches))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     batches=st.lists(st.lists(values, min_size=1, max_size=6), min_size=1, max_size=5),
     run_bytes=st.sampled_from([1, 200, 1 << 20]),

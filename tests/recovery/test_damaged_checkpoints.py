@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import volley
 from tests.disks import can_mount, small_disk
 from tests.recovery.runs import load
+from tests.tiers import some
 from volley import (
     Environment,
     FileSource,
@@ -114,12 +115,12 @@ def damaged_in_turn(lake: Lake, way: str, names: Sequence[Path]) -> Iterator[Pat
             shutil.copytree(original / part, lake.folder / part)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", some(WAYS))
 def test_every_damage_is_named_or_of_no_account_and_a_repair_keeps_each_row_once(stateless: Lake, way: str) -> None:
     check_each(stateless, way, [path.relative_to(stateless.checkpoint) for path in stateless.files()])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", some(WAYS))
 def test_every_damage_of_state_is_named_or_of_no_account(stateful: Lake, way: str) -> None:
     names = [path.relative_to(stateful.checkpoint) for path in stateful.files()]
     # Its partitions are all alike.

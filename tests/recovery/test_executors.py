@@ -11,6 +11,7 @@ import pytest
 from tests.drivers import Drivers
 from tests.recovery import pipeline
 from tests.recovery.runs import check_exactly_once, load, write_input
+from tests.tiers import nightly
 from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import orphan_files, remove_orphan_files
 
@@ -29,7 +30,7 @@ def referenced(folder: Path) -> set[str]:
     return {Path(file["file_path"]).name for file in load(folder).inspect.files().to_pylist()}
 
 
-@pytest.mark.parametrize("path", ["arrow-native", "general"])
+@pytest.mark.parametrize("path", ["arrow-native", nightly("general")])
 def test_python_workers_are_killed_and_their_tasks_repeated(drivers: Drivers, path: str, tmp_path: Path) -> None:
     write_input(tmp_path)
     native = path == "arrow-native"

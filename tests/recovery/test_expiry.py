@@ -13,6 +13,7 @@ import pytest
 from tests import maintenance
 from tests.drivers import Drivers
 from tests.recovery.lake import QUERY, Lake, disturb, write
+from tests.tiers import some
 from volley import CommitConflictError
 from volley.iceberg import SnapshotManager, orphan_files, publish_branch, remove_orphan_files
 from volley.task.failpoints import EXPIRY_POINTS
@@ -104,7 +105,7 @@ def test_a_branch_that_a_job_writes_keeps_its_settings_and_can_be_published(lake
     assert lake.rows() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("point", [f"{EXPIRY_POINTS[0]}@0", f"{EXPIRY_POINTS[1]}@1", f"{EXPIRY_POINTS[1]}@4"])
+@pytest.mark.parametrize("point", some([f"{EXPIRY_POINTS[1]}@1", f"{EXPIRY_POINTS[0]}@0", f"{EXPIRY_POINTS[1]}@4"]))
 def test_an_expiry_that_dies_leaves_orphans_and_loses_nothing(lake: Lake, point: str) -> None:
     fill(lake, 3)
     manager = SnapshotManager(lake.config)

@@ -34,6 +34,7 @@ from tests.services.fault_proxy import (
     lose_request,
     named,
 )
+from tests.tiers import some
 from tests.waiting import wait_until
 from volley import (
     CatalogAuthError,
@@ -98,7 +99,7 @@ def released() -> Iterator[threading.Event]:
     event.set()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", some(SEEDS))
 def test_a_fault_in_every_epoch(
     remote: RemoteLake, proxy: FaultProxy, tmp_path: Path, released: threading.Event, seed: int
 ) -> None:
@@ -127,7 +128,7 @@ def test_killed_after_the_catalog_accepted_and_before_its_answer(
     check_exactly_once(remote.table(), 3)
 
 
-@pytest.mark.parametrize("status", [401, 419])
+@pytest.mark.parametrize("status", some([401, 419]))
 def test_a_token_that_expires_while_the_job_runs(
     remote: RemoteLake, proxy: FaultProxy, tmp_path: Path, status: int
 ) -> None:

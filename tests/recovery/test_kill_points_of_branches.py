@@ -11,6 +11,7 @@ import pytest
 from tests.drivers import Drivers
 from tests.recovery import branching
 from tests.recovery.runs import load
+from tests.tiers import nightly
 from volley.task.failpoints import POINTS, TASK_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -73,8 +74,12 @@ def read(folder: Path, table: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("path", "points"),
-    [("arrow-native", BEFORE_COMMITS), ("arrow-native", AT_COMMITS), ("general", AT_COMMITS)],
-    ids=["arrow-native, before commits", "arrow-native, at commits", "general, at commits"],
+    [
+        pytest.param("arrow-native", AT_COMMITS[2:3], id="arrow-native, one"),
+        nightly("arrow-native", BEFORE_COMMITS, id="arrow-native, before commits"),
+        nightly("arrow-native", AT_COMMITS, id="arrow-native, at commits"),
+        nightly("general", AT_COMMITS, id="general, at commits"),
+    ],
 )
 def test_killed(drivers: Drivers, path: str, points: list[str], tmp_path: Path) -> None:
     with_bad_rows = path == "arrow-native"
@@ -86,6 +91,7 @@ def test_killed(drivers: Drivers, path: str, points: list[str], tmp_path: Path) 
     check(tmp_path, with_bad_rows)
 
 
+@pytest.mark.nightly
 def test_killed_in_tasks(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path, with_bad_rows=True)
     for epoch, point in enumerate(TASK_POINTS):

@@ -9,13 +9,14 @@ import pytest
 
 from tests.drivers import Drivers
 from tests.recovery.listed_files import FAN_IN, follow, opened
+from tests.tiers import some
 from volley.connectors.files import log
 from volley.task.failpoints import FILE_LOG_POINTS
 
 FILES = FAN_IN**3 + 1
 
 
-@pytest.mark.parametrize("point", FILE_LOG_POINTS)
+@pytest.mark.parametrize("point", some(FILE_LOG_POINTS))
 def test_a_merge_that_dies_loses_and_doubles_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -11,6 +11,7 @@ from tests.drivers import Drivers
 from tests.recovery import joined
 from tests.recovery.joined import change_customers, check, check_rows, create_customers, remake_customers, write_orders
 from tests.recovery.joined_history import current_history, joined_by_duckdb, write_timed_orders
+from tests.tiers import nightly
 from volley import SnapshotExpiredError
 from volley.iceberg import SnapshotManager
 from volley.joining import MAX_BYTES
@@ -27,16 +28,21 @@ KILLS = [
 
 
 @pytest.mark.parametrize(
-    ("arrow_native", "max_bytes"), [(True, joined.DIVIDED), (False, MAX_BYTES)], ids=["native-divided", "general"]
+    ("arrow_native", "max_bytes", "kills"),
+    [
+        pytest.param(True, joined.DIVIDED, [("after-pin@0", True)], id="native-divided, one"),
+        nightly(True, joined.DIVIDED, KILLS, id="native-divided, all"),
+        nightly(False, MAX_BYTES, KILLS, id="general, all"),
+    ],
 )
 def test_the_table_changes_between_a_kill_and_the_repetition(
-    drivers: Drivers, tmp_path: Path, arrow_native: bool, max_bytes: int
+    drivers: Drivers, tmp_path: Path, arrow_native: bool, max_bytes: int, kills: list[tuple[str, bool]]
 ) -> None:
-    write_orders(tmp_path, range(len(KILLS)))
+    write_orders(tmp_path, range(len(kills)))
     create_customers(tmp_path, 0)
     versions = []
     job = joined.main, tmp_path, arrow_native, max_bytes
-    for number, (point, is_bound) in enumerate(KILLS):
+    for number, (point, is_bound) in enumerate(kills):
         drivers.die(point, *job, kill_driver=point.startswith("in-task"))
         (remake_customers if number % 3 == 2 else change_customers)(tmp_path, number + 1)
         versions.append(number if is_bound else number + 1)
@@ -51,6 +57,7 @@ HISTORIES = [
 ]
 
 
+@pytest.mark.nightly
 def test_the_history_of_the_table_grows_between_a_kill_and_the_repetition(drivers: Drivers, tmp_path: Path) -> None:
     """It also loses its end and its beginning; each row has what DuckDB finds in the snapshots of its epoch."""
     create_customers(tmp_path, 0)

@@ -55,6 +55,7 @@ def die(drivers: Drivers, point: str, folder: Path, native: bool, files: int) ->
     return files
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", _POINTS)
 def test_killed(drivers: Drivers, iceberg_spark: IcebergSpark, path: str, tmp_path: Path) -> None:
     native, files = path == "arrow-native", 1

@@ -16,6 +16,7 @@ from tests.duck import query
 from tests.recovery import series_job
 from tests.recovery.rows import START, read_back
 from tests.recovery.runs import load
+from tests.tiers import deaths, nightly
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -109,10 +110,11 @@ def _plain(row: Row) -> list[Any]:
 KILLS = ["in-task@0,after-partials@1", "after-merge@1", "after-state@2", "between-commits@3", "after-commit@4"]
 
 
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, arrow_native: bool) -> None:
+@pytest.mark.parametrize("arrow_native", [True, nightly(False)])
+@pytest.mark.parametrize("kills", deaths(KILLS, 2))
+def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, arrow_native: bool, kills: list[str]) -> None:
     on_time = write_input(tmp_path)
-    for points in KILLS if arrow_native else KILLS[2:3]:
+    for points in kills:
         drivers.die(points, series_job.main, tmp_path, MASTER, arrow_native)
     series_job.main(tmp_path, arrow_native=arrow_native)
     check(tmp_path, on_time)

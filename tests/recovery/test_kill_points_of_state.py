@@ -12,6 +12,7 @@ from tests.drivers import Drivers
 from tests.recovery import stateful
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
 from tests.recovery.runs import load
+from tests.tiers import deaths
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -57,6 +58,7 @@ AT_COMMITS = [
 ]
 
 
+@pytest.mark.nightly
 def test_killed_before_commits(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path)
     for points in BEFORE_COMMITS:
@@ -65,15 +67,17 @@ def test_killed_before_commits(drivers: Drivers, tmp_path: Path) -> None:
     check(tmp_path)
 
 
-def test_killed_at_commits(drivers: Drivers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", deaths(AT_COMMITS, 2))
+def test_killed_at_commits(drivers: Drivers, tmp_path: Path, kills: list[str]) -> None:
     write_input(tmp_path)
-    for points in AT_COMMITS:
+    for points in kills:
         # One takes its JVM along, with what that knows of the state.
         (Drivers() if points == "before-commit@2" else drivers).die(points, stateful.main, tmp_path, MASTER)
     stateful.main(tmp_path)
     check(tmp_path)
 
 
+@pytest.mark.nightly
 def test_killed_in_tasks(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path)
     for epoch, point in enumerate((*TASK_POINTS, EXECUTOR_TASK_POINT), start=1):

@@ -16,6 +16,7 @@ from tests.recovery.joined_streams import LATENESS, WITHIN
 from tests.recovery.rows import START, read_back
 from tests.recovery.runs import load
 from tests.stream_joins.reference import Row, batch_join, on_time
+from tests.tiers import deaths
 from volley.task.failpoints import WINDOW_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -65,9 +66,10 @@ def check(folder: Path, sides: list[list[list[Row]]]) -> None:
 KILLS = ["in-task@0,after-partials@0", "after-merge@1", "after-state@2", "between-commits@3", "after-commit@4"]
 
 
-def test_killed_at_every_point(drivers: Drivers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", deaths(KILLS, 2))
+def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, kills: list[str]) -> None:
     sides = write_input(tmp_path)
-    for points in KILLS:
+    for points in kills:
         drivers.die(points, joined_streams.main, tmp_path, MASTER)
     joined_streams.main(tmp_path)
     check(tmp_path, sides)

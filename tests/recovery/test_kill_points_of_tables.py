@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from tests.drivers import Drivers
 from tests.recovery.following import main, table
 from tests.recovery.runs import load
+from tests.tiers import nightly
 from tests.upserts.lake import Lake
 from volley.iceberg import Upsert
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
@@ -80,13 +81,22 @@ def check(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "arrow_native"), [("merge_on_read", True), ("copy_on_write", False)], ids=["arrow-native", "general"]
+    ("strategy", "arrow_native", "kills"),
+    [
+        pytest.param("merge_on_read", True, ["after-files@2"], id="arrow-native, one"),
+        nightly("merge_on_read", True, KILLS, id="arrow-native, all"),
+        nightly("copy_on_write", False, KILLS, id="general, all"),
+    ],
 )
 def test_killed(
-    strategy: Literal["copy_on_write", "merge_on_read"], arrow_native: bool, drivers: Drivers, tmp_path: Path
+    strategy: Literal["copy_on_write", "merge_on_read"],
+    arrow_native: bool,
+    kills: list[str],
+    drivers: Drivers,
+    tmp_path: Path,
 ) -> None:
     writer = Writer(tmp_path, strategy)
-    for kill in KILLS:
+    for kill in kills:
         writer.write()
         by_task = kill.startswith(EXECUTOR_TASK_POINT)
         drivers.die(kill, main, tmp_path, "local[2,4]", arrow_native, kill_driver=by_task)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.drivers import Drivers
+from tests.tiers import deaths, nightly
 from tests.views.job import main, view_in
 from tests.views.tables import Known, Query, same
 from tests.views.test_refresh import SCHEMA, order
@@ -20,11 +21,12 @@ QUERY = Query(
 )
 
 
-@pytest.mark.parametrize("mode", ["incremental", "full"])
-def test_killed(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("points", deaths(VIEW_POINTS, len(VIEW_POINTS) - 1))
+@pytest.mark.parametrize("mode", ["incremental", nightly("full")])
+def test_killed(mode: str, points: list[str], tmp_path: Path) -> None:
     drivers, orders = Drivers(), Known(tmp_path, SCHEMA)
     view, refreshes = view_in(tmp_path), 0
-    for round_, point in enumerate(VIEW_POINTS):
+    for round_, point in enumerate(points):
         orders.change([order(10 * round_ + n, "abc"[n % 3], 10 - n) for n in range(6)], [0, 1] if round_ else [])
         drivers.die(f"{point}@{refreshes + 1}", main, tmp_path, mode)
         landed = point == "after-view-commit"

@@ -16,6 +16,7 @@ from tests.drivers import Drivers
 from tests.recovery import windowed
 from tests.recovery.rows import START, read_back
 from tests.recovery.runs import load
+from tests.tiers import deaths
 from volley import PlanError, StorageError
 from volley.storage.state_formats import STATE_OF_EPOCH
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS, WINDOW_POINTS
@@ -128,14 +129,16 @@ KILLS = [
 ]
 
 
-def test_killed_at_every_point(drivers: Drivers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", deaths(KILLS, 2))
+def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, kills: list[str]) -> None:
     files = write_input(tmp_path)
-    for points in KILLS:
+    for points in kills:
         drivers.die(points, windowed.main, tmp_path, MASTER, kill_driver="task" in points)
     windowed.main(tmp_path)
     check(tmp_path, files)
 
 
+@pytest.mark.nightly
 def test_killed_while_several_tasks_merge(drivers: Drivers, tmp_path: Path) -> None:
     """Workers die first, in the tasks that read and in those that merge, then drivers."""
     files = write_input(tmp_path)

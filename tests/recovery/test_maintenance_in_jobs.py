@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.drivers import Drivers
+from tests.tiers import some
 from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream, run_killed
 from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS
 
@@ -16,7 +17,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("at", POINTS)
+@pytest.mark.parametrize("at", some(POINTS))
 def test_a_job_that_dies_in_its_maintenance_loses_nothing(tmp_path: Path, at: str) -> None:
     Drivers().die(at, run_killed, tmp_path, 10)
     stream = Stream(tmp_path, KILLED)

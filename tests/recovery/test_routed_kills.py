@@ -14,6 +14,7 @@ from tests.duck import query
 from tests.recovery import routed_job
 from tests.recovery.routed_job import FILES, write_input
 from tests.recovery.runs import load
+from tests.tiers import nightly
 from volley.iceberg import TableRef, orphan_files
 
 TABLES = [f"t{number}" for number in range(5)]
@@ -37,12 +38,15 @@ def check(folder: Path, upsert: bool) -> None:
 @pytest.mark.parametrize(
     ("arrow_native", "upsert", "points"),
     [
-        (
+        (True, False, ["after-route-2@1"]),
+        nightly(
             True,
             False,
             ["after-route-1@0", "after-route-2@0", "after-route-3@1", "before-checkpoint@1", "after-route-1@2"],
         ),
-        (False, True, ["after-files@0", "after-route-2@1", "before-commit@2", "after-commit@2", "after-route-4@3"]),
+        nightly(
+            False, True, ["after-files@0", "after-route-2@1", "before-commit@2", "after-commit@2", "after-route-4@3"]
+        ),
     ],
 )
 def test_kills_between_any_two_commits(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.drivers import Drivers
 from tests.servers.process import free_ports
+from tests.tiers import nightly
 from tests.webhooks import job
 from tests.webhooks.sender import Senders
 from volley.connectors.webhook.folder import LogFolder
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 DEATHS = [("before-commit", True), ("after-commit", False), ("before-checkpoint", True)]
 
 
-@pytest.mark.parametrize(("point", "arrow_native"), DEATHS)
+@pytest.mark.parametrize(("point", "arrow_native"), [DEATHS[0], *(nightly(*death) for death in DEATHS[1:])])
 def test_killed_under_load(drivers: Drivers, point: str, arrow_native: bool, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     senders = Senders(port, connections=4)

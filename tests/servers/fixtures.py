@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
     from tests.servers.s3 import S3
     from tests.servers.seaweed import Seaweed
     from tests.services.fault_proxy import FaultProxy
+
+
+# The fixtures of servers; SeaweedFS, which starts in a second, is for all tests.
+_SERVERS = set[str]()
+
+
+def server_fixture(start: Callable[..., Iterator[Any]]) -> Any:
+    """Make a fixture of a function that starts a server; tests that ask for it get the marker `services`."""
+    _SERVERS.add(start.__name__)
+    return pytest.fixture(scope="session")(start)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs a server."""
+    if not _SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.services)
 
 
 @dataclass(frozen=True)
@@ -79,7 +95,7 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
         yield process.server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def rest_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixture]:
     """Iceberg's REST fixture 1.11.0, from Maven."""
     from tests.servers.rest_fixture import RestFixture
@@ -88,7 +104,7 @@ def rest_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixtu
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
     """Hive Metastore 3.1.3, from Maven."""
     from tests.servers.hive import HiveMetastore
@@ -97,7 +113,7 @@ def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMet
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Kafka 4.1.1, from Maven."""
     from tests.servers.kafka import Kafka
@@ -106,7 +122,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker that only this process uses: a test that stops it starts it again."""
     from tests.servers.kafka import Kafka
@@ -115,7 +131,7 @@ def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergSpark]:
     """Spark 4.1 with Iceberg 1.12.0, from PyPI and Maven."""
     from tests.servers.iceberg_spark import IcebergSpark
@@ -124,7 +140,7 @@ def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergS
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
     """Glue by moto 5, from PyPI; its profile is known to AWS' clients."""
     from tests.servers.glue import MotoServer
@@ -134,7 +150,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """PostgreSQL, as the machine has it or from Debian."""
     from tests.servers.postgres import Postgres
@@ -143,7 +159,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def postgres_18(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """PostgreSQL 18, from PyPI."""
     from tests.servers.postgres import NEWEST, Postgres
@@ -152,7 +168,7 @@ def postgres_18(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def nessie(tmp_path_factory: pytest.TempPathFactory, moto: MotoServer) -> Iterator[Nessie]:
     """Nessie 0.99 with Keycloak 26, from Maven; moto is its S3."""
     from tests.servers.nessie import Nessie
@@ -172,7 +188,7 @@ def everywhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
     return put
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """SeaweedFS with users, temporary keys and a REST catalog that vends keys.
 
@@ -193,7 +209,7 @@ def s3(s3_server: S3) -> Place:
     return Place(config.storage)
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def azurite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """Azurite over TLS: its certificate is trusted here and by the executors."""
     from tests.servers.azurite import Azurite
@@ -227,7 +243,7 @@ def azure(azurite: Azurite) -> Place:
     return Place(documented("Azure with a key", **names).storage, azurite.properties())
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def google(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[tuple[FakeGcs, TokenEndpoint]]:
     """A GCS server, and Google's token service."""
     from tests.servers.gcs import FakeGcs
@@ -269,7 +285,7 @@ def s3_proxied(s3: Place, s3_server: S3) -> Iterator[tuple[Place, FaultProxy]]:
     s3_server.proxy.listen()
 
 
-@pytest.fixture(scope="session")
+@server_fixture
 def azurite_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """Azurite without TLS, for proxies."""
     from tests.servers.azurite import Azurite

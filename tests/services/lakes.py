@@ -21,6 +21,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.seaweed import Seaweed
 from tests.services.documented import documented
+from tests.tiers import nightly
 from volley import IcebergSink, IcebergSinkConfig, Metrics, SinkContext
 from volley.iceberg.commit.committer import IcebergCommitter
 
@@ -130,8 +131,27 @@ def hive(request: pytest.FixtureRequest) -> Lake:
     return Lake("hive", config, lambda: _plain(type="hive", uri=server.uri))
 
 
-QUICK: list[Callable[[pytest.FixtureRequest], Lake]] = [sqlite, memory, postgres, rest, seaweed, glue, hive]
-"""Catalogs that start in seconds."""
+Opener = Callable[[pytest.FixtureRequest], Lake]
+
+_WITH_A_SERVER: list[Opener] = [postgres, rest, seaweed, glue, hive]
+
+
+def catalogs(*suite: Opener) -> list[Any]:
+    """All catalogs, as a fixture's parameters.
+
+    Args:
+        suite: Those that run in each tier that has their servers; the others run at night. None = all but Nessie,
+            which takes a minute to start.
+    """
+    return [
+        pytest.param(sqlite, id="sqlite"),
+        *(
+            pytest.param(made, id=made.__name__, marks=pytest.mark.services)
+            if made in (suite or _WITH_A_SERVER)
+            else nightly(made, id=made.__name__)
+            for made in (memory, *_WITH_A_SERVER, nessie)
+        ),
+    ]
 
 
 def _folder(request: pytest.FixtureRequest) -> Path:

@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.processes import ROOT
@@ -14,6 +15,10 @@ from tests.unit.metrics_page import exposed_text
 
 RULES = ROOT / "docs" / "monitoring" / "alerts.yml"
 PLAYED = Path(__file__).parent / "alerts.yml"
+
+
+# The tool comes from Debian.
+pytestmark = pytest.mark.services
 
 
 def tool(*arguments: str | Path, given: str | None = None) -> str:

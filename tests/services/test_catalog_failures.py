@@ -189,7 +189,7 @@ def test_a_token_that_expires_in_the_middle_of_a_job(hasty: SeaweedProcess, by: 
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == wanted(3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wrong_secret_of_another_authorization_server(nessie: Nessie, request: pytest.FixtureRequest) -> None:
     given = lakes.nessie(request).documented
     assert isinstance(given.catalog, NessieCatalog)
@@ -200,7 +200,7 @@ def test_a_wrong_secret_of_another_authorization_server(nessie: Nessie, request:
         driver(replace(given, catalog=replace(given.catalog, credential=None)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_token_that_has_expired(nessie: Nessie, request: pytest.FixtureRequest) -> None:
     given = lakes.nessie(request).config()
     assert isinstance(given.catalog, NessieCatalog)
@@ -217,7 +217,7 @@ def ask_until_refused(asked: IcebergSinkConfig) -> None:
         ask(asked)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_written_to_a_branch_of_nessie_is_not_on_main(nessie: Nessie, request: pytest.FixtureRequest) -> None:
     lake = lakes.nessie(request)
     here = lake.config()
@@ -229,7 +229,7 @@ def test_what_is_written_to_a_branch_of_nessie_is_not_on_main(nessie: Nessie, re
     assert not main.table_exists(here.identifier)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_branches_and_tags_of_nessies_tables_lose_no_row(nessie: Nessie, request: pytest.FixtureRequest) -> None:
     lake = lakes.nessie(request)
     here = lake.config()
@@ -251,7 +251,7 @@ def test_branches_and_tags_of_nessies_tables_lose_no_row(nessie: Nessie, request
     assert lake.ids(here) == [1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nested_namespaces_of_nessie(nessie: Nessie, request: pytest.FixtureRequest) -> None:
     lake = lakes.nessie(request)
     nested = replace(lake.config(), namespace=[f"n{uuid.uuid4().hex}", "n2"])
@@ -277,6 +277,7 @@ def fixture(own: RestFixture) -> RestFixture:
     return own.start()
 
 
+@pytest.mark.services
 def test_a_server_that_is_gone_between_runs(fixture: RestFixture, tmp_path: Path) -> None:
     lake = lakes.on_rest(fixture)
     given = lake.config()
@@ -291,6 +292,7 @@ def test_a_server_that_is_gone_between_runs(fixture: RestFixture, tmp_path: Path
     assert lake.ids(given) == wanted(2)
 
 
+@pytest.mark.services
 def test_a_server_that_goes_in_the_middle_of_a_job(fixture: RestFixture, tmp_path: Path) -> None:
     lake = lakes.on_rest(fixture)
     given = lake.config()
@@ -312,6 +314,7 @@ def test_a_server_that_goes_in_the_middle_of_a_job(fixture: RestFixture, tmp_pat
     assert lake.ids(given) == wanted(3)
 
 
+@pytest.mark.services
 def test_a_server_that_restarts_within_a_request_is_survived(fixture: RestFixture, tmp_path: Path) -> None:
     lake = lakes.on_rest(fixture)
     given = lake.config()

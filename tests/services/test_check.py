@@ -339,7 +339,7 @@ def test_a_wrong_password_of_a_broker(kafka: Kafka, tmp_path: Path) -> None:
     assert all("uthentication" in detail for _, detail in found.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nessie_and_its_authorization_server(nessie: Nessie, tmp_path: Path) -> None:
     def told(uri: str, tokens: str, secret: str) -> dict[str, tuple[str, str]]:
         settings = {"uri": uri, "branch": "dev", "credential": f"{nessie.key}:{secret}"}

@@ -400,6 +400,7 @@ def test_offsets_are_asked_for_again_when_the_broker_dies_that_was_asked(
     starting.join()
 
 
+@pytest.mark.services
 def test_a_job_goes_on_when_the_leader_of_its_partition_dies(tmp_path: Path) -> None:
     kafka = Kafka(tmp_path, size=3)
     try:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.servers.fixtures import Place, warehouse
 from tests.services import lakes
+from tests.tiers import nightly
 from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, MemorySource, col, lit
 from volley.iceberg.catalogs.config import CatalogConfig
 
@@ -54,8 +55,14 @@ def check(spark: SparkSession, folder: Path, config: IcebergSinkConfig) -> None:
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("catalog", ANYWHERE)
+@pytest.mark.parametrize(
+    ("catalog", "storage"),
+    [
+        ("sqlite", "local"),
+        *(pytest.param("sqlite", storage, marks=pytest.mark.services) for storage in STORAGES[1:]),
+        *(nightly(catalog, storage) for catalog in ANYWHERE for storage in STORAGES if catalog != "sqlite"),
+    ],
+)
 def test_a_catalog_with_any_storage(
     catalog: str,
     storage: str,
@@ -75,6 +82,7 @@ def test_a_catalog_with_any_storage(
     matrix.add((catalog, storage))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("catalog", OWN)
 def test_a_catalog_with_the_storage_it_has(
     catalog: str,

@@ -39,7 +39,7 @@ from volley import (
 from volley.iceberg.storage.listing import file_system, list_folder
 from volley.storage.durable import create_durably, creation
 
-pytestmark = pytest.mark.waits
+pytestmark = [pytest.mark.waits, pytest.mark.services]
 
 STORAGES = ["s3", "azure", "gcs", "local"]
 MIB = 1 << 20

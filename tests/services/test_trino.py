@@ -20,7 +20,7 @@ from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource
 from volley.iceberg import IcebergTable, Partitioning, SchemaEvolution, Upsert
 from volley.iceberg.schema.types import to_iceberg_schema
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 _CREATE = (
     "create table {t} (id integer, part varchar, price decimal(9, 2), at timestamp(6), "

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.duck import query
 from tests.properties.test_joins import counted, joins, sql, stream
+from tests.tiers import examples
 from volley import MemorySource
 from volley.engine.joins import with_rows, with_schemas
 from volley.plan.joins import How
@@ -16,7 +17,7 @@ from volley.spark.expressions import to_spark_schema
 from volley.spark.nodes import apply
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(0.48), suppress_health_check=list(HealthCheck))
 @given(joins(), st.sampled_from(["inner", "left"]), st.booleans())
 def test_random_joins(
     job_session: SparkSession, drawn: tuple[pa.Table, pa.Table, list[str]], how: How, as_of: bool

@@ -219,7 +219,7 @@ def spark_rows(spark: SparkSession, stream: DataStream, batch: pa.RecordBatch) -
     return schema, [row for part in batches for row in part.to_pylist()]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     data=rows,
     values=st.lists(computed().filter(well_typed), min_size=4, max_size=8),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from volley.arrow.bisect import process_or_bisect, sort_failing
@@ -26,7 +26,6 @@ def test_an_error_of_another_kind_is_raised() -> None:
 
 
 @given(bad=st.sets(st.integers(0, 9_999)), count=st.integers(1, 10_000))
-@settings(max_examples=50, deadline=None)
 def test_failing_items_are_sorted_in_order_with_few_looks_at_each(bad: set[int], count: int) -> None:
     looks = 0
 

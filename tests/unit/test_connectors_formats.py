@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import ConfigError, FileSource, Reader, SourceContext, SourceError
@@ -147,7 +147,6 @@ def test_a_compressed_file_cut_short(files: Files, name: str) -> None:
     assert name in error.message
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 60), min_size=1, max_size=40),
     chunk=st.integers(1, 64),

@@ -17,6 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from volley import FileSource, SourceContext, StorageError
 from volley.connectors.files import log, parts
 from volley.connectors.files.log import FileLog
@@ -89,7 +90,7 @@ def test_a_start_reads_few_files_however_many_epochs_there_were(url: str, monkey
     assert 0 < len(read) < 60
 
 
-@settings(max_examples=settings().max_examples // 5)
+@settings(max_examples=examples(0.2))
 @given(sizes=st.lists(st.integers(1, 45), max_size=11), restarts=st.sets(st.integers(0, 11)), data=st.data())
 def test_any_listings_and_any_restarts_give_the_same_entries_and_offsets(
     sizes: list[int], restarts: set[int], data: st.DataObject

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import (
     IntegerType,
@@ -46,7 +46,6 @@ def fields(kind: pa.Schema | pa.DataType) -> Iterator[pa.Field]:
         yield from fields(field.type)
 
 
-@settings(max_examples=50)
 @given(schemas())
 def test_files_of_a_new_table_have_the_streams_types(stream: pa.Schema) -> None:
     written = file_schema(to_iceberg_schema(stream))
@@ -54,7 +53,6 @@ def test_files_of_a_new_table_have_the_streams_types(stream: pa.Schema) -> None:
     assert written.types == stream.types
 
 
-@settings(max_examples=50)
 @given(schemas())
 def test_every_level_of_a_file_has_the_tables_field_id(stream: pa.Schema) -> None:
     table = to_iceberg_schema(stream)

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
@@ -49,7 +49,6 @@ from volley.iceberg.read.rows import RowReader, file_task
 # Changes of copies
 
 
-@settings(max_examples=25, deadline=None)
 @given(rows=tables(), strategy=st.sampled_from(["copy_on_write", "auto"]))
 def test_an_upsert_leaves_the_rows_it_does_not_replace_as_they_are(
     rows: pa.Table, strategy: Literal["copy_on_write", "auto"]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.views.tables import Known, Query, Row, checked, view_of
@@ -110,7 +110,6 @@ def changes(draw: st.DrawFn, live: int) -> tuple[list[Row], set[int]]:
     return draw(st.lists(ROWS, max_size=4)), removed
 
 
-@settings(max_examples=25)
 @given(st.data(), st.sampled_from(sorted(QUERIES)))
 def test_a_view_is_what_duckdb_computes(data: st.DataObject, name: str) -> None:
     query = QUERIES[name]

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.views.tables import Known, Query, Row, checked, view_of
@@ -97,7 +97,6 @@ def changes(data: st.DataObject, table: Known, rows: st.SearchStrategy[Row]) -> 
     table.change(data.draw(st.lists(rows, max_size=3)), removed)
 
 
-@settings(max_examples=25)
 @given(st.data(), st.sampled_from(sorted(QUERIES)))
 def test_a_view_of_a_join_is_what_duckdb_computes(data: st.DataObject, name: str) -> None:
     query = QUERIES[name]

@@ -58,7 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_first_project(version: str, wheel: Path, tmp_path: Path) -> None:
     """What the tutorial says: install with the extra for commands, init, run, read the table."""
