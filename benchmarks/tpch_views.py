@@ -24,11 +24,14 @@ _TABLES = ("lineitem", "orders", "customer", "supplier", "nation", "region", "pa
 _LINES = 6_000_000  # of TPC-H at scale 1
 _PAGES = {"write.parquet.page-row-limit": "20000"}
 _KEYS = {"orders": ("o_orderkey",), "lineitem": ("l_orderkey", "l_linenumber")}
-# The parts of all orders that change at once: all over, or the latest.
-_CHANGES: dict[str, tuple[float, bool]] = {
-    "1 %": (0.01, False),
-    "0.005 %": (0.00005, False),
-    "the latest 0.005 %": (0.00005, True),
+# The parts of all orders that change at once, all over or the latest, and what changes of their lines: the price, or a
+# column that no query has.
+_CHANGES: dict[str, tuple[float, bool, str]] = {
+    "1 %": (0.01, False, "l_extendedprice"),
+    "0.005 %": (0.00005, False, "l_extendedprice"),
+    "the latest 0.005 %": (0.00005, True, "l_extendedprice"),
+    "1 % of another column": (0.01, False, "l_quantity"),
+    "0.005 % of another column": (0.00005, False, "l_quantity"),
 }
 _AUTO, _CHANGED, _ANEW = 'mode="auto"', 'mode="incremental"', 'mode="full"'
 
@@ -133,14 +136,14 @@ def _rows_of(tables: Path, table: str) -> pa.Table:
 
 
 def _change(lake: Lake, tables: Path, changes: str, epoch: int) -> None:
-    """Change the price of some orders and the quantity of their lines."""
-    part, is_latest = _CHANGES[changes]
+    """Change the price of some orders, and a number of each of their lines."""
+    part, is_latest, changed_column = _CHANGES[changes]
     orders, lines = _rows_of(tables, "orders"), _rows_of(tables, "lineitem")
     changed = max(1, int(len(orders) * part))
     chosen = np.random.default_rng(epoch).choice(len(orders), changed, replace=False)
     orders = orders.slice(len(orders) - changed) if is_latest else orders.take(np.sort(chosen))
     lines = lines.filter(pc.is_in(lines["l_orderkey"], orders["o_orderkey"]))
-    for name, rows, column in (("orders", orders, "o_totalprice"), ("lineitem", lines, "l_quantity")):
+    for name, rows, column in (("orders", orders, "o_totalprice"), ("lineitem", lines, changed_column)):
         values = pc.add(rows[column], pa.scalar(epoch, rows[column].type)).cast(rows[column].type)
         upserts = lake.named(name).with_commit_mode(Upsert(_KEYS[name], strategy="merge_on_read"))
         write_epoch(upserts, epoch, rows.set_column(rows.column_names.index(column), column, values).to_batches())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from volley.iceberg.views.costs import Cost, Kind, Measured, Measures
@@ -43,13 +45,24 @@ def test_without_measurements_the_estimates_decide() -> None:
     assert known.seconds("incremental") == pytest.approx(start + 3 * (plain.estimate("incremental") - start))
 
 
+def test_a_first_refresh_by_changes_is_tried_if_reading_the_changes_is_cheaper() -> None:
+    measures = Measures().after("full", 0.1, 600_000, estimate=0.1)
+    unknown = Cost(440_000, 440_000, 1_000_000, 10, measures)
+    assert unknown.seconds("incremental") < unknown.seconds("full") * 1.2
+    assert not unknown.favours_full
+    # The changes led to many rows: it counts as dearer, and is not tried again at once.
+    known = replace(unknown, measures=unknown.given_up(0.05, 1_500_001).after("full", 0.1, 1_000_000, estimate=0.1))
+    assert known.favours_full
+    assert known.seconds("incremental") > 1.5 * known.seconds("full")
+
+
 def test_one_slow_refresh_does_not_rule_its_kind_out() -> None:
     """It is tried again after some of the other kind, and what it takes then counts."""
     measures = Measures().after("full", 0.5, 1, estimate=0.5).after("incremental", 0.1, 1, estimate=0.1)
     measures = measures.after("incremental", 10.0, 1, estimate=0.1)
     refreshes = 0
-    while Cost(1_000, 0, 6_000_000, 100_000, measures).favours_full:
-        estimate = Cost(1_000, 0, 6_000_000, 100_000).estimate("full")
+    while Cost(1_000, 0, 2_000_000, 100_000, measures).favours_full:
+        estimate = Cost(1_000, 0, 2_000_000, 100_000).estimate("full")
         measures = measures.after("full", estimate, 1, estimate)
         refreshes += 1
     assert 1 <= refreshes <= 40

@@ -24,8 +24,10 @@ Kind = Literal["incremental", "full"]
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-# CPU-microseconds, measured by `python -m benchmarks view_refresh` with mode=incremental and mode=full.
-_FIXED: Mapping[Kind, float] = {"incremental": 80_000.0, "full": 30_000.0}
+# CPU-microseconds, measured by `python -m benchmarks view_refresh tpch_views` with mode=incremental and mode=full. An
+# incremental refresh looks for the changes of each source.
+_FIXED: Mapping[Kind, float] = {"incremental": 20_000.0, "full": 30_000.0}
+_SOURCE = 15_000.0
 # Per row of a source that is read for changes, or to compute rows from; per row of the view that is looked through, or
 # is written. How many rows are read again for joins and groups inside of a query depends on how the sources are
 # clustered: about as many as for the changes, until a refresh by changes tells.
@@ -33,10 +35,10 @@ _CHANGED, _READ = 0.03, 0.07
 _LOOKED_THROUGH, _WRITTEN = 0.05, 0.3
 
 # The other kind of refresh has to take less than this part of the last one's kind: estimates differ from run to run.
-_MARGIN = 0.8
-# An incremental refresh is given up when it has read so many times the rows of the sources: rows that are read by keys
-# take less time than those that the view is computed from.
-_GIVEN_UP = 2
+_MARGIN = 0.85
+# An incremental refresh is given up when it has read so many times the rows of the sources: what is left of it would
+# take longer than the other kind. How long is not known; it counts as so many times the time of the other kind.
+_GIVEN_UP, _GIVEN_UP_TIME = 1.5, 2
 # A measurement counts for half: one slow refresh does not rule its kind out.
 _WEIGHT = 0.5
 # By each refresh of the other kind an old measurement comes nearer to the estimate, so that its kind is tried again.
@@ -126,6 +128,7 @@ class Cost:
         all_rows: All rows of the sources.
         view_rows: Rows of the view.
         measures: What earlier refreshes took.
+        sources: The number of sources.
     """
 
     changed_rows: int
@@ -133,17 +136,21 @@ class Cost:
     all_rows: int
     view_rows: int
     measures: Measures = field(default_factory=Measures)
+    sources: int = 1
 
     @property
     def incremental(self) -> float:
         """The CPU time of an incremental refresh in microseconds, on the computer that the constants are of."""
         read = _CHANGED * self.changed_rows + _READ * self.again_rows
-        return _FIXED["incremental"] + read + _LOOKED_THROUGH * self.view_rows
+        return self._fixed("incremental") + read + _LOOKED_THROUGH * self.view_rows
 
     @property
     def full(self) -> float:
         """The CPU time of a full refresh in microseconds, on the computer that the constants are of."""
-        return _FIXED["full"] + _READ * self.all_rows + _WRITTEN * self.view_rows
+        return self._fixed("full") + _READ * self.all_rows + _WRITTEN * self.view_rows
+
+    def _fixed(self, kind: Kind) -> float:
+        return _FIXED[kind] + (_SOURCE * self.sources if kind == "incremental" else 0)
 
     def __str__(self) -> str:
         return f"about {self.changed_rows:,} rows to read for the changes of {self.all_rows:,}"
@@ -157,12 +164,18 @@ class Cost:
 
         A slow refresh of the other kind tells how long the rows of this one take, but not how long it takes to start.
         """
-        fixed = 0.0 if kind in self.measures.kinds else _FIXED[kind] / 1e6
+        fixed = 0.0 if kind in self.measures.kinds else self._fixed(kind) / 1e6
         return fixed + (self.estimate(kind) - fixed) * self.measures.factor(kind)
 
     @property
     def favours_full(self) -> bool:
-        """True if computing the view anew is cheaper; if neither is by far, the last refresh's kind stays."""
+        """True if computing the view anew is cheaper; if neither is by far, the last refresh's kind stays.
+
+        How many rows the changes lead to is not known before a first refresh by changes: that one is tried if reading
+        the changes is cheaper.
+        """
+        if self.measures.last == "full" and "incremental" not in self.measures.kinds:
+            return self.seconds("full") < replace(self, again_rows=0).seconds("incremental")
         full, incremental = self.seconds("full"), self.seconds("incremental")
         if self.measures.last == "incremental":
             return full < _MARGIN * incremental
@@ -171,7 +184,17 @@ class Cost:
     @property
     def most_rows(self) -> int:
         """Rows after which an incremental refresh has cost more than computing the view anew."""
-        return _GIVEN_UP * self.all_rows
+        return int(_GIVEN_UP * self.all_rows)
+
+    def given_up(self, seconds: float, rows: int) -> Measures:
+        """Return the measures after an incremental refresh that read too many rows.
+
+        Args:
+            seconds: The time that it took until then.
+            rows: How many rows of the sources it had read.
+        """
+        least = _GIVEN_UP_TIME * self.seconds("full")
+        return self.measures.after("incremental", max(seconds, least), rows, self.estimate("incremental"))
 
     @property
     def comparison(self) -> str:
@@ -197,8 +220,10 @@ def cost_of(operator: Operator, view_rows: int, measures: Measures) -> Cost:
         view_rows: The rows of its view.
         measures: What earlier refreshes took.
     """
-    changed = sum(scan.changed_rows for scan in _scans(operator))
-    return Cost(changed, changed if _rereads(operator) else 0, _rows_of(operator), view_rows, measures)
+    scans = _scans(operator)
+    changed = sum(scan.changed_rows for scan in scans)
+    again = changed if _rereads(operator) else 0
+    return Cost(changed, again, _rows_of(operator), view_rows, measures, len(scans))
 
 
 def _rereads(operator: Operator) -> bool:

@@ -99,6 +99,7 @@ class _Attempt:
     contents: Contents
     measures: Measures
     changes: Changes = field(default_factory=Changes)
+    given_up_rows: int = 0
 
     @property
     def rows_written(self) -> int:
@@ -187,8 +188,8 @@ class _Refresh:
             cost, seconds = decision.cost, timer.seconds
             assert cost is not None
             attempt.decision = Decision("full", f"by changes it took more than {tally.most:,} rows", cost)
-            estimate = cost.estimate("incremental")
-            attempt.measures = attempt.measures.after("incremental", seconds, tally.rows, estimate)
+            attempt.measures = cost.given_up(seconds, tally.rows)
+            attempt.given_up_rows = tally.rows
             return False
         finally:
             tally.most = None
@@ -266,7 +267,8 @@ def _measures(attempt: _Attempt, operator: Operator, seconds: float) -> Measures
     cost = attempt.decision.cost
     if kind == "full" or cost is None:
         cost = full_cost(operator, attempt.rows_written)
-    return attempt.measures.after(kind, seconds, attempt.tally.rows, cost.estimate(kind))
+    rows = attempt.tally.rows - attempt.given_up_rows
+    return attempt.measures.after(kind, seconds, rows, cost.estimate(kind))
 
 
 def _check_name(cursor: Cursor | None, view: View) -> None:
