@@ -325,6 +325,44 @@ def test_a_csv_number_too_large_for_its_column_is_an_error(
     assert text in message
 
 
+def test_csv_columns_with_infinity_in_the_same_rows(files: Files) -> None:
+    rows = files.put("a.csv", "v,w\ninf,-inf\n1.5,inf\n").rows(schema="v double, w float")
+    assert [tuple(row.values()) for row in rows] == [(math.inf, -math.inf), (1.5, math.inf)]
+
+
+@pytest.mark.parametrize("block", [1 << 20, 64, 16])
+@pytest.mark.parametrize("kind", ["int", "long"])
+@pytest.mark.parametrize("text", ["0x10", "0X1f", '"0x10"', "0x80000000", "0xffffffffffffffff", " 0x1", r"0\x1\0"])
+def test_a_hexadecimal_csv_number_is_an_error(
+    files: Files, kind: str, text: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_format, "_BLOCK", block)
+    files.put("a.csv", "n,v,w\n" + "1,5,x\n2,,10x20\n" * 30 + f"3,{text},d\n4,6,e\n")
+    message = files.error(schema=f"n long, v {kind}, w string", options={"escape": "\\"}).message
+    assert "a.csv, line 62: column 'v'" in message
+    assert text.strip(' "').replace("\\", "") in message
+
+
+@pytest.mark.parametrize("block", [1 << 20, 200, 130])
+def test_hexadecimal_texts_beside_ints_stay(files: Files, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_format, "_BLOCK", block)
+    texts = ["0x1F", "0x" + "ab" * 20, "10x20", "0x", "x"] * 10
+    files.put("a.csv", "n,w,b\n" + "".join(f"{n},{text},{text}\n" for n, text in enumerate(texts)))
+    rows = files.rows(schema="n int, w string, b binary")
+    assert [(row["n"], row["w"], row["b"].decode()) for row in rows] == [
+        (n, text, text) for n, text in enumerate(texts)
+    ]
+
+
+def test_a_column_of_hexadecimal_texts_is_inferred_as_a_string(files: Files) -> None:
+    files.put("a.csv", "n,w,v\n1,0x1F,1.5\n2,7,\n3,0xffffffffffffffff,2\n")
+    assert [tuple(row.values()) for row in files.rows()] == [
+        (1, "0x1F", 1.5),
+        (2, "7", None),
+        (3, "0xffffffffffffffff", 2.0),
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "\n", "id", "id\n", "\ufeffid", "id,name\r\n\r\n"])
 def test_a_csv_file_without_rows(files: Files, text: str) -> None:
     assert files.put("a.csv", text).rows(schema="id long") == []

@@ -71,6 +71,15 @@ def test_decimals_keep_their_value_or_are_refused(unscaled: int, own: tuple[int,
             assert abs(rounded) >= Decimal(10) ** (other[0] - other[1])
 
 
+@pytest.mark.parametrize("source", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("target", [pa.int32(), pa.int64()])
+def test_hexadecimal_texts_are_no_ints(source: pa.DataType, target: pa.DataType) -> None:
+    assert conformed(["-5", None, "007"], source, target) == [-5, None, 7]
+    for text in ("0x10", "0X1f", "0x80000000", "0xffffffffffffffff"):
+        with pytest.raises(SourceError, match="'a'"):
+            conformed(["1", text], source, target)
+
+
 @pytest.mark.parametrize("to", ["int", "long", "double", "decimal(10,2)", "boolean", "date", "timestamp", "time"])
 @pytest.mark.parametrize("text", ["1", " 007 ", "\u00a01", "1\u2003", "+-1", "10", "10:30", "2024-01-31 10"])
 def test_a_cast_takes_the_texts_that_try_cast_takes(text: str, to: str) -> None:

@@ -111,6 +111,14 @@ def test_infinity_by_its_name_is_a_value_beside_numbers_that_are_too_large(tmp_p
     assert [place for place, _ in letters] == ["a.json, line 3"]
 
 
+@pytest.mark.parametrize("kind", ["int", "long"])
+def test_hexadecimal_csv_numbers_are_bad_rows(kind: str, tmp_path: Path) -> None:
+    lines = ["1,0x1", "0x10,", "2,", "0X80000000,", '"0xffffffffffffffff",', "3,x", " 0x2 ,", "4,"]
+    rows, letters = read_text(tmp_path, "a.csv", "\n".join(["id,s", *lines, ""]), f"id {kind}, s string")
+    assert [value for _, value in rows] == [1, 2, 3, 4]
+    assert letters == [(f"a.csv, line {line + 2}", lines[line]) for line in (1, 3, 4, 6)]
+
+
 def test_a_null_behind_a_byte_order_mark_is_a_bad_row(tmp_path: Path) -> None:
     rows, letters = read_text(tmp_path, "a.json", '\ufeffnull\n{"id": 2}\n')
     assert rows == [("a.json, line 2", 2)]

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from volley.arrow.decimals import decimals_of
 from volley.arrow.dictionaries import decode
 from volley.arrow.nanoseconds import floored, is_floored, parsed
+from volley.types.arrow import type_name
 
 __all__ = ["doubles", "exact_cast", "rescaled", "with_headroom"]
 
@@ -149,6 +150,8 @@ def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         return _decimal(column, data_type)
     if t.is_floating(data_type):
         return _float(column, data_type)
+    if t.is_integer(data_type):
+        return _int(column, data_type)
     if is_floored(source, data_type):
         return floored(column, data_type)
     if _is_text(source) and t.is_timestamp(data_type):
@@ -179,6 +182,16 @@ def _decimal(column: pa.Array, data_type: pa.Decimal128Type) -> pa.Array:
         raise pa.ArrowInvalid(f"Decimal value does not fit in precision {data_type.precision}")
     # Parse the text: Arrow's source cast rounds a float with more digits.
     return decimals_of(column.cast(pa.string()), data_type)
+
+
+def _int(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if not _is_text(column.type):
+        return column.cast(data_type)
+    # Arrow reads hexadecimal numbers, too, and those with the highest bit set as negative ones.
+    texts = column.cast(pa.large_string())
+    if pc.any(pc.match_substring_regex(texts, "[xX]")).as_py():
+        raise pa.ArrowInvalid(f"a text is no {type_name(data_type)}")
+    return texts.cast(data_type)
 
 
 def _float(column: pa.Array, data_type: pa.DataType) -> pa.Array:

@@ -17,7 +17,7 @@ import pyarrow.csv as pcsv
 
 from volley.errors import ConfigError, SourceError
 from volley.formats.columns import case_of
-from volley.formats.csv_floats import texts_of
+from volley.formats.csv_numbers import Hexadecimals, is_hexadecimal, texts_of
 from volley.formats.csv_records import ends_in_a_quote, place, records
 from volley.formats.csv_values import BadValue, decoded, requested
 from volley.formats.input_file import InputFile
@@ -68,19 +68,23 @@ def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:
         raise file.fault(f"a name in the header is not UTF-8 ({error.reason})", 1) from error
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options) from error
-    _check_doubles(file, schema, options)
-    return schema
+    texts = next(_read_texts(file, schema, options), None)
+    return schema if texts is None else pa.schema([_guessed(file, field, texts.column(field.name)) for field in schema])
 
 
-def _check_doubles(file: InputFile, schema: pa.Schema, options: CsvOptions) -> None:
-    """Raise SourceError if a column of doubles has a whole number that a double would round."""
-    names = [field.name for field in schema if pa.types.is_floating(field.type)]
-    for texts in islice(_read_texts(file, schema, options), 1 if names else 0):
-        for name in names:
-            column = texts.column(name)
-            for text in column.filter(pc.match_substring_regex(column, _LONG_NUMBER)).to_pylist():
-                if int(float(text)) != int(text):
-                    raise file.fault(f"column {name!r}: a double would round {text.decode()}")
+def _guessed(file: InputFile, field: pa.Field, texts: pa.Array) -> pa.Field:
+    """Return a column with the type that Arrow guesses, or a string if a text is hexadecimal.
+
+    Raises:
+        SourceError: If the type is a double, which would round a whole number.
+    """
+    if pa.types.is_integer(field.type) and pc.any(is_hexadecimal(texts)).as_py():
+        return field.with_type(pa.string())
+    if pa.types.is_floating(field.type):
+        for text in texts.filter(pc.match_substring_regex(texts, _LONG_NUMBER)).to_pylist():
+            if int(float(text)) != int(text):
+                raise file.fault(f"column {field.name!r}: a double would round {text.decode()}")
+    return field
 
 
 def _has_rows(file: InputFile, options: CsvOptions) -> bool:
@@ -119,18 +123,19 @@ def batches(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iterator
     texts = _Texts(file, schema, options)
     with file.open() as stream:
         quotes = _Quotes(stream, options)
-        with _reader(quotes, schema, options) as reader:
+        numbers = Hexadecimals(quotes, schema, options)
+        with _reader(numbers, schema, options) as reader:
             last: pa.RecordBatch | None = None
             for number, batch in enumerate(reader):
                 if last is not None:
-                    yield decoded(last, schema, options, partial(texts.batch, number - 1))
+                    yield decoded(last, schema, options, partial(texts.batch, number - 1), numbers.seen)
                 last = batch
         if last is None:
             return
         # Arrow reads an unclosed quote as one long value that swallows the rest of the file.
         if quotes.may_be_open and ends_in_a_quote(file, options):
             raise BadValue(last.num_rows - 1, "a quote is opened and never closed")
-        yield decoded(last, schema, options, partial(texts.batch, number))
+        yield decoded(last, schema, options, partial(texts.batch, number), numbers.seen)
 
 
 class _Texts:

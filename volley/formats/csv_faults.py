@@ -12,7 +12,7 @@ import pyarrow.csv as pcsv
 
 from volley.arrow.text_forms import is_text_of
 from volley.errors import ExpressionError
-from volley.formats.csv_floats import too_large
+from volley.formats.csv_numbers import misread
 from volley.formats.csv_values import in_formats, no_value, requested, value_of_text, with_point
 from volley.formats.options import CsvOptions
 
@@ -83,8 +83,7 @@ def conversion_faults(texts: pa.RecordBatch, schema: pa.Schema, options: CsvOpti
             for row in _unfit(field.type, column, options):
                 yield row, no_value(field, column[row].as_py())
     for field in schema:
-        if pa.types.is_floating(field.type):
-            yield from too_large(field, texts.column(field.name))
+        yield from misread(field, texts.column(field.name))
 
 
 def _unreadable(field: pa.Field, column: pa.Array, data_type: pa.DataType, options: CsvOptions) -> Faults:

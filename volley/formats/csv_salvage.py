@@ -16,7 +16,7 @@ from volley.arrow.bisect import process_or_bisect
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
 from volley.formats.csv_faults import collect_widths, conversion_faults, marked
-from volley.formats.csv_floats import texts_of
+from volley.formats.csv_numbers import texts_of
 from volley.formats.csv_records import Record, raw_records, records
 from volley.formats.csv_values import BadValue, decoded
 from volley.formats.files import FormatReader
@@ -140,7 +140,8 @@ def _parsed(group: list[Record], names: list[str], schema: pa.Schema, options: C
             raise BadValue(0, f"{table.num_rows} rows where one should be")
         return table.combine_chunks().to_batches()[0]
 
-    return decoded(parse(schema), schema, options, lambda: parse(texts_of(schema)))
+    may_have_hexadecimal = b"x" in data or b"X" in data
+    return decoded(parse(schema), schema, options, lambda: parse(texts_of(schema)), may_have_hexadecimal)
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)

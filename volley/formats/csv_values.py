@@ -12,7 +12,7 @@ from volley.arrow.casts import cast
 from volley.arrow.exact import exact_cast
 from volley.arrow.moments import moments
 from volley.errors import ExpressionError
-from volley.formats.csv_floats import first_too_large
+from volley.formats.csv_numbers import first_misread
 from volley.formats.options import CsvOptions
 from volley.types.arrow import type_name
 
@@ -47,7 +47,11 @@ def requested(data_type: pa.DataType, options: CsvOptions) -> pa.DataType:
 
 
 def decoded(
-    batch: pa.RecordBatch, schema: pa.Schema, options: CsvOptions, texts: Callable[[], pa.RecordBatch]
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    options: CsvOptions,
+    texts: Callable[[], pa.RecordBatch],
+    hexadecimal: bool,
 ) -> pa.RecordBatch:
     """Return a parsed batch in the source's schema.
 
@@ -56,14 +60,15 @@ def decoded(
         schema: The source's schema.
         options: The options of the files.
         texts: Returns the same rows in the schema `texts_of`.
+        hexadecimal: True if a hexadecimal number may be in the rows.
 
     Raises:
         BadValue: If a value doesn't fit its column's type.
     """
     columns = [_cast(batch.column(field.name), field, options) for field in schema]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    if too_large := first_too_large(rows, texts):
-        raise BadValue(*too_large)
+    if misread := first_misread(rows, texts, hexadecimal):
+        raise BadValue(*misread)
     return rows
 
 
