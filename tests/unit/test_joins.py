@@ -26,8 +26,8 @@ from volley import (
     col,
     testing,
 )
-from volley.arrow.join_buckets import JoinBuckets
-from volley.arrow.join_index import JoinIndex, build_index, key_hashes
+from volley.arrow.join_index import JoinBuckets, JoinIndex, build_index
+from volley.arrow.keys.buckets import key_hashes
 from volley.arrow.uuids import array_of
 from volley.iceberg import IcebergTable, TableRef
 from volley.stream import DataStream

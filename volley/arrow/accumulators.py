@@ -16,7 +16,7 @@ from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode
 from volley.arrow.exact import doubles
 from volley.arrow.groups import ArrowMerge, Merge, Offsets, RowMerge, Rows
-from volley.arrow.ordering import normal
+from volley.arrow.keys.normal import normal
 from volley.arrow.sketches import DIGEST, HYPERLOGLOG, Sketch
 from volley.arrow.uuids import has_uuids, restored, storage_of, stored
 from volley.plan.aggregates import Aggregation

@@ -17,8 +17,8 @@ from volley.arrow.dictionaries import decode, is_encoded, make_batch
 from volley.arrow.expressions import compile_expression
 from volley.arrow.gaps import Gaps, fill_gaps
 from volley.arrow.groups import by_key
+from volley.arrow.keys.normal import normal
 from volley.arrow.operators import Merged, Times
-from volley.arrow.ordering import normal
 from volley.arrow.uuids import restored, stored
 from volley.arrow.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
 from volley.plan.expression_nodes import Column

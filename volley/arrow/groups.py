@@ -14,7 +14,7 @@ from volley.arrow.dictionaries import decode_rows
 from volley.arrow.numbered_groups import combine_numbered
 from volley.arrow.sums import narrowed, widened
 
-__all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "by_key", "combine", "offsets_of"]
+__all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "by_key", "combine", "offsets_of", "rows_of_groups"]
 
 Offsets = npt.NDArray[np.int64]
 """Where each group starts in rows that are ordered by group, and the number of rows."""
@@ -93,11 +93,17 @@ def by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, Offsets]:
     """Return the rows ordered by key, rows of a key in their order, and the number of each row's key."""
     if not keys:
         return table, np.zeros(table.num_rows, np.int64)
-    numbered = table.select(list(keys)).append_column(_ROW, pa.array(np.arange(table.num_rows)))
-    rows = numbered.group_by(list(keys), use_threads=False).aggregate([(_ROW, "list")])[f"{_ROW}_list"]
-    lists = rows.combine_chunks()
+    lists = rows_of_groups(table.select(list(keys)))
     groups = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists)))
     return table.take(lists.flatten()), groups
+
+
+def rows_of_groups(keys: pa.Table | pa.RecordBatch) -> pa.ListArray:
+    """Return the numbers of the rows of each key."""
+    numbers = pa.array(np.arange(keys.num_rows))
+    table = pa.table([*keys.columns, numbers], [*keys.schema.names, _ROW])
+    grouped = table.group_by(keys.schema.names, use_threads=False).aggregate([(_ROW, "list")])
+    return grouped[f"{_ROW}_list"].combine_chunks()
 
 
 def offsets_of(lists: pa.ListArray) -> Offsets:

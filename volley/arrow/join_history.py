@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from volley.arrow.batches import one_batch
-from volley.arrow.groups import offsets_of
-from volley.arrow.join_index import Indices, JoinIndex, Keys, are_valid, build_index, comparable, key_columns
-from volley.arrow.matching import row_hashes
-from volley.arrow.ordering import normal
+from volley.arrow.groups import offsets_of, rows_of_groups
+from volley.arrow.join_index import JoinIndex, Keys, build_index, key_columns
+from volley.arrow.keys.equality import Indices, row_hashes
+from volley.arrow.keys.normal import are_valid, comparable
 
 __all__ = ["GONE", "SINCE", "WEIGHT", "later_versions", "versions"]
 
@@ -128,10 +128,7 @@ def _lives(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Indices, Indices]:
 
 def _groups(rows: pa.RecordBatch, keys: Sequence[str]) -> Indices:
     """Return the number of each row's key."""
-    columns = [normal(column) for column in comparable(rows.select(keys).columns).columns]
-    names = [str(number) for number in range(len(columns))]
-    table = pa.table([*columns, pa.array(np.arange(len(rows)))], [*names, _ROW])
-    lists = table.group_by(names, use_threads=False).aggregate([(_ROW, "list")])[f"{_ROW}_list"].combine_chunks()
+    lists = rows_of_groups(comparable(rows.select(keys).columns))
     groups = np.empty(len(rows), np.int64)
     groups[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists)))
     return groups

@@ -6,7 +6,7 @@ A lookup is a binary search for the hash, then a comparison of the keys' values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,27 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import decode
-from volley.arrow.matching import differing, hashes
-from volley.arrow.ordering import ranks
+from volley.arrow.keys.buckets import bucket_bounds
+from volley.arrow.keys.equality import Hashes, Indices, differing, hashes
+from volley.arrow.keys.normal import Bools, are_valid, comparable, numbered
+from volley.arrow.keys.order import ranks
 
-__all__ = [
-    *("Bools", "Hashes", "Indices", "JoinIndex", "Keys", "are_valid", "build_index", "comparable", "comparable_type"),
-    *("instants", "is_ordered", "key_columns", "key_hashes", "known_since"),
-]
-
-Indices = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+__all__ = ["JoinBuckets", "JoinIndex", "Keys", "build_index", "instants", "is_ordered", "key_columns", "known_since"]
 
 _INDEX, _KNOWN_SINCE = b"index", b"known since"
-_WIDER = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
-
-
-def comparable_type(data_type: pa.DataType) -> pa.DataType | None:
-    """Return the type in which a key is compared, int as long and float as double; None = it can't be a key."""
-    if pa.types.is_nested(data_type):
-        return None
-    return pa.decimal128(38, data_type.scale) if pa.types.is_decimal(data_type) else _WIDER.get(data_type, data_type)
 
 
 def is_ordered(data_type: pa.DataType) -> bool:
@@ -44,38 +31,12 @@ def is_ordered(data_type: pa.DataType) -> bool:
     return bool(types.is_timestamp(data_type) or types.is_date32(data_type) or types.is_integer(data_type))
 
 
-def comparable(columns: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Return key columns in the form in which they are compared: equal keys have the same bits, -0.0 those of 0.0."""
-    return _numbered([_comparable(column) for column in columns])
-
-
-def _comparable(column: pa.Array) -> pa.Array:
-    values = decode(column)
-    wider = comparable_type(values.type)
-    values = values if wider == values.type else values.cast(wider)
-    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
-
-
-def key_hashes(columns: Sequence[pa.Array]) -> Hashes:
-    """Return the hash of each key, by which an index has it."""
-    return hashes(comparable(columns))
-
-
 def instants(column: pa.Array) -> Indices:
     """Return times as numbers in their order; 0 for null."""
     values = decode(column)
     values = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
     numbers: Indices = values.cast(pa.int64()).fill_null(0).to_numpy()
     return numbers
-
-
-def are_valid(columns: Sequence[pa.Array]) -> Bools:
-    """Return for each row whether none of the columns is null."""
-    valid = np.ones(len(columns[0]), bool)
-    for column in columns:
-        if column.null_count:
-            valid &= column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
 
 
 def build_index(
@@ -127,16 +88,12 @@ def _order(keys: pa.RecordBatch, times: Indices | None, others: Sequence[pa.Arra
     by = [pa.array(hashed), *_ranks(keys.columns), *([] if times is None else [pa.array(times)])]
     if break_ties:
         # Lists and maps have no order: rows that differ in nothing else are sorted by their hash.
-        by += [*_ranks(others), pa.array(hashes(_numbered([*keys.columns, *others])))]
-    return pc.sort_indices(_numbered(by), [(str(number), "ascending") for number in range(len(by))])
+        by += [*_ranks(others), pa.array(hashes(numbered([*keys.columns, *others])))]
+    return pc.sort_indices(numbered(by), [(str(number), "ascending") for number in range(len(by))])
 
 
 def _ranks(columns: Sequence[pa.Array]) -> list[pa.Array]:
     return [rank for column in columns for rank in ranks(column)]
-
-
-def _numbered(columns: Sequence[pa.Array]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(columns, [str(number) for number in range(len(columns))])
 
 
 def _begins_group(keys: pa.RecordBatch, hashed: Hashes) -> Bools:
@@ -332,3 +289,30 @@ class JoinIndex:
             is_valid = unknown & (times[np.minimum(middle, len(times) - 1)] <= wanted)
             low, high = np.where(is_valid, middle + 1, low), np.where(unknown & ~is_valid, middle, high)
         return low - 1
+
+
+@dataclass(frozen=True)
+class JoinBuckets:
+    """The rows of a table: an index for each bucket.
+
+    Args:
+        bits: The table has ``2 ** bits`` buckets.
+        load: Returns the index of a bucket, by its number.
+        is_loaded: Tells whether the index of a bucket is at hand.
+    """
+
+    bits: int
+    load: Callable[[int], JoinIndex]
+    is_loaded: Callable[[int], bool] = lambda _: True
+
+    def divide(self, hashed: Hashes) -> Iterator[tuple[slice, JoinIndex]]:
+        """Yield where the keys of one bucket are, with its index; each bucket once.
+
+        Those that are loaded come first: what is loaded later may push them out.
+
+        Args:
+            hashed: The hashes of a stream's keys, in ascending order.
+        """
+        bounds = bucket_bounds(hashed, self.bits)
+        for bucket in sorted(np.flatnonzero(np.diff(bounds)).tolist(), key=self.is_loaded, reverse=True):
+            yield slice(bounds[bucket], bounds[bucket + 1]), self.load(bucket)

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from volley.arrow.batches import one_batch
 from volley.arrow.dictionaries import decode_rows, make_batch
-from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_history import GONE
-from volley.arrow.join_index import Indices, JoinIndex, Keys, comparable_type, is_ordered
+from volley.arrow.join_index import JoinBuckets, JoinIndex, Keys, is_ordered
+from volley.arrow.keys.equality import Indices
+from volley.arrow.keys.normal import comparable_type
 from volley.arrow.operators import time_text
 from volley.errors import ExpressionError, near
 from volley.plan import nodes

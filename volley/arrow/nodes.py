@@ -17,7 +17,7 @@ from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode_rows, make_batch
 from volley.arrow.expressions import compile_expression
 from volley.arrow.joins import lower_join
-from volley.arrow.ordering import sort_keys
+from volley.arrow.keys.order import sort_keys
 from volley.arrow.user_code import failed
 from volley.arrow.uuids import array_of
 from volley.arrow.validation import check_values

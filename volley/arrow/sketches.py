@@ -11,7 +11,7 @@ import pyarrow as pa
 from volley.arrow.collected import as_lists, items_of
 from volley.arrow.exact import doubles
 from volley.arrow.groups import Offsets, Rows
-from volley.arrow.hashes import hashes_of
+from volley.arrow.keys.buckets import kept_hashes
 from volley.registry import installed
 
 __all__ = ["DIGEST", "HYPERLOGLOG", "Sketch"]
@@ -80,7 +80,7 @@ class _HyperLogLog(Sketch):
     result_type = pa.int64()
 
     def items(self, values: pa.Array) -> pa.Array:
-        hashes = pa.array(hashes_of([values]).view(np.int64))
+        hashes = pa.array(kept_hashes([values]).view(np.int64))
         return pa.compute.if_else(values.is_valid(), hashes, pa.scalar(None, pa.int64()))
 
     def fold(self, sketches: list[bytes], items: Any) -> bytes:

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from volley.arrow.batches import one_batch
 from volley.arrow.dictionaries import decode_rows
-from volley.arrow.join_index import Bools, Indices, JoinIndex, Keys, are_valid, build_index, comparable
+from volley.arrow.join_index import JoinIndex, Keys, build_index
 from volley.arrow.joins import joined_schema
+from volley.arrow.keys.equality import Indices
+from volley.arrow.keys.normal import Bools, are_valid, comparable
 from volley.arrow.operators import Merged, Times
-from volley.arrow.ordering import normal
 from volley.arrow.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.joins import StreamJoin
@@ -114,7 +115,7 @@ class StreamJoiner:
 
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
         keys = one_batch(states.select(self._keys(input))).columns
-        return [normal(column) for column in comparable(keys).columns]
+        return list(comparable(keys).columns)
 
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         left, right = (one_batch(pa.concat_tables(pair)) for pair in zip(old, new, strict=True))

@@ -14,7 +14,7 @@ from volley.arrow.decimals import in_scale
 from volley.arrow.exact import exact_cast
 from volley.arrow.text_forms import of_array
 
-__all__ = ["array_of", "comparable", "has_uuids", "recast", "restored", "storage_of", "stored", "texts"]
+__all__ = ["array_of", "has_uuids", "recast", "restored", "storage_of", "stored", "texts"]
 
 
 def has_uuids(data_type: pa.DataType) -> bool:
@@ -53,11 +53,6 @@ def storage_of(column: pa.Array) -> pa.Array:
 def restored(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return a column of `storage_of` under its own type again; copies nothing."""
     return _relabeled(column, data_type) if has_uuids(data_type) else column
-
-
-def comparable(table: pa.Table) -> pa.Table:
-    """Return the table with UUIDs as bytes, which Arrow can compare, sort and join by."""
-    return table.cast(pa.schema([field.with_type(stored(field.type)) for field in table.schema]))
 
 
 def array_of(values: list[Any], data_type: pa.DataType) -> pa.Array:

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from volley.arrow.join_buckets import JoinBuckets
-from volley.arrow.join_index import JoinIndex
+from volley.arrow.join_index import JoinBuckets, JoinIndex
 from volley.dimension import DimensionReader, Version
 from volley.engine.join_changes import NotApplicableError, changed_indices
 from volley.engine.join_indices import read_indices

@@ -10,8 +10,7 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from volley.arrow.join_buckets import JoinBuckets
-from volley.arrow.join_index import JoinIndex
+from volley.arrow.join_index import JoinBuckets, JoinIndex
 from volley.dimension import DimensionReader, Version
 from volley.engine.join_files import JoinFiles, sizes_in
 from volley.engine.join_indices import parts, read_indices

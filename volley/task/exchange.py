@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from volley.arrow.dictionaries import decode_rows
-from volley.arrow.hashes import buckets_of
+from volley.arrow.keys.buckets import buckets_of
 from volley.epoch import WriteResult
 from volley.errors import StorageError
 from volley.sink import TaskWriter, Writer

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from volley.arrow.join_buckets import JoinBuckets
-from volley.arrow.join_index import JoinIndex
+from volley.arrow.join_index import JoinBuckets, JoinIndex
 from volley.dimension import Version
 from volley.errors import StorageError
 from volley.storage.envelope import Format

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.join_buckets import bucket_bounds
-from volley.arrow.join_index import are_valid, key_hashes
+from volley.arrow.keys.buckets import bucket_bounds, key_hashes
+from volley.arrow.keys.normal import are_valid
 from volley.errors import StorageError
 from volley.storage.local import local_folder
 from volley.task.runs import on_disk

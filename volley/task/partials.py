@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import concatenated, decode_rows
-from volley.arrow.hashes import buckets_of
+from volley.arrow.keys.buckets import kept_buckets
 from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
 from volley.epoch import WriteResult
 from volley.errors import SourceError
@@ -194,7 +194,7 @@ class _Partials(TaskWriter):
         states = states.combine_chunks()
         operator = self.writer.operator
         keys = operator.keys(self.writer.input, states)
-        buckets = buckets_of(keys, operator.timing.buckets, states.num_rows)
+        buckets = kept_buckets(keys, operator.timing.buckets, states.num_rows)
         order = np.argsort(buckets, kind="stable")
         states, buckets = states.take(pa.array(order)).combine_chunks(), buckets[order]
         present, starts = np.unique(buckets, return_index=True)

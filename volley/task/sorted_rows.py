@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from volley.arrow.dictionaries import decode_rows
-from volley.arrow.ordering import SortKey, sort_indices
+from volley.arrow.keys.order import SortKey, sort_indices
 from volley.epoch import WriteResult
 from volley.errors import StorageError
 from volley.sink import TaskWriter

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from volley.arrow.batches import conform
+from volley.arrow.keys.order import sort_keys
 from volley.arrow.nodes import CompiledSteps, lower
-from volley.arrow.ordering import sort_keys
 from volley.arrow.schemas import Schemas
 from volley.arrow.validation import check_values
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError

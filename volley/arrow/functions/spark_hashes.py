@@ -13,28 +13,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from volley.arrow.compiled import CompiledExpression, Lowering, all_null, any_fails, as_array, misfit
+from volley.arrow.keys.murmur3 import ended, mixed, of_longs, rotated, words_at
+from volley.arrow.keys.normal import normal
+from volley.arrow.keys.value_bytes import Places, value_bytes
 from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED"]
 
 _Ints = npt.NDArray[Any]
+_Bytes = tuple[npt.NDArray[np.uint8], Places, Places]
+"""Bytes, where each value starts in them, and its length."""
 _SEED = 42
 # Spark hashes decimals of up to 18 digits as longs.
 _LONG_DIGITS = 18
-
-
-class _Slices(NamedTuple):
-    """Byte strings: where each starts in the data, and its length."""
-
-    data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-
-    def words(self, data_type: str) -> _Ints:
-        """Return the little-endian words that start at each byte."""
-        width = np.dtype(data_type).itemsize
-        padded = np.concatenate([self.data, np.zeros(width, np.uint8)])
-        return np.ndarray((len(self.data) + 1,), np.dtype(data_type), padded, strides=(1,))
+_INT_BITS = 32
 
 
 class _Hash(NamedTuple):
@@ -43,7 +35,7 @@ class _Hash(NamedTuple):
     out: pa.DataType
     of_ints: Callable[[_Ints, _Ints], _Ints]
     of_longs: Callable[[_Ints, _Ints], _Ints]
-    of_bytes: Callable[[_Slices, _Ints], _Ints]
+    of_bytes: Callable[[_Bytes, _Ints], _Ints]
 
 
 def _lowering(function: _Hash) -> Lowering:
@@ -81,50 +73,24 @@ def _continued(function: _Hash, values: pa.Array, seeds: _Ints) -> _Ints:
 
 
 def _hashed(function: _Hash, values: pa.Array, seeds: _Ints) -> _Ints:
+    values = normal(values)
     data_type = values.type
     if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
-        return function.of_bytes(_slices(values), seeds)
+        return function.of_bytes(value_bytes(values), seeds)
     if pa.types.is_decimal(data_type):
         if data_type.precision <= _LONG_DIGITS:
             return function.of_longs(_unscaled(values), seeds)
-        return function.of_bytes(_slices(pa.array(map(_big_endian, values.to_pylist()), pa.binary())), seeds)
-    if pa.types.is_floating(data_type):
-        numbers = values.to_numpy(zero_copy_only=False) + data_type.to_pandas_dtype()(0)  # -0.0 becomes 0.0
-        numbers[np.isnan(numbers)] = np.nan
-        values = pa.array(numbers.view(np.int32 if pa.types.is_float32(data_type) else np.int64))
-    elif pa.types.is_date32(data_type) or pa.types.is_boolean(data_type):
+        return function.of_bytes(value_bytes(values), seeds)
+    if pa.types.is_boolean(data_type):
         values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(data_type):
-        values = values.cast(pa.int64())
-    numbers = values.to_numpy(zero_copy_only=False)
-    if numbers.itemsize == np.int32().itemsize:
-        return function.of_ints(numbers.view(np.uint32), seeds)
-    return function.of_longs(numbers.view(np.uint64), seeds)
-
-
-def _slices(values: pa.Array) -> _Slices:
-    _, offsets, data = values.buffers()
-    places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    found = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return _Slices(found, places[:-1], np.diff(places))
+    if values.type.bit_width == _INT_BITS:
+        return function.of_ints(values.view(pa.int32()).to_numpy().view(np.uint32), seeds)
+    return function.of_longs(values.view(pa.int64()).to_numpy().view(np.uint64), seeds)
 
 
 def _unscaled(values: pa.Array) -> _Ints:
     words = np.frombuffer(values.buffers()[1], np.uint64).reshape(-1, 2)
     return words[values.offset : values.offset + len(values), 0]
-
-
-def _big_endian(value: Any) -> bytes:
-    """Return a decimal without its point as Java's BigInteger writes it: the fewest bytes, the highest first."""
-    sign, digits, _ = value.as_tuple()
-    number = int("".join(map(str, digits))) * (-1 if sign else 1)
-    return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
-
-
-def _rotated(words: _Ints, by: int) -> _Ints:
-    width = words.dtype.type
-    rotated: _Ints = (words << width(by)) | (words >> width(words.dtype.itemsize * 8 - by))
-    return rotated
 
 
 def _xor_high(words: _Ints, shift: int) -> _Ints:
@@ -142,35 +108,22 @@ def _folded(words: _Ints, *steps: tuple[int, int]) -> _Ints:
 # Murmur3, 32 bits
 
 
-def _murmur_mixed(hashes: _Ints, words: _Ints) -> _Ints:
-    words = _rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    return _rotated(hashes ^ words, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-
-
-def _murmur_end(hashes: _Ints, length: Any) -> _Ints:
-    return _xor_high(_folded(hashes ^ length, (16, 0x85EBCA6B), (13, 0xC2B2AE35)), 16)
-
-
 def _murmur_of_ints(numbers: _Ints, seeds: _Ints) -> _Ints:
-    return _murmur_end(_murmur_mixed(seeds, numbers), np.uint32(4))
+    return ended(mixed(seeds, numbers), np.uint32(4))
 
 
-def _murmur_of_longs(numbers: _Ints, seeds: _Ints) -> _Ints:
-    low, high = numbers.astype(np.uint32), (numbers >> np.uint64(32)).astype(np.uint32)
-    return _murmur_end(_murmur_mixed(_murmur_mixed(seeds, low), high), np.uint32(8))
-
-
-def _murmur_of_bytes(slices: _Slices, seeds: _Ints) -> _Ints:
-    hashes, words = seeds.copy(), slices.words("<u4")
-    blocks = slices.lengths // 4
+def _murmur_of_bytes(values: _Bytes, seeds: _Ints) -> _Ints:
+    data, starts, lengths = values
+    hashes, words = seeds.copy(), words_at(data, "<u4")
+    blocks = lengths // 4
     for block in range(int(blocks.max(initial=0))):
         rows = np.flatnonzero(blocks > block)
-        hashes[rows] = _murmur_mixed(hashes[rows], words[slices.starts[rows] + 4 * block])
-    left, signed = slices.lengths % 4, slices.data.view(np.int8).astype(np.int32).view(np.uint32)
+        hashes[rows] = mixed(hashes[rows], words[starts[rows] + 4 * block])
+    left, signed = lengths % 4, data.view(np.int8).astype(np.int32).view(np.uint32)
     for place in range(3):
         rows = np.flatnonzero(left > place)
-        hashes[rows] = _murmur_mixed(hashes[rows], signed[(slices.starts + 4 * blocks)[rows] + place])
-    return _murmur_end(hashes, slices.lengths.astype(np.uint32))
+        hashes[rows] = mixed(hashes[rows], signed[(starts + 4 * blocks)[rows] + place])
+    return ended(hashes, lengths.astype(np.uint32))
 
 
 # xxHash, 64 bits
@@ -182,15 +135,15 @@ _P1, _P2, _P3, _P4, _P5 = map(
 
 
 def _xx_round(lane: _Ints, words: _Ints) -> _Ints:
-    return _rotated(lane + words * _P2, 31) * _P1
+    return rotated(lane + words * _P2, 31) * _P1
 
 
 def _xx_long(hashes: _Ints, words: _Ints) -> _Ints:
-    return _rotated(hashes ^ (_rotated(words * _P2, 31) * _P1), 27) * _P1 + _P4
+    return rotated(hashes ^ (rotated(words * _P2, 31) * _P1), 27) * _P1 + _P4
 
 
 def _xx_int(hashes: _Ints, words: _Ints) -> _Ints:
-    return _rotated(hashes ^ (words.astype(np.uint64) * _P1), 23) * _P2 + _P3
+    return rotated(hashes ^ (words.astype(np.uint64) * _P1), 23) * _P2 + _P3
 
 
 def _xx_end(hashes: _Ints) -> _Ints:
@@ -205,12 +158,13 @@ def _xx_of_longs(numbers: _Ints, seeds: _Ints) -> _Ints:
     return _xx_end(_xx_long(seeds + _P5 + np.uint64(8), numbers))
 
 
-def _xx_of_bytes(slices: _Slices, seeds: _Ints) -> _Ints:
-    longs, ints = slices.words("<u8"), slices.words("<u4")
-    stripes = slices.lengths // 32
-    hashes = np.where(stripes > 0, _xx_stripes(slices, seeds, stripes, longs), seeds + _P5)
-    hashes = hashes + slices.lengths.astype(np.uint64)
-    at, left = slices.starts + 32 * stripes, slices.lengths % 32
+def _xx_of_bytes(values: _Bytes, seeds: _Ints) -> _Ints:
+    data, starts, lengths = values
+    longs, ints = words_at(data, "<u8"), words_at(data, "<u4")
+    stripes = lengths // 32
+    hashes = np.where(stripes > 0, _xx_stripes(starts, seeds, stripes, longs), seeds + _P5)
+    hashes = hashes + lengths.astype(np.uint64)
+    at, left = starts + 32 * stripes, lengths % 32
     for _ in range(3):
         rows = np.flatnonzero(left >= 8)
         hashes[rows] = _xx_long(hashes[rows], longs[at[rows]])
@@ -220,28 +174,28 @@ def _xx_of_bytes(slices: _Slices, seeds: _Ints) -> _Ints:
     at[rows], left[rows] = at[rows] + 4, left[rows] - 4
     for place in range(3):
         rows = np.flatnonzero(left > place)
-        byte = slices.data[at[rows] + place].astype(np.uint64)
-        hashes[rows] = _rotated(hashes[rows] ^ (byte * _P5), 11) * _P1
+        byte = data[at[rows] + place].astype(np.uint64)
+        hashes[rows] = rotated(hashes[rows] ^ (byte * _P5), 11) * _P1
     return _xx_end(hashes)
 
 
-def _xx_stripes(slices: _Slices, seeds: _Ints, stripes: _Ints, longs: _Ints) -> _Ints:
+def _xx_stripes(starts: Places, seeds: _Ints, stripes: _Ints, longs: _Ints) -> _Ints:
     """Return the hashes of the whole stripes of 32 bytes."""
     lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
     for stripe in range(int(stripes.max(initial=0))):
         rows = np.flatnonzero(stripes > stripe)
         for number, lane in enumerate(lanes):
-            lane[rows] = _xx_round(lane[rows], longs[slices.starts[rows] + 32 * stripe + 8 * number])
+            lane[rows] = _xx_round(lane[rows], longs[starts[rows] + 32 * stripe + 8 * number])
     hashes = np.zeros_like(seeds)
     for lane, by in zip(lanes, (1, 7, 12, 18), strict=True):
-        hashes = hashes + _rotated(lane, by)
+        hashes = hashes + rotated(lane, by)
     for lane in lanes:
         hashes = (hashes ^ _xx_round(np.zeros_like(lane), lane)) * _P1 + _P4
     return hashes
 
 
 LOWERED: dict[str, Lowering] = {
-    "murmur3": _lowering(_Hash(pa.int32(), _murmur_of_ints, _murmur_of_longs, _murmur_of_bytes)),
+    "murmur3": _lowering(_Hash(pa.int32(), _murmur_of_ints, of_longs, _murmur_of_bytes)),
     "xxhash64": _lowering(_Hash(pa.int64(), _xx_of_ints, _xx_of_longs, _xx_of_bytes)),
 }
 """The lowering of each function."""

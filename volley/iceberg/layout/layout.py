@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.typedef import Record
 
-from volley.arrow.ordering import comparable
+from volley.arrow.keys.order import ordered
 from volley.errors import LayoutChangedError
 from volley.iceberg.layout.partitions import path_of
 from volley.iceberg.layout.transforms import transformed
@@ -80,7 +80,7 @@ class Layout:
         columns: list[pa.Array] = []
         for field in self.order.fields:
             values = transformed(field.transform, self._column(rows, field.source_id))
-            columns += [values.is_null().cast(pa.int8()), comparable(values)]
+            columns += [values.is_null().cast(pa.int8()), ordered(values)]
         return pa.record_batch(columns, names=[str(number) for number in range(len(columns))])
 
     @cached_property

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -24,18 +23,14 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
 
-from volley.arrow.value_bytes import Places, value_bytes
+from volley.arrow.keys.murmur3 import of_bytes, of_longs
+from volley.arrow.keys.normal import plain
+from volley.arrow.keys.value_bytes import value_bytes
 from volley.errors import SchemaMismatchError
 from volley.iceberg.pyiceberg_private.access import truncate_width
 
-__all__ = ["KNOWN", "physical", "transformed"]
+__all__ = ["KNOWN", "transformed"]
 
-_Hashes = npt.NDArray[np.uint32]
-
-# In bytes. A longer value is hashed alone, in C, in 300 ns; hashing all rows at once takes 30 ns per four bytes.
-_LONG = 64
-# As many rows as the processor's cache holds hashes.
-_CHUNK_ROWS = 1 << 14
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
@@ -53,17 +48,21 @@ def transformed(transform: Transform[Any, Any], values: pa.Array) -> pa.Array:
         [3, None]
     """
     compute = next(compute for transform_type, compute in KNOWN.items() if isinstance(transform, transform_type))
-    return compute(transform, physical(values))
-
-
-def physical(values: pa.Array) -> pa.Array:
-    """Return the storage of an extension array (UUID); other arrays unchanged."""
-    return values.storage if isinstance(values, pa.ExtensionArray) else values
+    return compute(transform, plain(values))
 
 
 def _bucket(transform: BucketTransform[Any], values: pa.Array) -> pa.Array:
     buckets = (_hashes(values) & _POSITIVE) % np.uint32(transform.num_buckets)
     return _masked(buckets.astype(np.int32), values)
+
+
+def _hashes(values: pa.Array) -> npt.NDArray[np.uint32]:
+    """Return 32 bits of Murmur3 with seed 0, by Iceberg's specification (appendix B)."""
+    data_type = values.type
+    if pa.types.is_decimal(data_type) or not (pa.types.is_integer(data_type) or pa.types.is_temporal(data_type)):
+        return of_bytes(*value_bytes(values))
+    # All integers, dates and times are hashed as 64 bits.
+    return of_longs(_integers(values), np.zeros(len(values), np.uint32))
 
 
 def _truncate(transform: TruncateTransform[Any], values: pa.Array) -> pa.Array:
@@ -151,64 +150,3 @@ def _integers(values: pa.Array) -> npt.NDArray[Any]:
     stored = pa.int32() if values.type.bit_width == 32 else pa.int64()
     numbers: npt.NDArray[Any] = values.view(stored).fill_null(0).to_numpy()
     return numbers
-
-
-# 32-bit Murmur3 with seed 0, by Iceberg's specification (appendix B)
-
-
-def _hashes(values: pa.Array) -> _Hashes:
-    data_type = values.type
-    if pa.types.is_decimal(data_type) or not (pa.types.is_integer(data_type) or pa.types.is_temporal(data_type)):
-        return _of_bytes(*value_bytes(values))
-    # All integers, dates and times are hashed as 64 bits.
-    words = _integers(values).astype("<i8").view("<u4").reshape(-1, 2)
-    return _end(_mix(_mix(np.zeros(len(values), np.uint32), words[:, 0]), words[:, 1]), np.uint32(8))
-
-
-def _of_bytes(data: npt.NDArray[np.uint8], starts: Places, lengths: Places) -> _Hashes:
-    """Return the hash of each slice of `data`."""
-    padded = np.concatenate([data, np.zeros(4, np.uint8)])
-    words = np.ndarray((len(data) + 1,), np.dtype("<u4"), padded, strides=(1,))
-    hashes = np.empty(len(starts), np.uint32)
-    for first in range(0, len(starts), _CHUNK_ROWS):
-        chunk = slice(first, first + _CHUNK_ROWS)
-        hashes[chunk] = _of_words(words, starts[chunk], lengths[chunk])
-    for row in np.flatnonzero(lengths > _LONG):
-        hashes[row] = mmh3.hash(data[starts[row] :][: lengths[row]].tobytes(), signed=False)
-    return hashes
-
-
-def _of_words(words: _Hashes, starts: Places, lengths: Places) -> _Hashes:
-    """Hash all rows together, four bytes at a time; `words` has the four bytes that start at each byte."""
-    hashes = np.zeros(len(starts), np.uint32)
-    blocks = np.where(lengths > _LONG, 0, lengths // 4)
-    common = int(blocks.min(initial=_LONG))
-    for block in range(common):
-        hashes = _mix(hashes, words[starts + 4 * block])
-    rows = np.arange(len(starts))
-    for block in range(common, int(blocks.max(initial=0))):
-        rows = rows[blocks[rows] > block]
-        hashes[rows] = _mix(hashes[rows], words[starts[rows] + 4 * block])
-    tail_bytes = (lengths % 4).astype(np.uint32)
-    tail = words[starts + lengths - tail_bytes] & ((np.uint32(1) << tail_bytes * np.uint32(8)) - np.uint32(1))
-    return _end(hashes ^ _scrambled(tail), lengths.astype(np.uint32))
-
-
-def _rotated(numbers: _Hashes, by: int) -> _Hashes:
-    return (numbers << np.uint32(by)) | (numbers >> np.uint32(32 - by))
-
-
-def _scrambled(words: _Hashes) -> _Hashes:
-    return _rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-
-
-def _mix(hashes: _Hashes, words: _Hashes) -> _Hashes:
-    return _rotated(hashes ^ _scrambled(words), 13) * np.uint32(5) + np.uint32(0xE6546B64)
-
-
-def _end(hashes: _Hashes, lengths: _Hashes | np.uint32) -> _Hashes:
-    mixed = hashes ^ lengths
-    mixed = (mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    mixed ^= mixed >> np.uint32(16)
-    return mixed

@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, NestedField, StructType
 
+from volley.arrow.keys.order import ordered
 from volley.errors import StorageError
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import FileEntry
@@ -135,7 +136,7 @@ def _keys(batch: pa.RecordBatch, schema: Schema, field_ids: Sequence[int]) -> pa
     """Return the compared values, each as two columns: Acero's join never matches a null."""
     arrays = []
     for field_id in field_ids:
-        values = _comparable(_value(batch, schema, field_id))
+        values = ordered(_value(batch, schema, field_id))
         arrays += [values.is_null(), values.fill_null(_any_value(values.type))]
     return pa.RecordBatch.from_arrays(arrays, [str(number) for number in range(len(arrays))])
 
@@ -158,16 +159,6 @@ def _path(field: NestedField, field_id: int) -> list[int] | None:
 
 def _fields(data_type: IcebergType) -> Sequence[NestedField]:
     return data_type.fields if isinstance(data_type, StructType) else ()
-
-
-def _comparable(array: pa.Array) -> pa.Array:
-    """Return values that are equal bit by bit if Iceberg takes them as equal."""
-    if isinstance(array.type, pa.BaseExtensionType):
-        return array.storage
-    if pa.types.is_floating(array.type):
-        one_nan = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
-        return one_nan.view(pa.int32() if array.type == pa.float32() else pa.int64())
-    return array
 
 
 def _any_value(data_type: pa.DataType) -> pa.Scalar:

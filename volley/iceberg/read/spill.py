@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
-from volley.arrow.matching import hashes
+from volley.arrow.keys.buckets import buckets_of, divided
 from volley.iceberg.storage.errors import storage_errors
 from volley.storage.local import local_folder
 
@@ -52,14 +52,12 @@ def _opened(stack: ExitStack, path: Path, schema: pa.Schema) -> pa.RecordBatchWr
 
 
 def _divide(batch: pa.RecordBatch, columns: Sequence[str], writers: Sequence[pa.RecordBatchWriter], to: str) -> None:
-    numbers = hashes(batch.select(list(columns))) % np.uint64(len(writers))
-    order = np.argsort(numbers, kind="stable")
-    ends = np.cumsum(np.bincount(numbers.astype(np.int64), minlength=len(writers)))
+    keys = batch.select(list(columns)).columns
+    order, present, bounds = divided(buckets_of(keys, len(writers), batch.num_rows))
     batch = batch.take(pa.array(order))
     with storage_errors(to):
-        for writer, start, end in zip(writers, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-            if end > start:
-                writer.write_batch(batch.slice(start, end - start))
+        for bucket, (start, end) in zip(present.tolist(), pairwise(bounds.tolist()), strict=True):
+            writers[bucket].write_batch(batch.slice(start, end - start))
 
 
 def _read(path: Path) -> pa.Table:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,10 @@ import pyarrow.parquet as pq
 from pyiceberg.table.locations import load_location_provider
 
 from volley.arrow.batches import conform
-from volley.arrow.uuids import comparable, stored
+from volley.arrow.compiled import whole
+from volley.arrow.keys.buckets import buckets_of, divided
+from volley.arrow.keys.normal import normal_rows
+from volley.arrow.uuids import stored
 from volley.epoch import WriteResult
 from volley.errors import SchemaMismatchError
 from volley.iceberg.modes import Upsert
@@ -187,7 +191,7 @@ class UpsertWriter(Writer):
         chosen = [self.schema.empty_table()]
         for parked, group in ((file, group) for file in files for group in range(len(file.buckets))):
             rows = self._read(parked, [group], None)
-            numbered = comparable(rows.select(self.keys).rename_columns(names))
+            numbered = normal_rows(rows.select(self.keys).rename_columns(names))
             numbered = numbered.append_column(_AT, pa.array(np.arange(rows.num_rows)))
             matches = numbered.join(keys, names, join_type="left semi", use_threads=False)
             chosen.append(rows.take(pa.array(np.sort(matches[_AT].to_numpy()))))
@@ -325,16 +329,14 @@ class ParkingTaskWriter(TaskWriter):
             return
         rows = pa.Table.from_batches(self._held).combine_chunks()
         self._held, self._bytes = [], 0
-        keys = comparable(rows.select(self._writer.keys))
+        keys = normal_rows(rows.select(self._writer.keys))
         self._note_ranges(keys)
-        buckets = _buckets(keys)
-        order = np.argsort(buckets, kind="stable")
-        rows, buckets = rows.take(pa.array(order)), buckets[order]
-        starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+        order, present, bounds = divided(buckets_of(list(map(whole, keys.columns)), BUCKETS, keys.num_rows))
+        rows = rows.take(pa.array(order))
         with storage_errors(self._path):
-            for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
-                self._open().write_table(rows.slice(start, end - start), row_group_size=int(end - start))
-                self._buckets.append(int(buckets[start]))
+            for start, end in pairwise(bounds.tolist()):
+                self._open().write_table(rows.slice(start, end - start), row_group_size=end - start)
+        self._buckets += present.tolist()
 
     def _open(self) -> pq.ParquetWriter:
         if self._parquet is None:
@@ -365,25 +367,6 @@ class ParkingTaskWriter(TaskWriter):
             self._is_rekeyed,
             self._truncated,
         )
-
-
-def _buckets(keys: pa.Table) -> np.ndarray[Any, Any]:
-    """Return the bucket of each row; equal keys have the same one, in every process."""
-    from pandas.util import hash_array
-
-    mixed = np.zeros(keys.num_rows, np.uint64)
-    for column in keys.columns:
-        mixed = mixed * np.uint64(31) + hash_array(_hashable(column), categorize=False)
-    return (mixed % np.uint64(BUCKETS)).astype(np.int64)
-
-
-def _hashable(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
-    numbers = _as_numbers(column)
-    if numbers is not None:
-        return numbers
-    if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
-        column = column.cast(pa.string())
-    return np.asarray(column.to_numpy(), dtype=object)
 
 
 def _as_numbers(column: pa.ChunkedArray) -> np.ndarray[Any, Any] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.uuids import comparable
+from volley.arrow.keys.normal import normal_rows
 from volley.epoch import WriteResult
 from volley.iceberg.upsert.parked import (
     DELETED,
@@ -66,7 +66,7 @@ class Rekey:
         rekeyed = steps.filter(pc.and_(is_partial(steps), pc.is_in(steps[ORDER], orders)))
         names = self.writer.key_schema.names
         keys = pa.concat_tables([deleted, rekeyed]).select(self.writer.keys).rename_columns(names)
-        return comparable(keys).group_by(names).aggregate([])
+        return normal_rows(keys).group_by(names).aggregate([])
 
 
 def _completed(rows: pa.Table, writer: UpsertWriter, columns: frozenset[str]) -> Iterator[tuple[int, _Sources]]:
@@ -74,7 +74,7 @@ def _completed(rows: pa.Table, writer: UpsertWriter, columns: frozenset[str]) ->
 
     Few rows change their key without their large values: a loop over those of the same keys is fast enough.
     """
-    keys = list(zip(*(column.to_pylist() for column in comparable(rows.select(writer.keys)).columns), strict=True))
+    keys = list(zip(*(column.to_pylist() for column in normal_rows(rows.select(writer.keys)).columns), strict=True))
     orders, deleted, unchanged = (rows[name].to_pylist() for name in (ORDER, DELETED, UNCHANGED))
     current: dict[Any, _Sources] = {}
     before: tuple[int | None, _Sources] = None, {}

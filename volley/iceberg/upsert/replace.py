@@ -15,8 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley.arrow.batches import conform
-from volley.arrow.ordering import ranks
-from volley.arrow.uuids import comparable
+from volley.arrow.keys.normal import normal_rows
+from volley.arrow.keys.order import ranks
 from volley.epoch import WriteResult
 from volley.errors import SourceError
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
@@ -96,7 +96,7 @@ def rows_after(rows: pa.Table, truncated: int | None) -> pa.Table:
 
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     """Return the winning row of each key, in order of arrival, without deletions."""
-    keys = comparable(rows.select(writer.keys).rename_columns(writer.key_schema.names))
+    keys = normal_rows(rows.select(writer.keys).rename_columns(writer.key_schema.names))
     order = ascending(rows, writer)
     winners = np.sort(_last(keys, order)[_AT].to_numpy())
     winners = winners[~rows[DELETED].to_numpy()[winners]]

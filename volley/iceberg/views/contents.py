@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 
-from volley.arrow.matching import matching_rows
-from volley.arrow.uuids import comparable
+from volley.arrow.keys.equality import matching_rows
+from volley.arrow.keys.order import sort_indices
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
@@ -191,11 +190,8 @@ def _is_of(delete: FileEntry, planned: PlannedFile) -> bool:
 
 
 def ordered(rows: pa.Table, order: Sequence[str]) -> pa.Table:
-    """Return rows sorted by some columns, UUIDs by their bytes; without a column, as they are."""
-    if not order:
-        return rows
-    keys = comparable(rows.select(list(order)))
-    return rows.take(pc.sort_indices(keys, [(name, "ascending") for name in order]))
+    """Return rows sorted by some columns; without a column, as they are."""
+    return rows.take(sort_indices(rows, [(name, "ascending") for name in order])) if order else rows
 
 
 def chosen(matches: Iterable[Match], rows: pa.Table) -> Iterator[Match]:

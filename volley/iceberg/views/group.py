@@ -13,10 +13,10 @@ from volley.arrow.aggregates import aggregated_schema, value_of
 from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.exact import doubles
 from volley.arrow.expressions import compile_expression
-from volley.arrow.matching import matching_rows
-from volley.arrow.ordering import normal
+from volley.arrow.keys.equality import matching_rows
+from volley.arrow.keys.normal import normal, plain
 from volley.arrow.sums import sum_type
-from volley.arrow.uuids import comparable, storage_of, stored
+from volley.arrow.uuids import storage_of, stored
 from volley.errors import JobError
 from volley.iceberg.views.extremes import KEPT, Extreme
 from volley.iceberg.views.keys import Keys
@@ -232,13 +232,12 @@ class Group(Operator):
 
     def _loaded(self, stored: pa.Table) -> pa.Table:
         """Return the parts of stored groups."""
-        stored = comparable(stored)
         keys = (
             {_ALL: pa.array(np.zeros(len(stored), np.int8))}
             if self.is_single
             else {key: normal(stored[key]) for key in self.parts.keys}
         )
-        columns = {part.name: stored[self._holders.get(part, part.name)] for part in self.parts.types}
+        columns = {part.name: plain(stored[self._holders.get(part, part.name)]) for part in self.parts.types}
         filled = {
             part.name: columns[part.name].fill_null(0) if part.kind == "sum" else columns[part.name]
             for part in self.parts.types

@@ -8,8 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from volley.arrow.join_buckets import JoinBuckets
-from volley.arrow.join_index import JoinIndex, build_index
+from volley.arrow.join_index import JoinBuckets, JoinIndex, build_index
 from volley.arrow.joins import lower_join
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator, Side

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.matching import hashes, row_hashes
-from volley.arrow.ordering import normal
+from volley.arrow.compiled import whole
+from volley.arrow.keys.equality import hashes, row_hashes
+from volley.arrow.keys.normal import comparable, normal
 from volley.plan.expression_nodes import ExprNode, joined
 from volley.plan.expressions import Expr, col
 
@@ -49,7 +50,11 @@ class Keys:
 
     @cached_property
     def _hashes(self) -> _Words:
-        return np.unique(row_hashes(pa.table([_wide(column) for column in self.values.columns], self.columns)))
+        return np.unique(row_hashes(pa.Table.from_batches([comparable(self._arrays)])))
+
+    @property
+    def _arrays(self) -> list[pa.Array]:
+        return [whole(column) for column in self.values.columns]
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -72,7 +77,7 @@ class Keys:
 
     def mask(self, batch: pa.RecordBatch) -> _Mask:
         """Return which rows of a batch have one of the keys; those with the same hash are taken for one."""
-        rows = pa.RecordBatch.from_arrays([_wide(normal(batch.column(name))) for name in self.columns], self.columns)
+        rows = comparable([batch.column(name) for name in self.columns])
         # A hash of each row takes three times as long as a look at the filter, and a binary search ten times.
         if (numbers := _numbers(rows)) is not None:
             mask = self._number_filter[_slots(numbers)]
@@ -96,8 +101,8 @@ class Keys:
     @cached_property
     def _number_filter(self) -> _Mask:
         """The slots of the keys themselves, if they are one column of numbers."""
-        (column,) = self.values.columns
-        known = _numbers(pa.record_batch([_wide(column.drop_null()).combine_chunks()], self.columns))
+        (column,) = self._arrays
+        known = _numbers(comparable([column.drop_null()]))
         assert known is not None
         return _with_slots(known)
 
@@ -129,12 +134,6 @@ def _with_slots(words: _Words) -> _Mask:
     known = np.zeros(1 << _SLOT_BITS, bool)
     known[_slots(words)] = True
     return known
-
-
-def _wide(values: Any) -> Any:
-    """Return values in the type in which keys of two types are compared: int as long, float as double."""
-    wider = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}.get(values.type)
-    return values if wider is None else values.cast(wider)
 
 
 def _within(name: str, values: pa.ChunkedArray) -> Expr | None:

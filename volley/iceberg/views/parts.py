@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.compiled import whole
+from volley.arrow.keys.normal import normal
+from volley.arrow.keys.order import from_ordered, ordered
 from volley.arrow.sums import narrowed, sum_type, widened
 from volley.arrow.uuids import stored
 from volley.iceberg.views.extremes import KEPT, Extreme, Values, changed, extremes
-from volley.iceberg.views.ordering import from_ordered, integer, ordered
 
 __all__ = ["HIDDEN", "ROWS", "Part", "Parts"]
 
@@ -188,14 +190,14 @@ def _contribution(part: Part, rows: pa.Table) -> Any:
     return values.cast(sum_type(values.type)) if part.kind == "sum" else values
 
 
-def _prepared(part: Part, values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _prepared(part: Part, values: pa.ChunkedArray) -> Any:
     """Return values that Arrow's grouping merges without overflow, and with NaN as the largest number."""
     if pa.types.is_floating(values.type) and part.kind in ("min", "max"):
-        return pa.chunked_array([ordered(chunk) for chunk in values.chunks], integer(values.type))
+        return ordered(normal(whole(values)))
     return widened(values) if part.kind == "sum" else values
 
 
-def _restored(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+def _restored(values: pa.ChunkedArray, data_type: pa.DataType) -> Any:
     if pa.types.is_floating(data_type) and pa.types.is_integer(values.type):
-        return pa.chunked_array([from_ordered(chunk, data_type) for chunk in values.chunks], data_type)
+        return from_ordered(whole(values), data_type)
     return narrowed(values, data_type)

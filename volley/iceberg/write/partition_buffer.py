@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.keys.order import ordered
 from volley.iceberg.layout.layout import Layout, Partition
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.data_files import RollingFiles
@@ -21,6 +21,7 @@ from volley.task.runs import merged, on_disk
 __all__ = ["PartitionBuffer"]
 
 _Numbers = npt.NDArray[np.int64]
+_DATE_BITS = 32
 
 
 @dataclass
@@ -140,16 +141,11 @@ def _rows(columns: list[pa.Array], count: int) -> list[tuple[Any, ...]]:
 
 def _partition_keys(values: pa.Array) -> pa.Array:
     """Return values that are equal for equal partitions: -0.0 differs from 0.0, all NaNs are equal."""
-    if not pa.types.is_floating(values.type):
-        return _manifest_values(values)
-    nan = pa.scalar(math.nan, values.type)
-    return pc.if_else(pc.is_nan(values), nan, values).view(_integer_type(values.type))
+    return ordered(values) if pa.types.is_floating(values.type) else _manifest_values(values)
 
 
 def _manifest_values(values: pa.Array) -> pa.Array:
     """Return values in the form of manifests: dates and times are integers."""
-    return values.view(_integer_type(values.type)) if pa.types.is_temporal(values.type) else values
-
-
-def _integer_type(data_type: pa.DataType) -> pa.DataType:
-    return pa.int32() if data_type.bit_width == 32 else pa.int64()
+    if not pa.types.is_temporal(values.type):
+        return values
+    return values.view(pa.int32() if values.type.bit_width == _DATE_BITS else pa.int64())

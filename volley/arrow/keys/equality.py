@@ -1,4 +1,4 @@
-"""Matches equal rows of two sides by hash, then compares them value by value; any type, nested ones too.
+"""Equal rows: their hashes, and their matches on two sides, by hash, then value by value; any type, nested ones too.
 
 Values are equal bitwise: null equals null, NaN equals NaN, 0.0 differs from -0.0; the entries of a map have an order.
 """
@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.compiled import whole
+from volley.arrow.keys.normal import Bools, plain
 
-__all__ = ["differing", "hashes", "matching_rows", "row_hashes"]
+__all__ = ["Hashes", "Indices", "differing", "hashes", "matching_rows", "row_hashes"]
 
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -97,7 +97,7 @@ def _any_differs(pairs: Iterable[tuple[pa.Array, pa.Array]], rows: int) -> Bools
 
 
 def _differ(left: pa.Array, right: pa.Array) -> Bools:
-    left, right = _plain(left), _plain(right)
+    left, right = _flat(left), _flat(right)
     differs = _values_differ(left, right)
     if left.null_count or right.null_count:
         ours, theirs = _is_null(left), _is_null(right)
@@ -145,7 +145,7 @@ def _hash_columns(columns: Sequence[pa.Array], rows: int) -> Hashes:
 
 
 def _hash(array: pa.Array) -> Hashes:
-    array = _plain(array)
+    array = _flat(array)
     if not len(array):
         return np.zeros(0, np.uint64)
     values = _hash_values(array)
@@ -219,12 +219,9 @@ def _mix(values: Hashes) -> Hashes:
     return values ^ (values >> np.uint64(31))
 
 
-def _plain(array: pa.Array) -> pa.Array:
+def _flat(array: pa.Array) -> pa.Array:
     """Return the array without extension types and dictionaries; maps as lists of entries."""
-    if isinstance(array.type, pa.BaseExtensionType):
-        return array.storage
-    if pa.types.is_dictionary(array.type):
-        return array.dictionary_decode()
+    array = plain(array)
     if pa.types.is_map(array.type):
         entry = pa.struct([array.type.key_field, array.type.item_field])
         validity, offsets = array.buffers()[:2]

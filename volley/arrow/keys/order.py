@@ -1,4 +1,4 @@
-"""Sorts rows by columns: nulls first and NaN last, as Iceberg's tables are sorted, or the other way round."""
+"""The order of rows by columns: nulls first and NaN last, as Iceberg's tables are sorted, or the other way round."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.uuids import stored
+from volley.arrow.keys.normal import normal, plain
 from volley.errors import ExpressionError, near
 from volley.types.arrow import type_name
 
-__all__ = ["SortKey", "comparable", "normal", "ranks", "sort_indices", "sort_keys"]
+__all__ = ["SortKey", "from_ordered", "ordered", "ranks", "sort_indices", "sort_keys"]
 
 SortKey = tuple[str, str]
 """A column, and its direction: ``ascending`` (nulls first) or ``descending`` (nulls last)."""
 
+_Bits = np.ndarray[Any, Any]
 _DIRECTIONS = {"asc": "ascending", "desc": "descending"}
 
 
@@ -53,31 +54,43 @@ def sort_indices(rows: pa.RecordBatch | pa.Table, keys: Sequence[SortKey]) -> pa
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
         names += [f"{number}-valid", f"{number}"]
-        columns += [values.is_valid().cast(pa.int8()), comparable(values)]
+        columns += [values.is_valid().cast(pa.int8()), ordered(values)]
         directions += [direction, direction]
     return pc.sort_indices(pa.record_batch(columns, names=names), list(zip(names, directions, strict=True)))
 
 
-def comparable(values: pa.Array) -> pa.Array:
-    """Return values that Arrow sorts by Iceberg's specification: -0.0 before 0.0, NaN above all other floats."""
-    values = values.storage if isinstance(values, pa.ExtensionArray) else values
+def ordered(values: pa.Array) -> pa.Array:
+    """Return values that Arrow sorts by Iceberg's specification: -0.0 before 0.0, NaN above all other floats.
+
+    Values are equal then if, and only if, they have the same bits; all NaN are equal.
+    """
+    values = plain(values)
     if pa.types.is_boolean(values.type):
         return values.cast(pa.int8())
     if not pa.types.is_floating(values.type):
         return values
-    bits = values.cast(pa.float64()).view(pa.int64())
-    numbers = bits.fill_null(0).to_numpy()
-    return pa.array(numbers ^ ((numbers >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
+    bits = values.fill_null(0.0).view(_integers(values.type)).to_numpy()
+    numbers = _flipped(bits)
+    floats = bits.view(values.type.to_pandas_dtype())
+    numbers[np.isnan(floats)] = np.full(1, np.nan, floats.dtype).view(bits.dtype)
+    return pa.array(numbers, mask=values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None)
 
 
-def normal(values: Any) -> Any:
-    """Return values by which Arrow groups, equal ones with equal bytes: one NaN, no -0.0, and UUIDs as their bytes."""
-    if values.type == pa.uuid():
-        return values.cast(stored(values.type))
-    if not pa.types.is_floating(values.type):
-        return values
-    nan, zero = pa.scalar(float("nan"), values.type), pa.scalar(0.0, values.type)
-    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
+def from_ordered(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return the floating-point numbers of a type of which `ordered` has returned values."""
+    numbers = values.fill_null(0).to_numpy()
+    floats = pa.array(_flipped(numbers).view(data_type.to_pandas_dtype()))
+    return pc.if_else(values.is_valid(), floats, pa.scalar(None, data_type))
+
+
+def _integers(data_type: pa.DataType) -> pa.DataType:
+    return pa.int64() if data_type == pa.float64() else pa.int32()
+
+
+def _flipped(bits: _Bits) -> _Bits:
+    """Reverse the order of the bits below the sign of negative numbers."""
+    flipped: _Bits = bits ^ ((bits >> (8 * bits.itemsize - 1)) & np.iinfo(bits.dtype).max)
+    return flipped
 
 
 def ranks(values: pa.Array) -> list[pa.Array]:
@@ -90,4 +103,4 @@ def ranks(values: pa.Array) -> list[pa.Array]:
     valid = [values.is_valid().cast(pa.int8())] if values.null_count else []
     if pa.types.is_struct(values.type):
         return [*valid, *(rank for field in values.flatten() for rank in ranks(field))]
-    return [*valid, comparable(normal(values))]
+    return [*valid, ordered(normal(values))]
