@@ -11,6 +11,8 @@ from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
 from tests.servers.iceberg_spark import IcebergSpark
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.usefixtures("spark")
 def test_a_short_campaign(drivers: Drivers, tmp_path: Path) -> None:

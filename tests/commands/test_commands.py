@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.commands.processes import Ended, start, volley
 from tests.processes import ROOT
+from tests.tiers import nightly
 from tests.waiting import wait_until
 
 
@@ -24,6 +25,7 @@ def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
+@pytest.mark.nightly
 def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
     """One run of Spark: before it and after it, all that a user looks at."""
     made = volley(tmp_path, "init", "my shop")
@@ -100,6 +102,7 @@ class TestExitCodes:
         assert (told["ok"], mistake["line"], mistake["column"]) == (False, 1, 27)
         assert volley(project, "check", "-c", "none.yaml").code == 78
 
+    @pytest.mark.nightly
     def test_a_package_that_is_missing(self, tmp_path: Path) -> None:
         volley(tmp_path, "init")
         (tmp_path / "sqlglot.py").write_text("raise ImportError")
@@ -115,6 +118,7 @@ class TestExitCodes:
             ended = volley(tmp_path, "init", folder)
             assert (ended.code, ended.err.startswith(f"{folder}/volley.yaml can't be written: ")) == (1, True), ended
 
+    @pytest.mark.nightly
     def test_what_can_not_be_reached(self, project: Path) -> None:
         ended = volley(project, "snapshots")
         assert (ended.code, "not found" in ended.err) == (1, True)
@@ -144,6 +148,7 @@ runtime: {checkpoint_interval: 1s}
 """
 
 
+@pytest.mark.nightly
 def test_several_pipelines_run_in_one_session_and_one_that_fails_is_started_again(tmp_path: Path) -> None:
     (tmp_path / "volley.yaml").write_text(SEVERAL)
     log = tmp_path / "log"
@@ -181,7 +186,7 @@ pipelines: {orders: {source: orders, sink: lake}}
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), nightly(signal.SIGTERM, 143)])
 def test_a_second_signal_ends_the_process_at_once(number: signal.Signals, code: int, tmp_path: Path) -> None:
     """The job waits for a catalog that never answers."""
     (tmp_path / "orders").mkdir()
@@ -203,6 +208,7 @@ def test_a_second_signal_ends_the_process_at_once(number: signal.Signals, code: 
             process.kill()
 
 
+@pytest.mark.nightly
 def test_a_view_is_followed_until_a_signal_comes(tmp_path: Path) -> None:
     """It needs no Spark."""
     (tmp_path / "volley.yaml").write_text(SPLIT.replace("steps: [{agg", "interval: 100ms\n    steps: [{agg"))
@@ -268,6 +274,7 @@ def test_branches_and_a_view(tmp_path: Path) -> None:
     assert "source orders" not in {part for part, _ in found}
 
 
+@pytest.mark.nightly
 def test_a_table_that_a_pipeline_of_the_file_makes_may_be_missing(tmp_path: Path) -> None:
     (tmp_path / "volley.yaml").write_text(SPLIT)
     (tmp_path / "lost.yaml").write_text(
@@ -287,6 +294,7 @@ def test_a_table_that_a_pipeline_of_the_file_makes_may_be_missing(tmp_path: Path
         assert all(("pipeline orders will create it" in look["detail"]) is (code == 0) for look in looks)
 
 
+@pytest.mark.nightly
 def test_the_example_runs(tmp_path: Path) -> None:
     (tmp_path / "orders").mkdir()
     orders = [{"id": 1, "item": "TEA", "price": 2.5, "amount": 3}, {"id": 2, "item": "cup", "price": 8, "amount": 0}]

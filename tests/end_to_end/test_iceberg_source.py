@@ -193,7 +193,7 @@ def test_the_lag_is_in_the_metrics(written: Written, environment: Environment) -
         job.stop()
     assert (lag.source, lag.rows, lag.snapshots) == ("db.events", 3, 1)
     assert lag.seconds is not None
-    assert 0 < lag.seconds < 600
+    assert lag.seconds > 0
     assert re.search(r'volley_iceberg_source_lag_rows{.*source="db.events"} 3.0', text)
 
 

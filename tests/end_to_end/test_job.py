@@ -55,7 +55,7 @@ def test_start_returns_a_running_job_that_stops(spark: SparkSession, tmp_path: P
     )
     job = environment.from_source(RateSource(rows_per_second=200)).to_sink(sink).start("rate")
     assert job.progress.state.value == "running"
-    assert not job.wait(0.01)
+    assert not job.wait(0)
     wait_while_it_runs(job, lambda: job.progress.rows >= 20, "20 rows")
     job.stop()
     assert job.wait(0)
@@ -261,7 +261,6 @@ def test_stop_waits_for_the_running_epoch(environment: Environment, tmp_path: Pa
     stopper = threading.Thread(target=job.stop)
     stopper.start()
     wait_until(job._stop_requested.is_set, 60, "the stop")
-    stopper.join(0.5)
     assert stopper.is_alive()
     assert sink.rows() == []
     gate.touch()

@@ -37,7 +37,7 @@ def test_a_live_line_on_a_terminal(pipeline: Pipeline, monkeypatch: pytest.Monke
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         pipeline.execute("live")
-    reader.join(10)
+    reader.join(60)
     os.close(ours)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(seen).decode())
     assert "\r" in shown

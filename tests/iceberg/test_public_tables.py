@@ -39,7 +39,10 @@ def _corpora() -> Path | None:
 CORPORA = _corpora()
 FILES = sorted(str(file.relative_to(CORPORA)) for file in CORPORA.rglob("*metadata.json")) if CORPORA else []
 
-pytestmark = pytest.mark.skipif(not FILES, reason="there is no folder of public tables: set VOLLEY_CORPORA")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not FILES, reason="there is no folder of public tables: set VOLLEY_CORPORA"),
+]
 
 # pyiceberg turns null lists and maps of structs into empty ones; the tables' files tell.
 _BY_FILES = "complextypestbl_iceberg_orc/metadata/v2"

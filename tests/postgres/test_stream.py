@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from array import array
 from contextlib import closing
 from pathlib import Path
@@ -304,7 +303,9 @@ def test_a_crash_takes_back_nothing_that_a_load_has_seen(shop: Database) -> None
 def test_the_server_does_not_end_a_snapshot_that_waits(shop: Database) -> None:
     shop.alone(f"alter database {shop.name} set idle_in_transaction_session_timeout = '20ms'")
     with closing(Snapshot(_server(shop))) as snapshot:
-        time.sleep(0.2)
+        others = f"pg_stat_activity where datname = '{shop.name}' and state = 'idle in transaction'"
+        idle = f"select max(clock_timestamp() - state_change) > '200 ms' from {others}"
+        wait_until(lambda: shop.rows(idle) == [(True,)], 30, "ten times the bound")
         assert query(snapshot.connection, "select count(*) from public.orders") == [(1000,)]
 
 

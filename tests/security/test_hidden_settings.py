@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -240,9 +239,8 @@ def test_mistakes_in_a_file_show_none(fault: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "part", ["a-", "aA1", "x;", "a://b:", "token ", "?a=1&", "https://h/aA1/", "x-", 'password="', "cookie: "]
 )
+@pytest.mark.timeout(60)
 def test_the_time_is_in_proportion_to_the_text(part: str) -> None:
-    # Without bounds, twice the text takes four times as long: here 7 seconds.
-    text = part * (30_000 // len(part))
-    began = time.process_time()
-    redact_uri(text)
-    assert time.process_time() - began < 3
+    # Without bounds, twice the text takes four times as long: here minutes instead of half a second.
+    text = part * (150_000 // len(part))
+    assert len(redact_uri(text)) > 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -38,8 +37,6 @@ from volley.iceberg import IcebergSink
 __all__ = ["registry"]
 
 pytestmark = pytest.mark.waits
-
-SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -208,12 +205,10 @@ def failures(parts: Parts, *arguments: str) -> dict[str, tuple[str, str]]:
 
 
 def failures_of(folder: Path, document: dict[str, Any], *arguments: str) -> dict[str, tuple[str, str]]:
-    """The probe that fails of each part, with its message; nothing secret is said, and it takes half a minute."""
+    """The probe that fails of each part, with its message; nothing secret is said."""
     file = folder / f"{uuid.uuid4().hex}.yaml"
     file.write_text(json.dumps(document))
-    began = time.monotonic()
     ended = CliRunner().invoke(app, ["check", "-c", str(file), "--json", *arguments])
-    assert time.monotonic() - began < SECONDS
     assert not any(secret in ended.output for secret in ("svcsecret", "p%40ss", KEY, "hush-hush"))
     told = json.loads(ended.stdout)
     found = {each["part"].split()[-1]: each for each in told["checks"] if each["status"] == "failed"}

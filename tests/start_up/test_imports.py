@@ -94,26 +94,25 @@ assert connectors == ["volley.connectors.console", "volley.connectors.console.si
     assert done.returncode == 0, done.stderr
 
 
-def test_loading_a_file_imports_nothing_heavy_and_is_quick(tmp_path: Path) -> None:
+def test_loading_a_file_imports_nothing_heavy_and_another_one_nothing(tmp_path: Path) -> None:
     (tmp_path / "volley.yaml").write_text(MISTAKES)
     script = """
-    import sys, time
+    import sys
     from volley import ConfigError, load_config
     import sqlglot
     try:
         load_config(sys.argv[1])
     except ConfigError:
         pass
-    before = time.process_time()
+    before = {*sys.modules}
     try:
         load_config(sys.argv[1])
     except ConfigError as error:
         print(len(str(error)))
-    print(time.process_time() - before)
+    assert {*sys.modules} == before
     heavy = {"pyspark", "pyarrow", "pyiceberg", "pandas", "numpy", "fsspec", "rich", "typer"} & set(sys.modules)
     assert not heavy, heavy
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "volley.yaml")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[-1]) < 0.3

@@ -16,6 +16,7 @@ import pytest
 
 from tests.recovery.lake import SCHEMA, Lake, write
 from tests.servers.certificates import self_signed
+from tests.tiers import nightly
 from volley import (
     CatalogAuthError,
     CatalogError,
@@ -181,7 +182,9 @@ CALLS = {
 }
 # These meet all answers, the others some.
 WHOLE = [CALLS["config"], CALLS["load"], CALLS["commit"]]
-by_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+by_call = pytest.mark.parametrize(
+    "call", [pytest.param(call, id=name) if call in WHOLE else nightly(call, id=name) for name, call in CALLS.items()]
+)
 
 
 def failed(stub: Stub, call: Call, tmp_path: Path) -> VolleyError | None:

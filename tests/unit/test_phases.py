@@ -58,7 +58,7 @@ def test_a_notebook_shows_phases_in_place(cell: Cell, monkeypatch: pytest.Monkey
 
 
 def test_a_notebook_shows_a_job_until_it_ends(cell: Cell) -> None:
-    notebook.watch(Ending()).join(5)
+    notebook.watch(Ending()).join(60)
     assert cell.seen == [f"<b>look {number}</b>" for number in range(4)]
 
 

@@ -18,7 +18,7 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from tests.tiers import examples
+from tests.tiers import examples, some
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import Lake
 from volley.iceberg import (
@@ -190,7 +190,7 @@ ACTIONS = st.one_of(
 
 
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
-@pytest.mark.parametrize("partitioned", [False, True], ids=["one partition", "partitions"])
+@pytest.mark.parametrize("partitioned", some([False, True]), ids=["one partition", "partitions"])
 @settings(max_examples=examples(0.2), phases=[Phase.explicit, Phase.generate])
 @given(actions=st.lists(ACTIONS, min_size=2, max_size=8), keys=st.sampled_from([(), ("id",), ("part", "id")]))
 def test_changes_are_the_difference_of_the_rows(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.duck import query
+from tests.tiers import some
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import Lake
 from tests.upserts.values import ROWS, SCHEMA, VALUES, Row, as_sql, ids_of, make_table, wanted
@@ -71,7 +72,7 @@ def made(make_lake: MakeLake, mode: CommitMode, **properties: str) -> Lake:
 WAYS = [appended, merged, replaced, copied, marked]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", some(WAYS))
 def test_rows_are_found_by_the_value_of_their_partition(way: Callable[[MakeLake], Lake], make_lake: MakeLake) -> None:
     lake = way(make_lake)
     filters = wanted(list(VALUES))

@@ -57,8 +57,14 @@ def test_handshakes_count_and_have_to_end(tmp_path: Path, clients: ExitStack) ->
     files = str(made.file), str(made.key_file)
     trusting = ssl.create_default_context(cafile=files[0])
     with receiving(tmp_path / "log", tls=ServerTls(*files), max_connections=3, timeout=1) as hook:
-        silent = [connect(clients, hook) for _ in range(2)] + [connect(clients, hook, b"\x16\x03\x01")]
-        assert request(hook.port, {"id": 1}, tls=trusting).status == 503
+        silent: list[socket.socket] = []
+
+        def refused() -> bool:
+            # On a busy machine the first of them are cut off before the last are there.
+            silent[:] = [*(connect(clients, hook) for _ in range(2)), connect(clients, hook, b"\x16\x03\x01")]
+            return request(hook.port, {"id": 1}, tls=trusting).status == 503
+
+        wait_until(refused, 30, "three connections at once")
         assert {client.recv(1) for client in silent} == {b""}
         wait_until(lambda: request(hook.port, {"id": 2}, tls=trusting).status == 202, 30, "a free connection")
         assert [row["id"] for row in hook.rows()] == [2]
@@ -126,7 +132,7 @@ def test_no_descriptor_is_left(tmp_path: Path, clients: ExitStack, capfd: pytest
 
 
 def test_a_receiver_that_is_held_up_answers_what_has_come_meanwhile(tmp_path: Path, clients: ExitStack) -> None:
-    with receiving(tmp_path, timeout=0.5) as hook:
+    with receiving(tmp_path, timeout=2) as hook:
         new = [connect(clients, hook) for _ in range(100)]
         used = connect(clients, hook, REQUEST % 0)
         assert used.recv(12) == b"HTTP/1.1 202"
@@ -136,7 +142,7 @@ def test_a_receiver_that_is_held_up_answers_what_has_come_meanwhile(tmp_path: Pa
             for client in [*new, used]:
                 client.sendall(REQUEST % 1)
             half.sendall((REQUEST % 0)[-5:])
-            get_no_answer(used, 0.8)
+            get_no_answer(used, 2.5)
         assert {client.recv(12) for client in [*new, used, half]} == {b"HTTP/1.1 202"}
         # Those that send nothing more are cut off nevertheless.
         assert all(not client.recv(1_000).startswith(b"HTTP") for client in new)

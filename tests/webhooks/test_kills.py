@@ -148,7 +148,7 @@ def test_stopping_answers_those_who_wait(tmp_path: Path) -> None:
             assert client.recv(1_000).startswith(b"HTTP/1.1 100")
             process = hook.supervisor.process_id
             os.kill(process, signal.SIGTERM)
-            wait_until(lambda: not hook.is_ready(), 5, "the end of the receiver")
+            wait_until(lambda: not hook.is_ready(), 15, "the end of the receiver")
             client.sendall(b'{"id": 9}')
             assert client.recv(1_000).startswith(b"HTTP/1.1 202")
         assert [row["id"] for row in hook.rows()] == [9]
