@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
 from volley.bad_rows import BadRow
+from volley.formats import fitting
 from volley.formats.columns import Columns
 from volley.formats.json_parser import JsonParser
 from volley.types.arrow import arrow_schema, canonical_schema
@@ -148,6 +151,55 @@ def test_csv_rows_are_sorted_as_if_each_is_a_file(
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert other.startswith(one) if isinstance(one, str) else repr(one) == repr(other)
+
+
+NARROWER: dict[str, tuple[pa.DataType, str, list[Any]]] = {
+    "l": (pa.int64(), "int", [1, -5, 2**31, -(2**40), None]),
+    "x": (pa.float64(), "long", [1.0, -0.0, 1.5, 2.0**63, -(2.0**63), float("nan"), float("inf"), None]),
+    "s": (pa.string(), "double", ["1.5", "x", "1e400", "", None]),
+    "at": (pa.string(), "timestamp", ["2024-01-01T00:00:00.123456789Z", "2024-02-30T00:00:00Z", "x", "1.5", None]),
+    "d": (pa.decimal128(38, 2), "decimal(5,1)", [Decimal("1.50"), Decimal("1.55"), Decimal(10) ** 30, None]),
+    "n": (
+        pa.struct({"a": pa.int64(), "b": pa.list_(pa.float64())}),
+        "struct<b: array<int>, a: int>",
+        [{"a": 1, "b": [1.0, None]}, {"a": 2**40, "b": [0.5, 1.5]}, {"a": 2, "b": [1.0, 2.5, 0.5]}, {"a": None}, None],
+    ),
+    "m": (pa.map_(pa.string(), pa.int64()), "map<string, int>", [[("k", 1)], [("k", 2**31)], [], None]),
+    "ls": (
+        pa.list_(pa.struct({"a": pa.string()})),
+        "array<struct<a: date>>",
+        [[{"a": "2024-01-01"}, None], [{"a": "no"}, {"a": "x"}], [], None],
+    ),
+}
+
+
+@given(data=st.data())
+def test_rows_with_types_of_their_own_are_sorted_as_if_each_is_a_file(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, batches = tmp_path_factory.mktemp("typed"), data.draw(st.sampled_from([1, 3, 100]))
+    names = data.draw(st.lists(st.sampled_from([*NARROWER]), min_size=1, max_size=3, unique=True))
+    rows = [
+        {name: data.draw(st.sampled_from(NARROWER[name][2])) for name in names}
+        for _ in range(data.draw(st.integers(1, 8)))
+    ]
+    own = pa.schema([(name, NARROWER[name][0]) for name in names])
+    schema = ", ".join(f"{name} {NARROWER[name][1]}" for name in names)
+
+    def found(name: str, rows: list[dict[str, Any]]) -> list[Any]:
+        pq.write_table(pa.Table.from_pylist(rows, own), folder / name)
+        reader = FileSource(folder / name, schema=schema).open(SourceContext(str(folder / f"{name}-state")))
+        items = [item for split in _splits(reader) for item in reader.read_tolerant(split)]
+        return [
+            each
+            for item in items
+            for each in ([(item.payload, item.error)] if isinstance(item, BadRow) else _rows(item.batch))
+        ]
+
+    expected = [each for number, row in enumerate(rows) for each in found(f"{number}.parquet", [row])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "_ROWS", batches)
+        assert repr(found("all.parquet", rows)) == repr(expected)
 
 
 def _splits(reader: Any) -> list[Any]:

@@ -12,9 +12,11 @@ import fastavro
 import pyarrow as pa
 import pyarrow.csv as pcsv
 import pyarrow.json as pj
+import pyarrow.parquet as pq
 import pytest
 
 from volley import FileSource, Reader, SourceContext, SourceError
+from volley.arrow.uuids import recast
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.formats.avro import AvroValues
 from volley.formats.messages import JsonValues
@@ -217,3 +219,33 @@ def test_small_batches_between_bad_rows_are_joined() -> None:
     assert [item.batch.num_rows for item in batches] == [4_096, 904, 10_000]
     assert [value for item in batches[:2] for value in item.batch.column("id").to_pylist()] == [*range(5_000)]
     assert [batches[1].position(row) for row in (0, 903)] == ["line 8193", "line 9999"]
+
+
+@pytest.mark.parametrize("some", [1, 2])
+@pytest.mark.parametrize(
+    ("values", "schema"),
+    [
+        ([1 << 40, 1], "v int"),
+        ([0.5, 1.0], "v long"),
+        ([{"a": [1 << 40], "b": "x"}, {"a": [1], "b": "x"}], "v struct<b: string, a: array<int>>"),
+    ],
+    ids=["long", "double", "nested"],
+)
+def test_a_row_of_parquet_that_does_not_fit_costs_one_cast(
+    values: list[Any], schema: str, some: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    casts = 0
+
+    def counted(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+        nonlocal casts
+        casts += 1
+        return recast(column, data_type)
+
+    monkeypatch.setattr("volley.arrow.misfits.recast", counted)
+    monkeypatch.setattr("volley.arrow.batches.recast", counted)
+    pq.write_table(pa.table({"v": [values[number % some] for number in range(COUNT)]}), tmp_path / "a.parquet")
+    rows, bad = read(opened(tmp_path / "a.parquet", schema=schema))
+    assert len(rows) == COUNT - len(bad) == COUNT - COUNT // some
+    assert [letter.position[-7:] for letter in bad[:2]] == [", row 1", f", row {1 + some}"]
+    assert json.loads(bad[0].payload) == {"v": values[0]}
+    assert casts < len(bad) + 30

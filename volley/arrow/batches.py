@@ -9,7 +9,7 @@ from volley.arrow.uuids import recast
 from volley.errors import SourceError
 from volley.types.arrow import type_name
 
-__all__ = ["conform", "one_batch"]
+__all__ = ["conform", "misfit", "one_batch"]
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False) -> pa.RecordBatch:
@@ -47,6 +47,10 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
         return recast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(
-            f"column {field.name!r} of type {column.type} does not fit {type_name(field.type)}: {error}",
-            hint="declare a wider type for the column, or cast it before",
+            misfit(column.type, field) + str(error), hint="declare a wider type for the column, or cast it before"
         ) from error
+
+
+def misfit(data_type: pa.DataType, field: pa.Field) -> str:
+    """Return the start of the message that a value does not fit a column."""
+    return f"column {field.name!r} of type {data_type} does not fit {type_name(field.type)}: "

@@ -45,22 +45,29 @@ def parsed(texts: Datum, data_type: pa.DataType) -> Datum:
         >>> parsed(pa.array(["1969-12-31 23:59:59.999999999"]), pa.timestamp("us")).cast(pa.int64()).to_pylist()
         [-1]
     """
-    alike = read_alike(texts, data_type)
-    if alike is not None:
-        return alike
+    try:
+        return _alike(texts, data_type)
+    except pa.ArrowInvalid:
+        if not (isinstance(texts, pa.Scalar) or pc.any(pc.match_substring(texts, ".")).as_py()):
+            raise
     short = pc.replace_substring_regex(pc.cast(texts, pa.string()), pattern=_MORE_DIGITS, replacement=r"\1\2")
     return pc.cast(short, data_type)
 
 
 def read_alike(texts: Datum, data_type: pa.DataType) -> Datum | None:
-    """Return texts that Arrow reads as they are as timestamps; None if it refuses one.
+    """Return texts that Arrow reads as they are as timestamps; None if it refuses one."""
+    try:
+        return _alike(texts, data_type)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _alike(texts: Datum, data_type: pa.DataType) -> Datum:
+    """Return texts as timestamps.
 
     Arrow makes an error of each text that it refuses, which takes ten times what it takes to parse one: the first texts
     are tried before all are.
     """
-    try:
-        if not isinstance(texts, pa.Scalar):
-            pc.cast(texts.slice(0, _TRIED), data_type)
-        return pc.cast(texts, data_type)
-    except pa.ArrowInvalid:
-        return None
+    if not isinstance(texts, pa.Scalar) and len(texts) > _TRIED:
+        pc.cast(texts.slice(0, _TRIED), data_type)
+    return pc.cast(texts, data_type)

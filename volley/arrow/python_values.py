@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from volley.bad_rows import BadRow
 
-__all__ = ["bad_row", "readable_rows"]
+__all__ = ["bad_row", "readable_rows", "row_texts"]
 
 
 def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) -> list[dict[str, Any]]:
@@ -38,12 +38,20 @@ def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) 
 
 def bad_row(batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
     """Return a row of a batch as a BadRow, its values as JSON."""
-    (values,) = readable_rows(batch.slice(row, 1))
-    return BadRow(json.dumps(values, default=_json_text, ensure_ascii=False), error, position)
+    (text,) = row_texts(batch.slice(row, 1))
+    return BadRow(text, error, position)
+
+
+def row_texts(batch: pa.RecordBatch) -> list[str]:
+    """Return each row of a batch as the payload of a `BadRow`: its values as JSON."""
+    return [*map(_json, readable_rows(batch))]
 
 
 def _json_text(value: object) -> str:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+_json = json.JSONEncoder(default=_json_text, ensure_ascii=False).encode
 
 
 def _values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> list[Any]:

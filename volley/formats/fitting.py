@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
 from volley.arrow.batches import conform
 from volley.arrow.bisect import process_or_bisect
-from volley.arrow.python_values import bad_row
+from volley.arrow.misfits import misfits
+from volley.arrow.python_values import row_texts
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import InputFile
+from volley.formats.sorted_rows import Sorted, joined
 
 __all__ = ["fitting", "strict"]
+
+# Rows that are sorted at once, if one of them does not fit.
+_ROWS = 4_096
 
 
 def fitting(
@@ -36,16 +42,49 @@ def fitting(
         SourceError: If no value of a column's type fits: an error of the file, not of a row.
     """
     file.conform(batch.slice(0, 0), schema)
+    for start in range(0, batch.num_rows, _ROWS):
+        rows = batch.slice(start, _ROWS)
+        yield from _fitting(rows, schema, partial(_behind, position, start), dictionaries)
 
-    def attempt(start: int, end: int) -> PositionedBatch | BadRow:
-        rows = conform(batch.slice(start, end - start), schema, dictionaries)
-        return PositionedBatch(rows, lambda row: position(start + row))
 
-    def single(row: int, error: Exception) -> BadRow:
+def _behind(position: Callable[[int], str], start: int, row: int) -> str:
+    return position(start + row)
+
+
+def _fitting(
+    batch: pa.RecordBatch, schema: pa.Schema, position: Callable[[int], str], dictionaries: bool
+) -> Iterator[PositionedBatch | BadRow]:
+    try:
+        fit = conform(batch, schema, dictionaries)
+    except SourceError:
+        rows = _sorted(batch, schema, dictionaries)
+        yield from rows.items(position, _bad_rows(batch, [*rows.faults], position))
+    else:
+        yield PositionedBatch(fit, position)
+
+
+def _sorted(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool) -> Sorted:
+    faults = misfits(batch, schema)
+    numbers = [row for row in range(batch.num_rows) if row not in faults]
+    good = batch.take(pa.array(numbers, pa.int64()))
+
+    def attempt(start: int, end: int) -> Sorted:
+        return Sorted([conform(good.slice(start, end - start), schema, dictionaries)], numbers[start:end], {})
+
+    def single(row: int, error: Exception) -> Sorted:
         assert isinstance(error, SourceError)
-        return bad_row(batch, row, error.message, position(row))
+        return Sorted([], [], {numbers[row]: error.message})
 
-    return process_or_bisect(batch.num_rows, attempt, single, (SourceError,))
+    pieces = process_or_bisect(len(numbers), attempt, single, (SourceError,)) if numbers else ()
+    return joined([Sorted([], [], faults), *pieces])
+
+
+def _bad_rows(
+    batch: pa.RecordBatch, rows: Sequence[int], position: Callable[[int], str]
+) -> Callable[[int, str], BadRow]:
+    """Return what makes these rows of a batch bad rows."""
+    texts = dict(zip(rows, row_texts(batch.take(pa.array(rows, pa.int64()))), strict=True))
+    return lambda row, fault: BadRow(texts[row], fault, position(row))
 
 
 def strict(rows: Iterator[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]:
