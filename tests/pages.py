@@ -1,6 +1,7 @@
 """Runs the Python of documentation pages: ``python -m tests.pages PAGE …`` in one process, each page in a new folder.
 
-A ``text`` block right behind a ``python`` block is what that block prints; ``…`` stands for any text.
+A ``text`` block right behind a ``python`` block is what that block prints; ``…`` stands for any text. This file needs
+nothing but Python, so that it runs where only what a page installs is there.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-from tests.installed import USUAL, installed_by, only
 
 _BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.M | re.S)
 
@@ -58,8 +57,6 @@ def blocks(page: str) -> Iterator[Block]:
 def run(path: Path, exchanged: Mapping[str, str]) -> list[str]:
     """Run the Python blocks of a page, one after the other in one namespace; return what is wrong.
 
-    They can import what the README and the page say is installed.
-
     Args:
         path: The page.
         exchanged: Texts, such as addresses, by the texts of the page that they stand for.
@@ -67,15 +64,14 @@ def run(path: Path, exchanged: Mapping[str, str]) -> list[str]:
     text, names = path.read_text(), dict[str, Any]({"__name__": "__main__"})
     for given, real in exchanged.items():
         text = text.replace(given, real)
-    with only([USUAL, *installed_by(text)]):
-        for block in blocks(text):
-            if block.language == "python":
-                try:
-                    printed = _printed(path, block, names)
-                except Exception:
-                    return [f"{path}, line {block.line}:\n{traceback.format_exc()}"]
-                if block.output is not None and not _fits(block.output, printed):
-                    return [f"{path}, line {block.line} printed\n{printed}and not\n{block.output}"]
+    for block in blocks(text):
+        if block.language == "python":
+            try:
+                printed = _printed(path, block, names)
+            except Exception:
+                return [f"{path}, line {block.line}:\n{traceback.format_exc()}"]
+            if block.output is not None and not _fits(block.output, printed):
+                return [f"{path}, line {block.line} printed\n{printed}and not\n{block.output}"]
     return []
 
 

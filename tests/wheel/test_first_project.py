@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,20 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.duck import query
-from tests.processes import ROOT
+from tests.wheel.programs import call, install
 
 VERSIONS = ("3.11", "3.12", "3.13")
-SECONDS = 600
-
-
-def call(*command: str | Path, folder: Path) -> str:
-    """Run a command to its end, and return what it printed."""
-    # Nothing of this checkout, and of the sessions of other tests.
-    ours = ("COVERAGE", "PYTHON", "PYSPARK", "SPARK", "JAVA_TOOL")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def interpreter(version: str) -> str | None:
@@ -46,18 +34,6 @@ def _is(name: str, version: str) -> bool:
     return told.returncode == 0 and told.stdout.startswith(f"Python {version}.")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built in a copy of the project."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT / "volley", folder / "volley", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", ".", folder=folder)
-    (built,) = (folder / "dist").glob("volley_stream-*.whl")
-    return built
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_first_project(version: str, wheel: Path, tmp_path: Path) -> None:
@@ -67,8 +43,7 @@ def test_a_first_project(version: str, wheel: Path, tmp_path: Path) -> None:
         pytest.skip(f"there is no Python {version} on this machine")
     call(python, "-m", "venv", "own", folder=tmp_path)
     programs = tmp_path / "own" / "bin"
-    options = ("--quiet", "--disable-pip-version-check", "--no-compile", "--constraint", str(ROOT / "constraints.txt"))
-    call(programs / "python", "-m", "pip", "install", *options, f"{wheel}[cli,jre]", folder=tmp_path)
+    install(programs, f"{wheel}[cli,jre]")
     volley = programs / "volley"
     assert "volley init" in call(volley, "init", "--help", folder=tmp_path)
     call(volley, "init", "shop", folder=tmp_path)
