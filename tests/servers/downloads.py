@@ -134,7 +134,13 @@ def npm_package(name: str, version: str) -> Path:
 def other_version(name: str, version: str) -> Path:
     """A folder for PYTHONPATH with a Python package in another version than the tests' own."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    return downloaded(f"{name}-{version}", lambda part: _run([*pip, f"--target={part}", f"{name}=={version}"]))
+
+    def fetch(part: Path) -> None:
+        done = subprocess.run([*pip, f"--target={part}", f"{name}=={version}"], capture_output=True, text=True)
+        if done.returncode:
+            lacking(f"{name} {version} can't be had: {done.stderr[-500:]}")
+
+    return downloaded(f"{name}-{version}", fetch)
 
 
 def class_path(*folders: Path) -> str:

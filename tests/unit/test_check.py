@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 from pyspark.sql.connect.session import SparkSession as ConnectSession
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from volley import ConfigError, Environment
 from volley.cli.app import app
@@ -19,43 +19,67 @@ from volley.probes import Probe
 SOURCE = 'sources: {events: {connector: files, config: {path: nowhere, format: json, schema: "id long, name string"}}}'
 
 
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        ("[{drop: [note]}]", "unknown column 'note' (pipelines.show)"),
-        ('[{filter: "note = 1"}]', "unknown column 'note' (pipelines.show)"),
-        ('[{with_column: {x: "upper(id)"}}]', "takes a string, not long (pipelines.show)"),
-        ("[{drop: [name]}, {select: [name]}]", "unknown column 'name' (pipelines.show)"),
-        ("[{drop: [name]}]", None),
-    ],
-)
-def test_steps_are_checked_against_declared_columns_offline(steps: str, message: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "volley.yaml"
-    file.write_text(f"{SOURCE}\nsinks: {{out: {{connector: console}}}}\n")
-    with file.open("a") as text:
-        text.write(f"pipelines: {{show: {{source: events, sink: out, steps: {steps}}}}}\n")
-    ran = CliRunner().invoke(app, ["check", "-c", str(file), "--offline"])
-    assert ran.exit_code == (78 if message else 0), ran.output
-    assert (message or "no mistakes") in ran.output
+LAKE = "connector: iceberg, config: {{local: {{path: '{folder}/lake'}}, namespace: db, table: t, {settings}}}"
+KAFKA = "connector: kafka, config: {{bootstrap_servers: 'nowhere:9092', topic: t, {settings}}}"
+
+# Steps, a sink, its settings; what is wrong, and where, as the line and the column.
+MISFITS = {
+    "drop": ("{drop: [note]}", "", "", "4:51: drop: unknown column 'note' (pipelines.show.steps[0].drop)"),
+    "filter": ('{filter: "note = 1"}', "", "", "4:53: unknown column 'note' (pipelines.show.steps[0].filter)"),
+    "type": ('{with_column: {x: "upper(id)"}}', "", "", "takes a string, not long (pipelines.show.steps[0]."),
+    "second": ("{drop: [name]}, {select: [name]}", "", "", "4:69: unknown column 'name' (pipelines.show.steps[1]."),
+    "repartition": ("{repartition: {by: [note]}}", "", "", "unknown column 'note' (pipelines.show.steps[0]."),
+    "sort": ("{sort_within_epoch: [note]}", "", "", "no column 'note' to sort by (pipelines.show.steps[0]."),
+    "deduplicate": ("{deduplicate: [note]}", "", "", "unknown column 'note' (pipelines.show.steps[0]."),
+    "keys": ("", LAKE, "commit_mode: upsert, key_fields: [note]", "'note' (sinks.out.config.key_fields)"),
+    "order": ("", LAKE, "commit_mode: upsert, key_fields: [id], order_by: at", "'at' (sinks.out.config.order_by)"),
+    "operation": ("", LAKE, "commit_mode: upsert, key_fields: [id], op_field: op", "'op' (sinks.out.config.op_field)"),
+    "partitions": (
+        *("", LAKE, "partitioning: identity, partition_fields: [note]"),
+        "the stream has no column 'note' (sinks.out.config.partition_fields)",
+    ),
+    "partitions of a dropped column": (
+        *("{drop: [name]}", LAKE, "partitioning: ['bucket[4](name)']"),
+        "the stream has no column 'name' (sinks.out.config.partitioning)",
+    ),
+    "partitions of a type": ("", LAKE, "partitioning: ['day(id)']", "day does not take long"),
+    "route": ("", LAKE, "route: {table: 'db.{kind}'}", "unknown column 'kind' (sinks.out.config.route)"),
+    "message key": ("", KAFKA, "key: note", "'note' is not in the stream (sinks.out.config.key)"),
+    "message value": ("", KAFKA, "value_format: raw, value: name", "'name' (string) can't be the value"),
+}
+FITS = {
+    "steps": ("{drop: [name]}", "", ""),
+    "keys": ("", LAKE, "commit_mode: upsert, key_fields: [id]"),
+    "route": ("", LAKE, "route: {table: 'db.{name}'}"),
+    "partitions": ("", LAKE, "partitioning: ['bucket[4](name)', identity(id)]"),
+    "partitions of a table that is there": ("", LAKE, "create_table: false, partitioning: ['day(note)']"),
+    "message key": ("", KAFKA, "key: name"),
+}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ("table: t, commit_mode: upsert, key_fields: [note]", "upsert by unknown column 'note' (pipelines.show)"),
-        ("table: t, commit_mode: upsert, key_fields: [id], order_by: at", "unknown column 'at' (pipelines.show)"),
-        ("table: t, route: {table: 'db.{kind}'}", "unknown column 'kind' (pipelines.show)"),
-        ("table: t, commit_mode: upsert, key_fields: [id]", None),
-        ("table: t, route: {table: 'db.{name}'}", None),
-    ],
-)
-def test_sinks_are_checked_against_declared_columns_offline(settings: str, message: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "volley.yaml"
-    sink = f"{{connector: iceberg, config: {{local: {{path: '{tmp_path}/lake'}}, namespace: db, {settings}}}}}"
-    file.write_text(f"{SOURCE}\nsinks: {{out: {sink}}}\npipelines: {{show: {{source: events, sink: out}}}}\n")
-    ran = CliRunner().invoke(app, ["check", "-c", str(file), "--offline"])
-    assert ran.exit_code == (78 if message else 0), ran.output
-    assert (message or "no mistakes") in ran.output
+def checked(folder: Path, steps: str, sink: str, settings: str) -> Result:
+    file = folder / "volley.yaml"
+    out = sink.format(folder=folder, settings=settings) if sink else "connector: console"
+    pipelines = f"pipelines: {{show: {{source: events, steps: [{steps}], sink: out}}}}"
+    file.write_text(f"{SOURCE}\n# what gets the rows\nsinks: {{out: {{{out}}}}}\n{pipelines}\n")
+    return CliRunner().invoke(app, ["check", "-c", str(file), "--offline"])
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_columns_are_checked_offline_and_named_with_their_place(name: str, tmp_path: Path) -> None:
+    steps, sink, settings, message = MISFITS[name]
+    ran = checked(tmp_path, steps, sink, settings)
+    assert ran.exit_code == 78, ran.output
+    assert message in ran.output
+    assert f"{tmp_path}/volley.yaml:{4 if steps and not sink else 3}:" in ran.output
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_columns_that_fit_are_no_mistakes_offline(name: str, tmp_path: Path) -> None:
+    ran = checked(tmp_path, *FITS[name])
+    assert ran.exit_code == 0, ran.output
+    assert "no mistakes" in ran.output
     assert not (tmp_path / "lake").exists()
 
 

@@ -22,6 +22,7 @@ from volley.iceberg.source import IcebergSource
 from volley.probes import Probe
 from volley.secrets import redact
 from volley.sink import Sink
+from volley.spark.java import find_java, java_version
 from volley.storage.probe import write_and_delete
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def check(
     """Check a file and whether everything that it needs can be used.
 
     Reads from each source, computes the columns of each pipeline, and looks at each sink: of a table, at catalog,
-    namespace, table and schema, and at the storage by a file that is written, read and deleted. With --commit, it also
-    commits a snapshot without rows to a branch of its own, which it removes. Nothing is left behind. Takes at most
-    half a minute.
+    namespace, table and schema, and at the storage by a file that is written, read and deleted; and for a Java that
+    Spark runs on. With --commit, it also commits a snapshot without rows to a branch of its own, which it removes.
+    Nothing is left behind. Takes at most half a minute.
 
     Exit codes: 0 all is fine, 69 something can't be reached or used, 78 the file is wrong.
 
@@ -84,12 +85,10 @@ def check(
       volley check --offline --json
     """
     try:
-        config, mistakes, secrets = check_file(file)
+        config, mistakes, secrets = check_file(file, columns=offline)
     except VolleyError as problem:
         # A package is missing.
         config, mistakes, secrets = None, [Mistake(problem.message, (), problem.hint)], set()
-    if config is not None and offline:
-        mistakes = _misfits(config)
     if config is None or mistakes:
         _print_mistakes(str(file), mistakes, secrets, as_json)
         raise typer.Exit(WRONG_FILE)
@@ -104,27 +103,6 @@ def check(
         _print(config, findings)
     if failed:
         raise typer.Exit(UNREACHABLE)
-
-
-def _misfits(config: Config) -> list[Mistake]:
-    """Return the mistakes of steps and sinks that don't fit the columns which their sources declare."""
-    mistakes = []
-    for pipeline in config.pipelines.values():
-        for branch in pipeline.branches:
-            try:
-                _check_columns(branch, config)
-            except VolleyError as problem:
-                mistakes.append(Mistake(problem.message, ("pipelines", pipeline.name), problem.hint))
-    return list(dict.fromkeys(mistakes))
-
-
-def _check_columns(branch: Branch, config: Config) -> None:
-    """Raise VolleyError if a step or a sink names a column that its rows lack; nothing if a source tells no schema."""
-    from volley.engine.collect import declared_schema
-
-    schema = declared_schema(branch.stream._node)
-    for name in branch.sinks if schema is not None else ():
-        config.sinks[name].check_columns(schema)
 
 
 def _print_mistakes(file: str, mistakes: Sequence[Mistake], secrets: set[str], as_json: bool) -> None:
@@ -170,6 +148,7 @@ def _findings(config: Config, sink: str | None, commits: bool) -> list[Finding]:
     for view in views:
         parts[f"view {view.name}"] = _made_later(config, view.sources, [_query(view)], but=view.name)
     parts["checkpoints"] = [_checkpoints(config)]
+    parts["spark"] = [Probe("java", _java)]
     findings = list(_probe_all(parts, _SOURCE_SECONDS))
     names = config.sinks if sink is None else [sink]
     looks = {f"sink {name}": _sink_probes(config.sinks[name], schemas.get(name), commits) for name in names}
@@ -241,6 +220,11 @@ def _sink_probes(sink: Sink, schema: pa.Schema | None, commits: bool) -> Sequenc
     return sink.probes(schema)
 
 
+def _java() -> str:
+    home = find_java()
+    return f"version {java_version(home)} in {home}"
+
+
 def _checkpoints(config: Config) -> Probe:
     folder = config.checkpoint("any").rpartition("/")[0]
     return Probe("storage", lambda: write_and_delete(folder, {}))
@@ -300,7 +284,8 @@ class _PartRun:
         try:
             detail = probe.run()
         except VolleyError as problem:
-            status, detail, hint = "failed", problem.message, problem.hint
+            place = "" if problem.place is None else f"{problem.place}: "
+            status, detail, hint = "failed", place + problem.message, problem.hint
         except Exception as problem:
             status, detail = "failed", f"{type(problem).__name__}: {problem}"
         return Finding(self._part, probe.name, status, detail, hint, time.monotonic() - began)

@@ -23,6 +23,10 @@ from volley.documents.mistakes import nearest
 from volley.errors import (
     CatalogAuthError,
     CatalogUnreachableError,
+    ConfigError,
+    ExpressionError,
+    PlanError,
+    SchemaMismatchError,
     SourceError,
     StorageError,
     VolleyError,
@@ -59,6 +63,7 @@ DEFAULT = Path("volley.yaml")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _OPTIONS = {r"\bfresh=True": "--fresh", r"\bbackfill=True": "--backfill", r'\binto="(\w+)"': r"--into \1"}
+_WRONG = (ConfigError, ExpressionError, PlanError, SchemaMismatchError)
 _CANT_REACH = (CatalogAuthError, CatalogUnreachableError, SourceError, StorageError)
 
 
@@ -90,7 +95,7 @@ def loaded(file: Path) -> Config:
 
 @contextmanager
 def reported(config: Config) -> Iterator[None]:
-    """Print an error of the block without its traceback and exit: 69 if something can't be reached, else 1."""
+    """Print an error of the block without its traceback and exit with its code."""
     try:
         yield
     except VolleyError as problem:
@@ -98,8 +103,10 @@ def reported(config: Config) -> Iterator[None]:
         raise typer.Exit(code_of([problem])) from None
 
 
-def code_of(problems: Sequence[BaseException]) -> int:
-    """Return the exit code for errors: 69 if all of them are about what can't be reached, else 1."""
+def code_of(problems: Sequence[VolleyError]) -> int:
+    """Return the exit code for errors: 78 if the file is to blame for all, 69 if all can't reach something, else 1."""
+    if all(problem.place is not None and isinstance(problem, _WRONG) for problem in problems):
+        return WRONG_FILE
     return UNREACHABLE if all(isinstance(problem, _CANT_REACH) for problem in problems) else FAILED
 
 

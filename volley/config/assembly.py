@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from volley.config.columns import check_columns
 from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector
 from volley.config.models import DocumentModel, PartModel, PipelineModel, RestartModel, RuntimeModel
 from volley.config.pipelines import PipelineBuilder
@@ -21,7 +22,9 @@ from volley.source import Source
 __all__ = ["assemble"]
 
 
-def assemble(file: str, document: DocumentModel, collector: Collector, text: str, secrets: set[str]) -> Config:
+def assemble(
+    file: str, document: DocumentModel, collector: Collector, text: str, secrets: set[str], columns: bool = False
+) -> Config:
     """Return what a document says; mistakes are left out of it.
 
     Args:
@@ -30,6 +33,7 @@ def assemble(file: str, document: DocumentModel, collector: Collector, text: str
         collector: Takes the mistakes.
         text: The document, to be shown.
         secrets: Values that messages must not show.
+        columns: True: look whether steps and sinks fit the columns that sources declare, too.
     """
     runtime: Any = collector.check(RuntimeModel, document.runtime, ("runtime",)) or RuntimeModel.model_construct()
     settings = {name: value for name, value in given(runtime).items() if name not in RestartModel.model_fields}
@@ -51,6 +55,8 @@ def assemble(file: str, document: DocumentModel, collector: Collector, text: str
     writes += [(("views", name, "sink"), name, view.sink) for name, view in views.items() if view.enabled]
     _check_writers(writes, sinks.values, collector)
     _check_keys(document, pipelines, collector)
+    if columns and not collector.mistakes:
+        check_columns(pipelines.values(), scope, sinks)
     warnings = tuple(f"{parts.kind} {name!r} is not used" for parts in (sinks, sources) for name in parts.unused)
     return Config(file, environment, found_sources, found_sinks, pipelines, views, warnings, text, secrets)
 

@@ -66,13 +66,14 @@ def load_config(path: str | os.PathLike[str], variables: Mapping[str, str] | Non
 
 
 def check_file(
-    path: str | os.PathLike[str], variables: Mapping[str, str] | None = None
+    path: str | os.PathLike[str], variables: Mapping[str, str] | None = None, columns: bool = False
 ) -> tuple[Config | None, list[Mistake], set[str]]:
     """Return what a file says, or None and its mistakes; and the secrets that messages must not show.
 
     Args:
         path: The file.
         variables: The environment variables; None = those of this process.
+        columns: Look whether steps and sinks fit the columns that sources declare, too.
     """
     file = FilePath(path)
     references = References(os.environ if variables is None else variables, file.parent)
@@ -84,11 +85,11 @@ def check_file(
         return None, [Mistake(f"the file can't be read: {reason}", (), hint)], set()
     document = parse(text, os.fspath(path), references)
     collector = Collector(document)
-    config = _config(document, collector, references)
+    config = _config(document, collector, references, columns)
     return (None if collector.mistakes else config), collector.mistakes, references.secrets
 
 
-def _config(document: Document, collector: Collector, references: References) -> Config | None:
+def _config(document: Document, collector: Collector, references: References, columns: bool) -> Config | None:
     values: Any = document.value
     if collector.mistakes and values is None:
         return None
@@ -102,4 +103,4 @@ def _config(document: Document, collector: Collector, references: References) ->
         collector.add(("version",), f"version {top.version!r} is unknown", '"1.0"')
     # A file with mistakes becomes no pipeline, and is not shown.
     text = "" if collector.mistakes else shown(document)
-    return assemble(document.file, top, collector, text, references.secrets)
+    return assemble(document.file, top, collector, text, references.secrets, columns)

@@ -74,7 +74,8 @@ class PipelineBuilder:
         split = given(model.split)
         path = (*path, "split")
         predicate = self._scope.expression(split["if"], (*path, "if"))
-        streams = (stream, stream) if predicate is None else stream.split(predicate)
+        with self._scope.at((*path, "if")):
+            streams = (stream, stream) if predicate is None else stream.split(predicate)
         for name, rows in zip(("then", "else"), streams, strict=True):
             branch, place = split[name], (*path, name)
             rows = apply_steps(rows, branch.steps or [], self._scope, (*place, "steps"))
@@ -106,12 +107,12 @@ class PipelineBuilder:
             letters = self._sinks.find(dead_letter, (*path, "dead_letter"))
         if dead_letter in names:
             self._collector.add((*path, "dead_letter"), f"dead_letter {dead_letter!r} is a sink of the pipeline itself")
-        targets: list[Any] = [self._sinks.values.get(name) or ConsoleSink() for name in names] or [ConsoleSink()]
         try:
             pipeline: Any = stream
-            for target in targets:
-                pipeline = pipeline.to_sink(target, letters)
-            return pipeline  # type: ignore[no-any-return]
+            for name in names:
+                with self._scope.at(("sinks", name)):
+                    pipeline = pipeline.to_sink(self._sinks.values.get(name) or ConsoleSink(), letters)
+            return pipeline if names else stream.to_sink(ConsoleSink())
         except ConfigError as error:
             self._collector.add((*path, "dead_letter"), error.message, error.hint)
             return stream.to_sink(ConsoleSink())

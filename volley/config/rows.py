@@ -16,5 +16,6 @@ def rows_of(model: RowsModel, scope: Scope, path: Path) -> DataStream:
     """Return the rows; behind a source with mistakes, those of another one, so that the steps can be looked at."""
     stream = scope.stream(model.source, (*path, "source")) or scope.environment.from_source(RateSource())
     predicate = None if model.filter is None else scope.expression(model.filter, (*path, "filter"))
-    stream = stream if predicate is None else stream.filter(predicate)
+    with scope.at((*path, "filter")):
+        stream = stream if predicate is None else stream.filter(predicate)
     return apply_steps(stream, model.steps or [], scope, (*path, "steps"))

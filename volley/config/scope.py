@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -12,6 +13,7 @@ from volley.documents.mistakes import Path, nearest
 from volley.environment import Environment
 from volley.errors import ExpressionError
 from volley.plan.expressions import Expr, lit
+from volley.plan.places import Place, written_at
 from volley.plan.sql import sql
 from volley.sink import Sink
 from volley.source import Source
@@ -69,16 +71,32 @@ class Scope:
         collector: Takes the mistakes.
         environment: Where streams begin.
         sources: The sources.
+        paths: The paths of steps, sources and sinks, by their places in the file.
     """
 
     collector: Collector
     environment: Environment
     sources: Parts[Source]
+    paths: dict[str, Path] = field(default_factory=dict)
+
+    @contextmanager
+    def at(self, path: Path) -> Iterator[None]:
+        """Name the place of a path in the errors of all steps that are built in the block."""
+        document = self.collector.document
+        if document is None:
+            yield
+            return
+        found = document.place(path)
+        place = Place(document.file, found.line, found.column)
+        self.paths.setdefault(str(place), path)
+        with written_at(place):
+            yield
 
     def stream(self, name: str, path: Path) -> DataStream | None:
         """Return the rows of a source; arguments and None as of `Parts.find`."""
         source = self.sources.find(name, path)
-        return None if source is None else self.environment.from_source(source)
+        with self.at(("sources", name)):
+            return None if source is None else self.environment.from_source(source)
 
     def expression(self, value: Expression, path: Path) -> Expr | None:
         """Return the expression of a SQL text, or a constant; None if the text is wrong.

@@ -194,7 +194,8 @@ def apply_steps(stream: DataStream, steps: list[Any], scope: Scope, path: Path) 
             )
         for name, argument in verbs.items():
             try:
-                stream = VERBS[name].apply(stream, argument, scope, (*place, name))
+                with scope.at((*place, name)):
+                    stream = VERBS[name].apply(stream, argument, scope, (*place, name))
             except VolleyError as error:
                 scope.collector.add((*place, name), error.message, error.hint)
     return stream

@@ -6,6 +6,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -160,6 +161,17 @@ class Collector:
             if instead is not None and name in instead:
                 left[name] = instead[name]
 
+    def add_within(self, path: Path, error: VolleyError) -> None:
+        """Note an error of the settings at a place, at the one that its message names, or whose value it quotes.
+
+        Args:
+            path: Where the settings stand in the document.
+            error: What is wrong with them.
+        """
+        settings = reduce(lambda value, key: value[key], path, self.document.value if self.document else {})
+        name = _named_in(error.message, settings)
+        self.add((*path, *([name] if name else [])), error.message, error.hint)
+
     def has_mistakes(self, path: Path) -> bool:
         """Return True if there are mistakes at a place of the document, or inside it."""
         return any(mistake.path[: len(path)] == path for mistake in self.mistakes)
@@ -267,7 +279,7 @@ def _description(model: type[Model], location: Path) -> str | None:
 def _named_in(message: str, arguments: Mapping[str, Any]) -> str | None:
     """Return the argument that a message names first, or else the one whose value it quotes."""
     named = (word for word in re.findall(r"\w+", message) if word in arguments)
-    quoted = (
-        name for text in re.findall(r"'([^']+)'", message) for name, value in arguments.items() if text in repr(value)
-    )
-    return next(named, None) or next(quoted, None)
+    quoted = [(text, name) for text in re.findall(r"'([^']+)'", message) for name in arguments]
+    whole = (name for text, name in quoted if text == arguments[name] or repr(text) in repr(arguments[name]))
+    within = (name for text, name in quoted if text in repr(arguments[name]))
+    return next(named, None) or next(whole, None) or next(within, None)

@@ -17,6 +17,7 @@ from volley.engine.join_indices import parts, read_indices
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError
 from volley.plan import graph, nodes
 from volley.plan.joins import JoinedRows, TableJoin
+from volley.plan.places import naming
 from volley.spark.log import usable
 from volley.storage.durable import create_durably
 from volley.storage.local import local_folder
@@ -214,6 +215,9 @@ def with_rows(roots: Sequence[N]) -> list[N]:
 
 def _with(roots: Sequence[N], rows: Callable[[nodes.Join], JoinedRows]) -> list[N]:
     def opened(node: nodes.Node) -> nodes.Node:
-        return replace(node, rows=rows(node)) if isinstance(node, nodes.Join) else node
+        if not isinstance(node, nodes.Join):
+            return node
+        with naming(node):
+            return replace(node, rows=rows(node))
 
     return cast("list[N]", graph.rebuilt(roots, opened))

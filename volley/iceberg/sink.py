@@ -192,12 +192,9 @@ class IcebergSink(Sink, Rows):
         check_table(self.config, schema)
 
     def check_columns(self, schema: pa.Schema) -> None:
-        from volley.iceberg.upsert.checks import check_keys
-        from volley.iceberg.upsert.own_columns import with_own_columns
+        from volley.iceberg.commit.tables import check_columns
 
-        mode = with_own_columns(self.config, schema).commit_mode
-        if isinstance(mode, Upsert):
-            check_keys(mode, schema)
+        check_columns(self.config, schema)
 
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         from volley.iceberg.commit.probes import table_probes

@@ -15,7 +15,7 @@ from pathlib import Path
 from volley.errors import MissingDependencyError
 from volley.storage.private import temporary_folder
 
-__all__ = ["find_java", "spark_home"]
+__all__ = ["find_java", "java_version", "spark_home"]
 
 # Spark 4 needs 17; since 24 the JVM has no security manager, and Hadoop's client before 3.5 fails with "getSubject".
 _OLDEST = 17
@@ -41,7 +41,7 @@ def find_java() -> Path:
     """
     tried, newest = [], _newest()
     for place, home in _candidates():
-        version = _version(home)
+        version = java_version(home)
         if version is not None and _OLDEST <= version <= newest:
             return home
         tried.append(f"{place} ({home}: {f'version {version}' if version else 'does not run'})")
@@ -98,7 +98,7 @@ def _wrapped() -> Path:
     return home
 
 
-def _version(home: Path) -> int | None:
+def java_version(home: Path) -> int | None:
     """Return the major version of a Java; None if it does not run."""
     version = _VERSION.search(_release(home) or _said(home / "bin" / "java"))
     return int(version[1]) if version else None

@@ -57,7 +57,10 @@ class FileSink(Sink):
 
     def check(self, schema: pa.Schema | None) -> None:
         if schema is not None:
-            check_columns(self.format, schema)
+            self.check_columns(schema)
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        check_columns(self.format, schema)
 
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         from volley.storage.probe import write_and_delete

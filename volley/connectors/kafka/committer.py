@@ -47,9 +47,17 @@ class Destination:
             resumed: True if the job has written to the topic before: its address is right.
 
         Raises:
-            ConfigError: If a column or the topic does not exist.
+            VolleyError: As for `check_columns` and `check_topic`.
+        """
+        self.check_columns(schema)
+        self.check_topic(resumed)
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Check that rows of this schema can become messages; reach nothing.
+
+        Raises:
+            ConfigError: If a column does not exist.
             SchemaMismatchError: If a column's type can't be sent as key, value or JSON field.
-            StorageError: If the broker does not respond.
         """
         import pyarrow as pa
 
@@ -65,7 +73,6 @@ class Destination:
         else:
             for field in schema:
                 _require("a field of JSON", field.name, field.type, holds("json", field.type))
-        self.check_topic(resumed)
 
     def check_topic(self, resumed: bool = False) -> None:
         """Raise ConfigError if the topic does not exist, StorageError if the broker does not respond.

@@ -75,6 +75,9 @@ class KafkaSink(Sink):
         # Without the brokers: they may move.
         return f"kafka:{self.topic}"
 
+    def check_columns(self, schema: pa.Schema) -> None:
+        self._destination(PROBE_SECONDS).check_columns(schema)
+
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         def run() -> str:
             destination = self._destination(min(seconds("timeout", self.timeout), PROBE_SECONDS))

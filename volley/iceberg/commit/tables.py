@@ -25,7 +25,7 @@ from volley.iceberg.schema.types import to_iceberg_schema
 from volley.iceberg.upsert.checks import check_keys
 from volley.iceberg.upsert.own_columns import with_own_columns
 
-__all__ = ["check_table", "open_table"]
+__all__ = ["check_columns", "check_table", "open_table"]
 
 # These properties keep the cost and the leftovers of a commit from growing with the table's age.
 _BOUNDED = {
@@ -75,9 +75,8 @@ def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
     Raises:
         VolleyError: As for `open_table`.
     """
-    config = config if stream is None else with_own_columns(config, stream)
-    if stream is not None and isinstance(config.commit_mode, Upsert):
-        check_keys(config.commit_mode, stream)
+    if stream is not None:
+        config = _with_keys(config, stream)
     table = retry_reads(lambda: _existing(config))
     if table is None:
         _check_creation(config)
@@ -87,6 +86,31 @@ def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
         needed = evolution(config, table, stream)
         if isinstance(config.commit_mode, Overwrite):
             check_named(config.commit_mode, needed.of(table))
+
+
+def check_columns(config: IcebergSinkConfig, stream: pa.Schema) -> None:
+    """Check that rows have the columns which the settings name; reach nothing.
+
+    The partitioning counts where the table may be made of these rows.
+
+    Args:
+        config: The sink's settings.
+        stream: The rows' schema.
+
+    Raises:
+        VolleyError: If a column is missing, or has a type that does not do.
+    """
+    config = _with_keys(config, stream)
+    if config.create_table:
+        _new_layout(config, stream)
+
+
+def _with_keys(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSinkConfig:
+    """Return the settings with the keys that the stream tells; the stream has the columns of the upsert."""
+    config = with_own_columns(config, stream)
+    if isinstance(config.commit_mode, Upsert):
+        check_keys(config.commit_mode, stream)
+    return config
 
 
 def _existing(config: IcebergSinkConfig) -> Table | None:

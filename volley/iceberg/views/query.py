@@ -14,6 +14,7 @@ from volley.iceberg.views.join import Join
 from volley.iceberg.views.operators import Operator, Steps, Union
 from volley.iceberg.views.scan import Pin, Scan, Tally
 from volley.plan import graph, keyed_nodes, nodes
+from volley.plan.places import naming
 from volley.plan.pushdown import used_columns, used_rows
 
 __all__ = ["Compiler", "sources_of"]
@@ -53,7 +54,8 @@ class Compiler:
             ExpressionError: If a step names an unknown column, or types do not fit.
         """
         if id(node) not in self._operators:
-            self._operators[id(node)] = self._compiled(node)
+            with naming(node):
+                self._operators[id(node)] = self._compiled(node)
         return self._operators[id(node)]
 
     def _compiled(self, node: nodes.Node) -> Operator:
