@@ -152,7 +152,7 @@ ROWS = [
     Row(
         commit_conflict,
         CommitConflictError,
-        r"epoch 0 could not be committed to table db\.events: other writers changed the table",
+        r"committing epoch 0 failed: other writers changed table db\.events during each of 4 attempts",
         "start the job again, it repeats the epoch",
     ),
 ]

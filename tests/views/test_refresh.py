@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
+from tests.iceberg.snapshots import disturb
 from tests.views.tables import Known, Query, Row, checked, same, view_of
 from volley import (
     ConfigError,
@@ -288,6 +289,21 @@ def test_a_changed_query_is_computed_anew(orders: Known, view: MaterializedView)
     assert (done.mode, "has changed" in done.reason) == ("full", True)
     with pytest.raises(PlanError, match=r"columns that the view's query has not: .*high"):
         view.refresh()
+
+
+def test_a_refresh_that_is_interrupted_after_its_commit(
+    orders: Known, view: MaterializedView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(commit: Callable[[], Any]) -> Any:
+        commit()
+        raise KeyboardInterrupt
+
+    orders.change([order(10, "c")], [0, 1])
+    disturb(monkeypatch, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        view.refresh()
+    assert len(snapshots(view)) == 2
+    same(view, PER_CUSTOMER, {"orders": orders})
 
 
 def test_two_refreshes_at_once(orders: Known, view: MaterializedView, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,26 @@
-"""Plans the schema changes that a table needs for the rows of a stream."""
+"""Schema changes of a table: plans those that the rows of a stream need, and commits those that a user wants."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from volley.errors import ConfigError
+from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec
 from volley.iceberg.modes import Upsert
 from volley.iceberg.read.heads import check_branch
-from volley.iceberg.schema.changes import Evolution
+from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
+from volley.iceberg.schema.evolve import evolved, update
+from volley.iceberg.table import TableRef
 
-__all__ = ["evolution"]
+__all__ = ["change_schema", "evolution"]
 
 
 def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evolution:
@@ -56,3 +63,34 @@ def _check_version(table: Table) -> None:
             f"table {'.'.join(table.name())} has format version {table.format_version}, which pyiceberg can't write",
             hint="write to a table of format version 1 or 2, and to this one by another engine",
         )
+
+
+def change_schema(ref: TableRef, changes: Sequence[Change]) -> Schema:
+    """Make changes of a table's schema in one commit, and return its schema.
+
+    Raises:
+        SchemaMismatchError: If a change is impossible; lists all that are.
+        VolleyError: As for `commit_to`.
+    """
+    return commit_to(ref, _SchemaChange(f"table {ref.name}", changes)).table.schema()
+
+
+@dataclass(frozen=True)
+class _StagedSchema(Staged):
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class _SchemaChange(Stage[_StagedSchema]):
+    action = "changing the schema"
+
+    name: str
+    changes: Sequence[Change]
+
+    def stage(self, table: Table) -> _StagedSchema | None:
+        target = evolved(table, self.changes, self.name)[-1]
+        transaction = update(table, target)
+        return _StagedSchema(transaction, target.schema()) if transaction else None
+
+    def landed(self, table: Table, staged: _StagedSchema) -> bool:
+        return table.schema() == staged.schema

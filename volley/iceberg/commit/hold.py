@@ -11,14 +11,13 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.table import TableRef
 
@@ -97,17 +96,41 @@ class Hold:
         at, before = self._moved
         if snapshot_id is None or snapshot_id == before or time.monotonic() - at < _SECONDS_BETWEEN:
             return
-        move = partial(self._staged, snapshot_id), partial(self._is_at, snapshot_id)
-        commit_change(self.ref, MetadataChange("holding snapshots", *move))
+        commit_to(self.ref, _Move(self, snapshot_id))
         self._moved = time.monotonic(), snapshot_id
 
-    def _is_at(self, snapshot_id: int, table: Table) -> bool:
-        tag = table.metadata.refs.get(self.name)
-        return tag is not None and tag.snapshot_id == snapshot_id and not self._lacks_age(table.metadata)
+
+@dataclass(frozen=True)
+class _Move(Stage[Staged]):
+    action = "holding snapshots"
+
+    hold: Hold
+    snapshot_id: int
+
+    def stage(self, table: Table) -> Staged | None:
+        metadata, name, branch_name = table.metadata, self.hold.name, self.hold.ref.branch
+        if self._is_done(metadata) or metadata.snapshot_by_id(self.snapshot_id) is None:
+            return None
+        existing, branch = metadata.refs.get(name), metadata.refs.get(branch_name)
+        transaction = table.transaction()
+        tag = {"ref-name": name, "type": SnapshotRefType.TAG, "snapshot-id": self.snapshot_id}
+        stage(transaction, SetSnapshotRefUpdate.model_validate({**tag, "max-ref-age-ms": self._age}))
+        requirements = [unchanged(name, existing.snapshot_id if existing else None)]
+        if branch is not None and self._lacks_age(metadata):
+            stage(transaction, _branch(branch_name, branch, self._age))
+            requirements.append(unchanged(branch_name, branch.snapshot_id))
+        return Staged(transaction, requirements=requirements)
+
+    def landed(self, table: Table, staged: Staged) -> bool:
+        return self._is_done(table.metadata)
+
+    def _is_done(self, metadata: TableMetadata) -> bool:
+        tag = metadata.refs.get(self.hold.name)
+        return tag is not None and tag.snapshot_id == self.snapshot_id and not self._lacks_age(metadata)
 
     def _lacks_age(self, metadata: TableMetadata) -> bool:
         """Return True if other engines may drop snapshots of the branch too early; a setting of a user's stays."""
-        branch = metadata.refs.get(self.ref.branch)
+        branch = metadata.refs.get(self.hold.ref.branch)
         if branch is None or branch.snapshot_ref_type != SnapshotRefType.BRANCH:
             return False
         age = branch.max_snapshot_age_ms
@@ -115,18 +138,4 @@ class Hold:
 
     @property
     def _age(self) -> int:
-        return self.max_age // timedelta(milliseconds=1)
-
-    def _staged(self, snapshot_id: int, table: Table) -> Staged | None:
-        metadata = table.metadata
-        if self._is_at(snapshot_id, table) or metadata.snapshot_by_id(snapshot_id) is None:
-            return None
-        existing, branch = metadata.refs.get(self.name), metadata.refs.get(self.ref.branch)
-        transaction = table.transaction()
-        tag = {"ref-name": self.name, "type": SnapshotRefType.TAG, "snapshot-id": snapshot_id}
-        stage(transaction, SetSnapshotRefUpdate.model_validate({**tag, "max-ref-age-ms": self._age}))
-        requirements = [unchanged(self.name, existing.snapshot_id if existing else None)]
-        if branch is not None and self._lacks_age(metadata):
-            stage(transaction, _branch(self.ref.branch, branch, self._age))
-            requirements.append(unchanged(self.ref.branch, branch.snapshot_id))
-        return Staged(transaction, requirements)
+        return self.hold.max_age // timedelta(milliseconds=1)

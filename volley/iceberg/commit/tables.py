@@ -15,7 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from volley.errors import TableNotFoundError
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.evolution import _written, evolution
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
+from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.namespaces import make_namespace
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
@@ -157,16 +157,21 @@ def _with_first_snapshot(config: IcebergSinkConfig, catalog: Catalog, table: Tab
     """Return the table with at least an empty snapshot: pyiceberg needs one to create a branch."""
     if config.branch == MAIN_BRANCH or table.metadata.snapshots:
         return table
-    first = MetadataChange("making a first snapshot", _first_snapshot, lambda loaded: bool(loaded.metadata.snapshots))
-    return commit_change(config.ref, first, catalog)
+    return commit_to(config.ref, _FirstSnapshot(), catalog).table
 
 
-def _first_snapshot(table: Table) -> Staged | None:
-    if table.metadata.snapshots:
-        return None
-    transaction = table.transaction()
-    transaction.update_snapshot().fast_append().commit()
-    return Staged(transaction)
+class _FirstSnapshot(Stage[Staged]):
+    action = "making a first snapshot"
+
+    def stage(self, table: Table) -> Staged | None:
+        if table.metadata.snapshots:
+            return None
+        transaction = table.transaction()
+        transaction.update_snapshot().fast_append().commit()
+        return Staged(transaction)
+
+    def landed(self, table: Table, staged: Staged) -> bool:
+        return bool(table.metadata.snapshots)
 
 
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:

@@ -15,9 +15,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import CommitStateUnknownError, ConfigError, VolleyError
+from volley.errors import ConfigError
+from volley.iceberg.commit.loop import Commit, Stage, Staged, commit_to
 from volley.iceberg.commit.marks import maintenance_summary
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.chosen_files import Choice, Group, choose
@@ -26,7 +26,7 @@ from volley.iceberg.maintain.later_deletes import LaterDeletes
 from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.maintain.ordering import Ordering, ordering_of
 from volley.iceberg.maintain.rewriting import Rewrite, Rewritten
-from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, run_tasks
+from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, delete_unused, run_tasks
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns
@@ -177,14 +177,15 @@ class _Rewriting:
 
 
 @dataclass(frozen=True)
-class _Attempt:
+class _Attempt(Staged):
     """An attempt to commit: the groups it replaces, and the new delete files for rows that were deleted meanwhile."""
 
+    snapshot_id: int
     groups: Sequence[Rewritten]
     deletes: Sequence[WrittenFile]
 
 
-class _Replacement:
+class _Replacement(Stage[_Attempt]):
     """Replaces some groups of files in one commit.
 
     Args:
@@ -192,6 +193,8 @@ class _Replacement:
         groups: The groups.
         number: The number of the commit.
     """
+
+    action = "compaction"
 
     def __init__(self, rewriting: _Rewriting, groups: Sequence[Group], number: int) -> None:
         self._rewriting = rewriting
@@ -203,36 +206,34 @@ class _Replacement:
         self._format = replace(rewriting.format, file_prefix=f"compact-{uuid.uuid4()}-")
         self._later = LaterDeletes(rewriting.table.metadata, self._io, self._format, rewriting.sequence_number)
         self._rewritten: list[Rewritten] = []
-        # By the id of its snapshot: one that the catalog did not answer, or refused, may have landed.
-        self._attempts: dict[int, _Attempt] = {}
 
     def replace_files(self) -> Compaction:
         try:
             self._rewrite()
-            reach("after-rewrite", self._number)
-            change = MetadataChange("compaction", self._stage, self._has_landed)
-            after = commit_change(self._ref, change) if self._rewritten else self._rewriting.table
-        except CommitStateUnknownError:
-            delete_files(self._io, self._orders())
-            raise
-        except VolleyError:
-            delete_files(self._io, self._written())
-            raise
         except BaseException:
-            # An attempt that was interrupted may have landed.
-            delete_files(self._io, self._orders() if self._attempts else self._written())
+            self.discard()
             raise
+        reach("after-rewrite", self._number)
+        if not self._rewritten:
+            return self._finish(Commit(self._rewriting.table, None))
+        try:
+            commit = commit_to(self._ref, self)
+        finally:
+            delete_files(self._io, self._orders())
         reach("after-replacement", self._number)
-        return self._finish(after)
+        return self._finish(commit)
 
     def _rewrite(self) -> None:
         tasks = [self._rewriting.task(self._format, number, group) for number, group in enumerate(self._groups)]
         run_tasks(tasks, self._rewriting.run, self._rewritten, self._delete_lost)
 
     def _delete_lost(self) -> None:
-        delete_lost(self._rewriting.table, self._format.file_prefix, self._written())
+        delete_lost(self._rewriting.table, self._format.file_prefix, self._written() | self._orders())
 
-    def _stage(self, table: Table) -> Staged | None:
+    def discard(self) -> None:
+        delete_files(self._io, self._written() | self._orders())
+
+    def stage(self, table: Table) -> _Attempt | None:
         check_layout(table, {self._format.layout.fingerprint})
         head = head_of(table, self._ref.branch)
         if head is None:
@@ -264,31 +265,23 @@ class _Replacement:
                 concerned=partial(concerns, paths={file.path for file in removed}),
                 rewritten_at=self._rewriting.sequence_number,
             )
-        self._attempts[snapshot_id] = _Attempt(groups, deletes)
         reach("before-replacement", self._number)
-        return Staged(transaction)
+        return _Attempt(transaction, snapshot_id, groups, deletes)
 
     def _sources(self, groups: Iterable[Rewritten]) -> list[FileEntry]:
         return [planned.file for done in groups for planned in self._groups[done.number]]
 
-    def _has_landed(self, table: Table) -> bool:
-        return any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in self._attempts)
-
-    def _finish(self, after: Table) -> Compaction:
+    def _finish(self, commit: Commit[_Attempt]) -> Compaction:
         """Delete the files that are not in the table, and return what was done."""
-        landed = [snapshot for id in self._attempts if (snapshot := after.metadata.snapshot_by_id(id))]
-        attempt = self._attempts[landed[0].snapshot_id] if landed else _Attempt((), ())
-        files = [file for group in attempt.groups for file in group.files]
-        unused = self._written() - {file.path for file in (*files, *attempt.deletes)}
-        head = head_of(after, self._ref.branch)
-        if unused - self._orders() and head:
-            # A snapshot of an earlier attempt may have landed unseen, and have expired since.
-            live = plan(after.io, after.metadata, head).files
-            unused -= {file.path for planned in live for file in (planned.file, *planned.deletes)}
-        delete_files(self._io, unused)
-        sources = self._sources(attempt.groups)
-        summary = landed[0].summary.additional_properties if landed and landed[0].summary else {}
-        written = {done.number for done in self._rewritten}
+        landed, metadata = commit.staged, commit.table.metadata
+        groups, deletes = (landed.groups, landed.deletes) if landed else ((), ())
+        files = [file for group in groups for file in group.files]
+        used = {file.path for file in (*files, *deletes)}
+        delete_unused(commit.table, self._ref.branch, self._written() - used)
+        sources = self._sources(groups)
+        snapshot = metadata.snapshot_by_id(landed.snapshot_id) if landed else None
+        summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        rewritten = {done.number for done in self._rewritten}
         return Compaction(
             self._ref.name,
             files_before=len(sources),
@@ -297,14 +290,16 @@ class _Replacement:
             bytes_after=sum(file.data_file.file_size_in_bytes for file in files),
             rows=sum(file.data_file.record_count for file in files),
             delete_files_removed=int(summary.get("removed-delete-files", 0)),
-            rows_deleted_meanwhile=sum(file.data_file.record_count for file in attempt.deletes),
-            dropped=len(self._rewritten) - len(attempt.groups),
-            left=sum(len(group) for number, group in enumerate(self._groups) if number not in written),
-            snapshots=tuple(snapshot.snapshot_id for snapshot in landed),
+            rows_deleted_meanwhile=sum(file.data_file.record_count for file in deletes),
+            dropped=len(self._rewritten) - len(groups),
+            left=sum(len(group) for number, group in enumerate(self._groups) if number not in rewritten),
+            snapshots=(snapshot.snapshot_id,) if snapshot else (),
         )
 
     def _written(self) -> set[str]:
-        return {path for done in self._rewritten for path in done.paths} | {file.path for file in self._later.written}
+        """Return the locations of the files that were written for the table."""
+        rewritten = {file.path for done in self._rewritten for file in done.files}
+        return rewritten | {file.path for file in self._later.written}
 
     def _orders(self) -> set[str]:
         return {done.order for done in self._rewritten if done.order}

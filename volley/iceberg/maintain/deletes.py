@@ -15,14 +15,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import CommitStateUnknownError, ConfigError, VolleyError
+from volley.errors import ConfigError
+from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.marks import maintenance_summary
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.delete_merge import DeleteMerge, MergedDeletes
 from volley.iceberg.maintain.formats import format_of
 from volley.iceberg.maintain.options import DeleteOptions
-from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, run_tasks
+from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, delete_unused, run_tasks
 from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns, only_file
@@ -197,7 +197,16 @@ def _counted(result: DeleteRewrite, removed: Sequence[FileEntry], data_files: in
     )
 
 
-class _Rewrite:
+@dataclass(frozen=True)
+class _Attempt(Staged):
+    """An attempt to commit: its snapshot, what was merged, and the delete files that go."""
+
+    snapshot_id: int
+    merged: Sequence[MergedDeletes]
+    removed: Sequence[FileEntry]
+
+
+class _Rewrite(Stage[_Attempt]):
     """Merges the delete files of some data files, and commits that.
 
     Args:
@@ -207,6 +216,8 @@ class _Rewrite:
         run: Runs the tasks; None = in this process.
     """
 
+    action = "rewriting deletes"
+
     def __init__(self, config: IcebergSourceConfig, table: Table, options: DeleteOptions, run: Runner | None) -> None:
         self._ref = config.ref
         self._table = table
@@ -214,27 +225,20 @@ class _Rewrite:
         self._run = run
         self._format = replace(format_of(table, self._ref), file_prefix=f"deletes-{uuid.uuid4()}-")
         self._merged: list[MergedDeletes] = []
-        # By the id of its snapshot: an attempt that the catalog did not answer, or refused, may have landed.
-        self._attempts: dict[int, tuple[list[MergedDeletes], list[FileEntry]]] = {}
 
     def rewrite(self, chosen: Sequence[PlannedFile]) -> DeleteRewrite:
-        after = self._table
         try:
             self._merge(chosen)
-            reach("after-delete-merge", 0)
-            after = commit_change(self._ref, MetadataChange("rewriting deletes", self._stage, self._has_landed))
-        except CommitStateUnknownError:
+        except BaseException:
+            self.discard()
             raise
-        except BaseException as error:
-            # An attempt that was interrupted may have landed.
-            if not self._attempts or isinstance(error, VolleyError):
-                delete_files(self._table.io, self._written())
-            raise
+        reach("after-delete-merge", 0)
+        commit = commit_to(self._ref, self)
         reach("after-delete-commit", 0)
-        landed = next((id for id in self._attempts if after.metadata.snapshot_by_id(id)), None)
-        merged, removed = self._attempts.get(landed or 0, ([], []))
+        landed = commit.staged
+        merged, removed = (landed.merged, landed.removed) if landed else ((), ())
         files = [each.file for each in merged if each.file]
-        delete_files(self._table.io, self._unused(after, {file.path for file in files}))
+        delete_unused(commit.table, self._ref.branch, self._written() - {file.path for file in files})
         return replace(
             _counted(DeleteRewrite(self._ref.name), removed, len(merged)),
             files_after=len(files),
@@ -242,16 +246,11 @@ class _Rewrite:
             rows=sum(file.data_file.record_count for file in files),
             dropped=len(self._merged) - len(merged),
             left=len(chosen) - len(self._merged),
-            snapshot_id=landed,
+            snapshot_id=landed.snapshot_id if landed else None,
         )
 
-    def _unused(self, after: Table, landed: set[str]) -> set[str]:
-        unused, head = self._written() - landed, head_of(after, self._ref.branch)
-        if unused and head:
-            # A snapshot of an earlier attempt may have landed unseen, and have expired since.
-            files = plan(after.io, after.metadata, head).files
-            unused -= {delete.path for planned in files for delete in planned.deletes}
-        return unused
+    def discard(self) -> None:
+        delete_files(self._table.io, self._written())
 
     def _merge(self, chosen: Sequence[PlannedFile]) -> None:
         tasks = [self._task(planned) for planned in chosen]
@@ -274,7 +273,7 @@ class _Rewrite:
     def _written(self) -> set[str]:
         return {each.file.path for each in self._merged if each.file}
 
-    def _stage(self, table: Table) -> Staged | None:
+    def stage(self, table: Table) -> _Attempt | None:
         head = head_of(table, self._ref.branch)
         if head is None:
             return None
@@ -301,9 +300,5 @@ class _Rewrite:
                 concerned=partial(concerns, paths=paths),
                 rewritten_at=head.sequence_number or 0,
             )
-        self._attempts[snapshot_id] = merged, removed
         reach("before-delete-commit", 0)
-        return Staged(transaction)
-
-    def _has_landed(self, table: Table) -> bool:
-        return any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in self._attempts)
+        return _Attempt(transaction, snapshot_id, merged, removed)

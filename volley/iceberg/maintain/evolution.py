@@ -15,10 +15,8 @@ from volley.iceberg.table import TableRef
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema
-    from pyiceberg.table import Table
     from pyiceberg.types import IcebergType
 
-    from volley.iceberg.commit.metadata import Staged
     from volley.iceberg.schema.changes import Change
     from volley.types.names import TypeLike
 
@@ -170,11 +168,13 @@ class SchemaEvolution:
             >>> events = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"))
             >>> SchemaEvolution(events.load().schema()).add("email", "string").apply(events)  # doctest: +SKIP
         """
-        from volley.iceberg.schema.evolve import evolved, table_of
-
         if table is None:
+            from volley.iceberg.schema.evolve import evolved, table_of
+
             return evolved(table_of(self._schema), self.changes, "the table")[-1].schema()
-        return self._commit(table_ref(table))
+        from volley.iceberg.commit.evolution import change_schema
+
+        return change_schema(table_ref(table), self.changes)
 
     def to_sql(self, table: str | TableRef, dialect: str = "spark") -> str:
         """Return the changes as SQL, a statement a line, to run in this order.
@@ -227,23 +227,6 @@ class SchemaEvolution:
 
     def _with(self, change: Change) -> SchemaEvolution:
         return replace(self, changes=(*self.changes, change))
-
-    def _commit(self, table: TableRef) -> Schema:
-        from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
-        from volley.iceberg.schema.evolve import evolved, update
-
-        targets: list[Schema] = []
-
-        def stage(loaded: Table) -> Staged | None:
-            target = evolved(loaded, self.changes, f"table {table.name}")[-1]
-            targets[:] = [target.schema()]
-            transaction = update(loaded, target)
-            return Staged(transaction) if transaction else None
-
-        def has_landed(loaded: Table) -> bool:
-            return loaded.schema() == targets[0]
-
-        return commit_change(table, MetadataChange("changing the schema", stage, has_landed)).schema()
 
 
 def _schema(current: Any) -> Schema:

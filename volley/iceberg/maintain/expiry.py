@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from pyiceberg.table import Table
@@ -18,7 +19,7 @@ from pyiceberg.table.update import (
 
 from volley.errors import CatalogError, StorageError, VolleyError
 from volley.iceberg.commit.hold import released
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.maintain.refs import snapshot_info
 from volley.iceberg.maintain.retention import Expired
 from volley.iceberg.maintain.unneeded import check_own_files, check_whole, is_inside, unneeded_files
@@ -65,7 +66,7 @@ def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
         StorageError: If a manifest can't be read: the snapshots are gone, but no file was deleted.
     """
     removal = _Removal(plan)
-    after = commit_change(table, MetadataChange("expiring snapshots", removal.stage, removal.has_landed))
+    after = commit_to(table, removal).table
     expired = removal.removed(after.metadata)
     reach("after-expiry", 0)
     try:
@@ -84,20 +85,27 @@ def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     return Expiry(table.name, _infos(expired, after.metadata), expired.refs, deleted, others, failed)
 
 
-class _Removal:
-    """What the attempts of one expiry remove from the metadata.
+@dataclass(frozen=True)
+class _StagedRemoval(Staged):
+    expired: Expired
+
+
+class _Removal(Stage[_StagedRemoval]):
+    """Removes snapshots and references from the metadata.
 
     Args:
         plan: Returns what is to be removed from a table's metadata.
     """
 
+    action = "expiring snapshots"
+
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
-        # Of all attempts: one that the catalog did not answer, or refused, may have landed.
+        # Of all attempts: another engine that was faster may have left the files of what it removed.
         self._expired: list[Expired] = []
         self._statistics: set[str] = set()
 
-    def stage(self, table: Table) -> Staged | None:
+    def stage(self, table: Table) -> _StagedRemoval | None:
         check_own_files(table, "snapshots", "expired")
         metadata = table.metadata
         expired = self._plan(metadata)
@@ -117,7 +125,11 @@ class _Removal:
         if ids:
             stage(transaction, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
         same = [unchanged(update.ref_name, update.snapshot_id) for update in branches]
-        return Staged(transaction, [*self._requirements(table, expired), *same])
+        return _StagedRemoval(transaction, expired, requirements=[*self._requirements(table, expired), *same])
+
+    def landed(self, table: Table, staged: _StagedRemoval) -> bool:
+        left = any(table.metadata.snapshot_by_id(snapshot.snapshot_id) for snapshot in staged.expired.snapshots)
+        return not left and not set(staged.expired.refs) & set(table.metadata.refs)
 
     def _requirements(self, table: Table, expired: Expired) -> list[TableRequirement]:
         """Return requirements that fail if a rollback or a new tag has come to need what is about to expire."""
@@ -132,11 +144,6 @@ class _Removal:
             return False  # the next attempt raises it
         ids = {snapshot.snapshot_id for snapshot in now.snapshots}
         return all(gone.snapshot_id in ids for gone in expired.snapshots) and set(expired.refs) <= set(now.refs)
-
-    def has_landed(self, table: Table) -> bool:
-        last = self._expired[-1]
-        left = any(table.metadata.snapshot_by_id(snapshot.snapshot_id) for snapshot in last.snapshots)
-        return not left and not set(last.refs) & set(table.metadata.refs)
 
     def removed(self, after: TableMetadata) -> Expired:
         """Return what was removed, by any attempt."""

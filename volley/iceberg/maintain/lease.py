@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyiceberg.table import Table, Transaction
 
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
+from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.pyiceberg_private.access import checks_itself, still
 from volley.iceberg.table import TableRef
 
@@ -43,39 +44,59 @@ class Lease:
         Raises:
             VolleyError: If the catalog can't be reached, or others changed the table during each attempt.
         """
-        after = commit_change(self._table, MetadataChange("taking the lease of maintenance", self._stage, self._has))
-        self._held = self._has(after)
+        after = commit_to(self._table, _Taking(self._job, self._seconds)).table
+        self._held = _holder(after.properties)[1] == self._job
         return self._held
 
     def release(self) -> None:
         """Let others take the lease at once, if it was taken. Raises as `take` does."""
         if self._held:
-            commit_change(self._table, MetadataChange("releasing the lease", self._stage_release, lambda table: True))
+            commit_to(self._table, _Release(self._job))
             self._held = False
 
-    def _stage(self, table: Table) -> Staged | None:
+
+@dataclass(frozen=True)
+class _Taking(Stage[Staged]):
+    action = "taking the lease of maintenance"
+
+    job: str
+    seconds: float
+
+    def stage(self, table: Table) -> Staged | None:
         until, holder = _holder(table.properties)
         left = until - time.time()
-        if left > (self._seconds / 2 if holder == self._job else 0):
+        if left > (self.seconds / 2 if holder == self.job else 0):
             return None
         transaction = table.transaction()
-        transaction.set_properties({LEASE: f"{int((time.time() + self._seconds) * 1000)} {self._job}"})
-        return self._staged(table, transaction)
+        transaction.set_properties({LEASE: f"{int((time.time() + self.seconds) * 1000)} {self.job}"})
+        return _staged(table, transaction)
 
-    def _stage_release(self, table: Table) -> Staged | None:
-        if _holder(table.properties)[1] != self._job:
+    def landed(self, table: Table, staged: Staged) -> bool:
+        return _holder(table.properties)[1] == self.job
+
+
+@dataclass(frozen=True)
+class _Release(Stage[Staged]):
+    action = "releasing the lease"
+
+    job: str
+
+    def stage(self, table: Table) -> Staged | None:
+        if _holder(table.properties)[1] != self.job:
             return None
         transaction = table.transaction()
         transaction.remove_properties(LEASE)
-        return self._staged(table, transaction)
+        return _staged(table, transaction)
 
-    def _staged(self, table: Table, transaction: Transaction) -> Staged:
-        before = table.properties.get(LEASE)
-        unchanged = still(lambda metadata: metadata.properties.get(LEASE) == before)
-        return Staged(transaction, [unchanged] if checks_itself(table.catalog) else ())
+    def landed(self, table: Table, staged: Staged) -> bool:
+        return _holder(table.properties)[1] != self.job
 
-    def _has(self, table: Table) -> bool:
-        return _holder(table.properties)[1] == self._job
+
+def _staged(table: Table, transaction: Transaction) -> Staged:
+    """Return an attempt that fails if the lease was changed meanwhile, where the catalog can check that."""
+    before = table.properties.get(LEASE)
+    same = still(lambda metadata: metadata.properties.get(LEASE) == before)
+    return Staged(transaction, requirements=[same] if checks_itself(table.catalog) else ())
 
 
 def _holder(properties: Mapping[str, str]) -> tuple[float, str]:

@@ -21,8 +21,8 @@ from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import Record
 
 from volley.errors import ConfigError
+from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.marks import maintenance_summary
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.maintain.values import ManifestRewrite
 from volley.iceberg.pyiceberg_private.access import delete_manifests
@@ -65,12 +65,12 @@ def rewrite(table: TableRef, max_bytes: int | None = None) -> ManifestRewrite:
         CommitStateUnknownError: If the commit may or may not have landed.
     """
     start = time.monotonic()
-    run = _Rewrite(table, max_bytes)
-    commit_change(table, MetadataChange("rewriting manifests", run.stage, run.has_landed))
-    if not run.written:
-        return run.plan.result(table, start, None, run.plan.size)
+    rewrite = _Rewrite(table, max_bytes)
+    landed = commit_to(table, rewrite).staged
+    if landed is None:
+        return rewrite.plan.result(table, start, None, rewrite.plan.size)
     reach("after-manifests", 0)
-    return run.plan.result(table, start, run.snapshot_id, run.size)
+    return landed.plan.result(table, start, landed.snapshot_id, landed.size)
 
 
 @dataclass(frozen=True)
@@ -160,50 +160,56 @@ class _Plan:
         }
 
 
-class _Rewrite:
-    """The attempts of one rewrite.
+@dataclass(frozen=True)
+class _Attempt(Staged):
+    """An attempt to replace manifests: its snapshot, what it replaces, and the new manifests."""
 
-    Args:
-        table: The table and its branch.
-        max_bytes: The most bytes of manifests to rewrite; None = all.
-    """
-
-    def __init__(self, table: TableRef, max_bytes: int | None) -> None:
-        self.snapshot_id = uuid.uuid4().int >> 65
-        self.plan = _Plan()
-        self.written: list[ManifestFile] = []
-        self._table = table
-        self._max_bytes = max_bytes
+    snapshot_id: int
+    plan: _Plan
+    written: Sequence[ManifestFile]
 
     @property
     def size(self) -> int:
         """The size of all manifests afterwards."""
         return sum(manifest.manifest_length for manifest in (*self.written, *self.plan.kept))
 
-    def stage(self, table: Table) -> Staged | None:
-        self.written = []
-        self.plan = _plan(table, self._table, self._max_bytes)
-        if not self.plan.groups:
+
+class _Rewrite(Stage[_Attempt]):
+    """Rewrites manifests.
+
+    Args:
+        table: The table and its branch.
+        max_bytes: The most bytes of manifests to rewrite; None = all.
+    """
+
+    action = "rewriting manifests"
+
+    def __init__(self, table: TableRef, max_bytes: int | None) -> None:
+        self.plan = _Plan()
+        self._table = table
+        self._max_bytes = max_bytes
+
+    def stage(self, table: Table) -> _Attempt | None:
+        self.plan = plan = _plan(table, self._table, self._max_bytes)
+        if not plan.groups:
             return None
         transaction, head = table.transaction(), head_of(table, self._table.branch)
+        snapshot_id = uuid.uuid4().int >> 65
         try:
             with storage_errors(table.location()):
-                self.written = replace_manifests(
+                written = replace_manifests(
                     transaction,
-                    kept=self.plan.kept,
-                    rewritten=_rewritten(table, self.plan.groups),
-                    snapshot_id=self.snapshot_id,
-                    summary=self.plan.summary() | maintenance_summary("manifests", table.metadata, head),
+                    kept=plan.kept,
+                    rewritten=_rewritten(table, plan.groups),
+                    snapshot_id=snapshot_id,
+                    summary=plan.summary() | maintenance_summary("manifests", table.metadata, head),
                     branch=self._table.branch,
                 )
         except BaseException:
             delete_manifests(transaction)
             raise
         reach("before-manifests", 0)
-        return Staged(transaction)
-
-    def has_landed(self, table: Table) -> bool:
-        return table.metadata.snapshot_by_id(self.snapshot_id) is not None
+        return _Attempt(transaction, snapshot_id, plan, written)
 
 
 def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:

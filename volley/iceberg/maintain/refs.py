@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -19,7 +19,7 @@ from pyiceberg.table.update import (
 
 from volley.errors import ConfigError, near
 from volley.iceberg.commit.hold import released
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
@@ -93,25 +93,36 @@ def create_ref(table: TableRef, ref: Callable[[TableMetadata], Ref]) -> Ref:
         ConfigError: If the table has a branch or tag of this name already, its catalog has none, or `ref` raises it.
     """
     table.check_refs("another branch or a tag")
-    created: list[Ref] = []
+    created = commit_to(table, _Creation(table.name, ref)).staged
+    assert created is not None
+    return created.ref
 
-    def prepare(loaded: Table) -> Staged:
-        new = ref(loaded.metadata)
-        if existing := loaded.metadata.refs.get(new.name):
+
+@dataclass(frozen=True)
+class _StagedRef(Staged):
+    ref: Ref
+
+
+@dataclass(frozen=True)
+class _Creation(Stage[_StagedRef]):
+    action = "creating a branch or tag"
+
+    name: str
+    ref: Callable[[TableMetadata], Ref]
+
+    def stage(self, table: Table) -> _StagedRef:
+        new = self.ref(table.metadata)
+        if existing := table.metadata.refs.get(new.name):
             raise ConfigError(
-                f"table {table.name} has a {existing.snapshot_ref_type} {new.name!r} already, at snapshot "
+                f"table {self.name} has a {existing.snapshot_ref_type} {new.name!r} already, at snapshot "
                 f"{existing.snapshot_id}",
                 hint="choose another name, or drop it first",
             )
-        created[:] = [new]
-        return _staged(loaded, new.name, None, _set(new))
+        return _StagedRef(_transaction(table, _set(new)), new, requirements=[unchanged(new.name, None)])
 
-    def has_landed(loaded: Table) -> bool:
-        ref = loaded.metadata.refs.get(created[0].name)
-        return ref is not None and _value(created[0].name, ref) == created[0]
-
-    commit_change(table, MetadataChange("creating a branch or tag", prepare, has_landed))
-    return created[0]
+    def landed(self, table: Table, staged: _StagedRef) -> bool:
+        ref = table.metadata.refs.get(staged.ref.name)
+        return ref is not None and _value(staged.ref.name, ref) == staged.ref
 
 
 def drop_ref(table: TableRef, name: str, is_branch: bool) -> None:
@@ -120,21 +131,32 @@ def drop_ref(table: TableRef, name: str, is_branch: bool) -> None:
     Raises:
         ConfigError: If there is no such branch or tag, or it is main.
     """
-    what = "branch" if is_branch else "tag"
+    commit_to(table, _Drop(table.name, name, is_branch))
 
-    def prepare(loaded: Table) -> Staged:
-        known = [ref.name for ref in ref_values(loaded.metadata, is_branch) if ref.name != MAIN_BRANCH]
+
+class _Drop(Stage[Staged]):
+    def __init__(self, table: str, name: str, is_branch: bool) -> None:
+        self._table = table
+        self._name = name
+        self._is_branch = is_branch
+        self._what = "branch" if is_branch else "tag"
+        self.action = f"dropping {self._what} {name!r}"
+
+    def stage(self, table: Table) -> Staged:
+        name, metadata = self._name, table.metadata
+        known = [ref.name for ref in ref_values(metadata, self._is_branch) if ref.name != MAIN_BRANCH]
         if name not in known:
-            raise ConfigError(f"table {table.name} has no {what} {name!r} that can be dropped", hint=near(name, known))
-        before = loaded.metadata.refs[name].snapshot_id
+            raise ConfigError(
+                f"table {self._table} has no {self._what} {name!r} that can be dropped", hint=near(name, known)
+            )
         removal = RemoveSnapshotRefUpdate.model_validate({"ref-name": name})
-        branches = released(loaded.metadata, [name])
-        staged = _staged(loaded, name, before, removal, *branches)
+        branches = released(metadata, [name])
         same = [unchanged(update.ref_name, update.snapshot_id) for update in branches]
-        return replace(staged, requirements=[*staged.requirements, *same])
+        requirements = [unchanged(name, metadata.refs[name].snapshot_id), *same]
+        return Staged(_transaction(table, removal, *branches), requirements=requirements)
 
-    change = MetadataChange(f"dropping {what} {name!r}", prepare, lambda loaded: name not in loaded.metadata.refs)
-    commit_change(table, change)
+    def landed(self, table: Table, staged: Staged) -> bool:
+        return self._name not in table.metadata.refs
 
 
 def move_branch(table: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> SnapshotInfo:
@@ -148,25 +170,30 @@ def move_branch(table: TableRef, action: str, target: Callable[[TableMetadata], 
     Raises:
         ConfigError: If the branch is a tag, or `target` raises it.
     """
-    name = table.branch
-    moved: list[Snapshot] = []
+    after = commit_to(table, _Move(table, action, target)).table.metadata
+    return snapshot_info(snapshot_of_ref(after, table.branch, table.name), after)
 
-    def prepare(loaded: Table) -> Staged | None:
-        check_branch(loaded.metadata, table.name, name)
-        moved[:] = [target(loaded.metadata)]
-        ref = loaded.metadata.refs.get(name)
-        if ref and ref.snapshot_id == moved[0].snapshot_id:
+
+class _Move(Stage[_StagedRef]):
+    def __init__(self, ref: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> None:
+        self._ref = ref
+        self._target = target
+        self.action = action
+
+    def stage(self, table: Table) -> _StagedRef | None:
+        name = self._ref.branch
+        check_branch(table.metadata, self._ref.name, name)
+        snapshot_id = self._target(table.metadata).snapshot_id
+        ref = table.metadata.refs.get(name)
+        if ref and ref.snapshot_id == snapshot_id:
             return None
-        settings = _value(name, ref) if ref else Ref(name, True, 0)
-        update = _set(replace(settings, snapshot_id=moved[0].snapshot_id))
-        return _staged(loaded, name, ref.snapshot_id if ref else None, update)
+        moved = replace(_value(name, ref) if ref else Ref(name, True, 0), snapshot_id=snapshot_id)
+        same = unchanged(name, ref.snapshot_id if ref else None)
+        return _StagedRef(_transaction(table, _set(moved)), moved, requirements=[same])
 
-    def has_landed(loaded: Table) -> bool:
-        ref = loaded.metadata.refs.get(name)
-        return ref is not None and ref.snapshot_id == moved[0].snapshot_id
-
-    after = commit_change(table, MetadataChange(action, prepare, has_landed)).metadata
-    return snapshot_info(moved[0], after)
+    def landed(self, table: Table, staged: _StagedRef) -> bool:
+        ref = table.metadata.refs.get(staged.ref.name)
+        return ref is not None and ref.snapshot_id == staged.ref.snapshot_id
 
 
 def was_current(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> bool:
@@ -181,37 +208,44 @@ def add_empty_snapshot(table: TableRef, properties: Mapping[str, str], tag: str 
     """Commit a snapshot without rows to the table's branch, and tag it if a name is given."""
     if tag is not None:
         table.check_refs(f"tag {tag!r}")
-    snapshot_id = uuid.uuid4().int >> 65
+    stage = _EmptySnapshot(table, properties, tag)
+    after = commit_to(table, stage).table.metadata
+    return snapshot_info(snapshot_of(after, stage.snapshot_id, table.name), after)
 
-    def prepare(loaded: Table) -> Staged:
-        if tag is not None and tag in loaded.metadata.refs:
-            raise ConfigError(f"table {table.name} has a branch or tag {tag!r} already", hint="choose another name")
-        check_branch(loaded.metadata, table.name, table.branch)
-        if table.branch != MAIN_BRANCH:
+
+class _EmptySnapshot(Stage[Staged]):
+    action = "creating a snapshot"
+
+    def __init__(self, ref: TableRef, properties: Mapping[str, str], tag: str | None) -> None:
+        self.snapshot_id = uuid.uuid4().int >> 65
+        self._ref = ref
+        self._properties = properties
+        self._tag = tag
+
+    def stage(self, table: Table) -> Staged:
+        ref, tag, metadata = self._ref, self._tag, table.metadata
+        if tag is not None and tag in metadata.refs:
+            raise ConfigError(f"table {ref.name} has a branch or tag {tag!r} already", hint="choose another name")
+        check_branch(metadata, ref.name, ref.branch)
+        if ref.branch != MAIN_BRANCH:
             # A branch starts at main's last snapshot.
-            snapshot_of_ref(loaded.metadata, MAIN_BRANCH, table.name)
-        transaction = loaded.transaction()
-        with storage_errors(loaded.location()):
+            snapshot_of_ref(metadata, MAIN_BRANCH, ref.name)
+        transaction = table.transaction()
+        with storage_errors(table.location()):
             add_snapshot(
                 transaction,
                 added=(),
                 deletes=(),
                 removed=(),
-                snapshot_id=snapshot_id,
-                summary=dict(properties),
-                branch=table.branch,
+                snapshot_id=self.snapshot_id,
+                summary=dict(self._properties),
+                branch=ref.branch,
             )
         if tag is None:
             return Staged(transaction)
-        stage(transaction, _set(Ref(tag, False, snapshot_id)))
+        stage(transaction, _set(Ref(tag, False, self.snapshot_id)))
         # pyiceberg refuses the requirement for a table without snapshots, which has no tags either.
-        return Staged(transaction, [unchanged(tag, None)] if loaded.metadata.snapshots else [])
-
-    def has_landed(loaded: Table) -> bool:
-        return loaded.metadata.snapshot_by_id(snapshot_id) is not None
-
-    after = commit_change(table, MetadataChange("creating a snapshot", prepare, has_landed)).metadata
-    return snapshot_info(snapshot_of(after, snapshot_id, table.name), after)
+        return Staged(transaction, requirements=[unchanged(tag, None)] if metadata.snapshots else [])
 
 
 def _set(ref: Ref) -> SetSnapshotRefUpdate:
@@ -227,8 +261,7 @@ def _set(ref: Ref) -> SetSnapshotRefUpdate:
     )
 
 
-def _staged(table: Table, name: str, before: int | None, *updates: TableUpdate) -> Staged:
-    """Return an attempt that fails if the branch or tag was changed meanwhile."""
+def _transaction(table: Table, *updates: TableUpdate) -> Transaction:
     transaction = table.transaction()
     stage(transaction, *updates)
-    return Staged(transaction, [unchanged(name, before)])
+    return transaction

@@ -54,11 +54,6 @@ class Rewritten:
     files: tuple[WrittenFile, ...]
     order: str | None = None
 
-    @property
-    def paths(self) -> set[str]:
-        """All that was written."""
-        return {file.path for file in self.files} | ({self.order} if self.order else set())
-
 
 @dataclass(frozen=True)
 class Rewrite:

@@ -10,10 +10,12 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
 from volley.epoch import WriteResult
+from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.planning import plan
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
 from volley.sink import ExecutorTask
 
-__all__ = ["Runner", "delete_files", "delete_lost", "run_tasks"]
+__all__ = ["Runner", "delete_files", "delete_lost", "delete_unused", "run_tasks"]
 
 Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
 """Runs tasks, and returns their results in the same order."""
@@ -63,3 +65,19 @@ def delete_files(io: FileIO, paths: Iterable[str]) -> None:
     for path in paths:
         with suppress(Exception):
             io.delete(path)
+
+
+def delete_unused(table: Table, branch: str, paths: set[str]) -> None:
+    """Delete files that were written for a commit, and are not in the attempt that has landed.
+
+    Args:
+        table: The table as the commit left it.
+        branch: The branch that was written.
+        paths: Their locations.
+    """
+    head = head_of(table, branch)
+    if paths and head:
+        # A snapshot of an earlier attempt may have landed unseen, and have expired since.
+        files = plan(table.io, table.metadata, head).files
+        paths = paths - {file.path for planned in files for file in (planned.file, *planned.deletes)}
+    delete_files(table.io, paths)

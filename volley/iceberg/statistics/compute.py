@@ -17,8 +17,8 @@ from pyiceberg.table.update import SetStatisticsUpdate
 from pyiceberg.types import NestedField, PrimitiveType
 
 from volley.epoch import WriteResult
-from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError, VolleyError
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
+from volley.errors import CommitConflictError, ConfigError
+from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.maintain.tasks import Runner, delete_files, run_tasks
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.read.entries import PlannedFile
@@ -149,39 +149,11 @@ class _Computation:
     def _register(self, sketches: Mapping[int, ThetaSketch]) -> str:
         """Write the statistics file, commit it in place of an older one, and return its location."""
         file = self._write(sketches)
-        path, replaced, attempts = file.statistics_path, list[str](), 0
-
-        def staged(table: Table) -> Staged:
-            nonlocal attempts
-            attempts += 1
-            if table.metadata.snapshot_by_id(file.snapshot_id) is None:
-                raise CommitConflictError(
-                    f"snapshot {file.snapshot_id} of table {self._ref.name} expired while its statistics were computed",
-                    hint="compute them again: those of the current snapshot will be computed",
-                )
-            older = _statistics_of(table, file.snapshot_id)
-            replaced[:] = [] if older is None else [older.statistics_path]
-            transaction = table.transaction()
-            stage(transaction, SetStatisticsUpdate.model_validate({"statistics": file}))
-            reach("before-statistics-commit", 0)
-            return Staged(transaction)
-
-        def landed(table: Table) -> bool:
-            registered = _statistics_of(table, file.snapshot_id)
-            return registered is not None and registered.statistics_path == path
-
-        try:
-            commit_change(self._ref, MetadataChange("registering statistics", staged, landed))
-        except CommitStateUnknownError:
-            raise
-        except BaseException as error:
-            # An attempt that was interrupted may have landed.
-            if not attempts or isinstance(error, VolleyError):
-                delete_files(self._table.io, [path])
-            raise
+        landed = commit_to(self._ref, _Registration(self._ref.name, self._table.io, file)).staged
+        assert landed is not None
         reach("after-statistics-commit", 0)
-        delete_files(self._table.io, [each for each in replaced if each != path])
-        return path
+        delete_files(self._table.io, {landed.replaced or file.statistics_path} - {file.statistics_path})
+        return file.statistics_path
 
     def _write(self, sketches: Mapping[int, ThetaSketch]) -> StatisticsFile:
         snapshot_id = self._head.snapshot_id
@@ -202,6 +174,42 @@ class _Computation:
         origin = {"snapshot-id": self._head.snapshot_id, "sequence-number": self._head.sequence_number or 0}
         described = {"type": _THETA, "fields": [field], "properties": {_NDV: str(sketch.estimate)}}
         return BlobMetadata.model_validate(origin | described)
+
+
+@dataclass(frozen=True)
+class _StagedFile(Staged):
+    """An attempt to register a statistics file, and the location of the one that it replaces."""
+
+    replaced: str | None
+
+
+@dataclass(frozen=True)
+class _Registration(Stage[_StagedFile]):
+    action = "registering statistics"
+
+    name: str
+    io: FileIO
+    file: StatisticsFile
+
+    def stage(self, table: Table) -> _StagedFile:
+        snapshot_id = self.file.snapshot_id
+        if table.metadata.snapshot_by_id(snapshot_id) is None:
+            raise CommitConflictError(
+                f"snapshot {snapshot_id} of table {self.name} expired while its statistics were computed",
+                hint="compute them again: those of the current snapshot will be computed",
+            )
+        older = _statistics_of(table, snapshot_id)
+        transaction = table.transaction()
+        stage(transaction, SetStatisticsUpdate.model_validate({"statistics": self.file}))
+        reach("before-statistics-commit", 0)
+        return _StagedFile(transaction, older.statistics_path if older else None)
+
+    def landed(self, table: Table, staged: _StagedFile) -> bool:
+        registered = _statistics_of(table, self.file.snapshot_id)
+        return registered is not None and registered.statistics_path == self.file.statistics_path
+
+    def discard(self) -> None:
+        delete_files(self.io, [self.file.statistics_path])
 
 
 def _fields(schema: Schema, columns: Sequence[str] | None) -> list[NestedField]:

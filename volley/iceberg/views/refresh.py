@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
-from pyiceberg.types import NestedField
 
 from volley.epoch import Epoch
-from volley.errors import CommitStateUnknownError, PlanError, SchemaMismatchError
-from volley.iceberg.commit.evolution import evolution
-from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
+from volley.errors import PlanError
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.snapshot import write_manifests
-from volley.iceberg.commit.tables import open_table
-from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite
 from volley.iceberg.read.heads import head_of
-from volley.iceberg.schema.changes import DropColumn, Evolution
-from volley.iceberg.schema.types import iceberg_type, is_widened
+from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.views.columns import needed_changes, open_view
 from volley.iceberg.views.contents import Contents
 from volley.iceberg.views.costs import COSTS, Kind, Measures, full_cost
 from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, fingerprint
@@ -32,7 +28,6 @@ from volley.iceberg.views.decisions import Decision, Tables, check_own, compiled
 from volley.iceberg.views.holding import hold_sources
 from volley.iceberg.views.maintained import Maintained, maintained
 from volley.iceberg.views.operators import Operator
-from volley.iceberg.views.parts import HIDDEN
 from volley.iceberg.views.query import sources_of
 from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
 from volley.iceberg.views.values import View, ViewRefresh
@@ -63,17 +58,11 @@ def refresh(view: View) -> ViewRefresh:
     """
     began = time.monotonic()
     run = _Refresh(view)
-    action = f"refreshing view {view.name!r}"
-    try:
-        commit_change(view.config.ref, MetadataChange(action, run.stage, run.has_landed), run.catalog)
-    except CommitStateUnknownError:
-        raise  # its files may be in the table
-    except BaseException:
-        run.discard(None)
-        raise
-    reach("after-view-commit", run.last.cursor.refresh)
-    hold_sources(view, run.last.scans)
-    return run.result(time.monotonic() - began)
+    staged = commit_to(view.config.ref, run, run.catalog).staged
+    done = staged.attempt if staged else run.last
+    reach("after-view-commit", done.cursor.refresh)
+    hold_sources(view, done.scans)
+    return run.result(done, time.monotonic() - began)
 
 
 class _Timer:
@@ -90,7 +79,12 @@ class _Timer:
 
 @dataclass
 class _Attempt:
-    """What one attempt to commit a refresh has made."""
+    """What one attempt to commit a refresh has made.
+
+    Args:
+        given_up_rows: How many rows of the sources it read by changes before it gave that up; the full refresh that
+            followed did not read them.
+    """
 
     cursor: Cursor
     scans: list[Scan]
@@ -107,26 +101,27 @@ class _Attempt:
         return sum(file.data_file.record_count for file in self.changes.added)
 
 
-class _Refresh:
+@dataclass(frozen=True)
+class _StagedAttempt(Staged):
+    attempt: _Attempt
+
+
+class _Refresh(Stage[_StagedAttempt]):
     def __init__(self, view: View) -> None:
+        self.action = f"refreshing view {view.name!r}"
         self._view = view
         self._attempts: list[_Attempt] = []
         self._tables: Tables = {}
         schema = maintained(compiled(view, None, Tally(), self._tables)).schema
-        config = _evolving(view.config).with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
-        catalog = _catalog_of_source(view, self._tables)
-        try:
-            self.catalog, _ = open_table(config, schema, catalog=catalog)
-        except SchemaMismatchError:
-            # The columns of Volley's own need not fit: they are made anew.
-            self.catalog, _ = open_table(config, _visible(schema), catalog=catalog)
+        config = view.config.with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
+        self.catalog = open_view(config, schema, _catalog_of_source(view, self._tables))
 
     @property
     def last(self) -> _Attempt:
-        """The attempt that landed, or found that nothing was to be done."""
+        """The last attempt."""
         return self._attempts[-1]
 
-    def stage(self, table: Table) -> Staged | None:
+    def stage(self, table: Table) -> _StagedAttempt | None:
         """Return the commit of the refresh for a freshly loaded table; None if the view is up to date."""
         timer = _Timer()
         view, branch = self._view, self._view.config.branch
@@ -139,12 +134,12 @@ class _Refresh:
         decision = decide(view, before, operator, table)
         query = maintained(operator)
         number = before.refresh + 1 if before else 1
-        schema_changes = _schema_changes(view.config, table, query)
-        _check_columns(schema_changes.of(table), query)
-        writer = IcebergWriter.for_table(schema_changes.of(table), view.config, Epoch(str(uuid.uuid4()), number))
+        schema_changes = needed_changes(view.config, table, query.schema)
+        evolved = schema_changes.of(table)
+        writer = IcebergWriter.for_table(evolved, view.config, Epoch(str(uuid.uuid4()), number))
         # A refresh reads the keys and sums of many groups, to bring few up to date.
         writer = replace(writer, compresses_numbers=False)
-        contents = Contents(schema_changes.of(table), branch, writer, query.order)
+        contents = Contents(evolved, branch, writer, query.order)
         cursor = Cursor(
             view.name,
             fingerprint(view.query),
@@ -195,7 +190,7 @@ class _Refresh:
             tally.most = None
         return True
 
-    def _staged(self, attempt: _Attempt, table: Table, schema_changes: Evolution, measures: Measures) -> Staged:
+    def _staged(self, attempt: _Attempt, table: Table, schema_changes: Evolution, measures: Measures) -> _StagedAttempt:
         """Return the transaction with rows and cursor; without changed rows it has the cursor alone."""
         config, cursor = self._view.config, attempt.cursor
         head, metadata = head_of(table, config.branch), table.metadata
@@ -211,25 +206,22 @@ class _Refresh:
         same_head = unchanged(config.branch, head.snapshot_id if head else None)
         same_schema = AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id})
         same_spec = AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id})
-        return Staged(transaction, [same_head, same_schema, same_spec])
+        return _StagedAttempt(transaction, attempt, requirements=[same_head, same_schema, same_spec])
 
-    def has_landed(self, table: Table) -> bool:
-        """Return True if a table has one of the attempts."""
+    def landed(self, table: Table, staged: _StagedAttempt) -> bool:
         cursor = Cursor.of(table)
-        landed = [attempt for attempt in self._attempts if cursor and attempt.cursor.attempt == cursor.attempt]
-        self._attempts += landed  # the last one counts
-        return bool(landed)
+        return cursor is not None and cursor.attempt == staged.attempt.cursor.attempt
 
-    def discard(self, landed: _Attempt | None) -> None:
-        """Delete the files of all attempts but the one that landed."""
-        for attempt in self._attempts:
-            if attempt is not landed:
-                attempt.contents.discard()
+    def discard(self) -> None:
+        self._discard(self._attempts)
 
-    def result(self, seconds: float) -> ViewRefresh:
-        """Return what the refresh did."""
-        attempt = self.last
-        self.discard(attempt)
+    def _discard(self, attempts: Iterable[_Attempt]) -> None:
+        for attempt in attempts:
+            attempt.contents.discard()
+
+    def result(self, attempt: _Attempt, seconds: float) -> ViewRefresh:
+        """Delete the files of all attempts but this one, and return what it did."""
+        self._discard(other for other in self._attempts if other is not attempt)
         return ViewRefresh(
             self._view.name,
             attempt.decision.mode,
@@ -276,42 +268,4 @@ def _check_name(cursor: Cursor | None, view: View) -> None:
         raise PlanError(
             f"table {view.config.table_name} is of view {cursor.view!r}, not of {view.name!r}",
             hint="give each view a table of its own",
-        )
-
-
-def _evolving(config: IcebergSinkConfig) -> IcebergSinkConfig:
-    """Return the settings by which a view's table follows its query, whose columns may be wider now, unless strict."""
-    if config.schema_evolution == "strict":
-        return config
-    return config.with_schema_evolution("full", config.renames, config.drops)
-
-
-def _schema_changes(config: IcebergSinkConfig, table: Table, query: Maintained) -> Evolution:
-    """Return the schema changes that the view's table needs; columns of Volley's own are dropped or made anew."""
-    stale = [field.name for field in table.schema().fields if _is_stale(field, query.schema)]
-    dropped = Evolution(tuple(map(DropColumn, stale)))
-    changes = evolution(_evolving(config), dropped.of(table), query.schema)
-    return Evolution((*dropped.changes, *changes.changes))
-
-
-def _is_stale(column: NestedField, schema: pa.Schema) -> bool:
-    """Return True for a column of Volley's own that the query does not need, or needs with other values."""
-    if not column.name.startswith(HIDDEN):
-        return False
-    if column.name not in schema.names:
-        return True
-    needed = iceberg_type(schema.field(column.name).type)
-    return needed != column.field_type and not is_widened(column.field_type, needed)
-
-
-def _visible(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if not field.name.startswith(HIDDEN)])
-
-
-def _check_columns(table: Table, query: Maintained) -> None:
-    """Check that the table has no column that the view has not: its values would be null."""
-    if extra := sorted({field.name for field in table.schema().fields} - {*query.schema.names}):
-        raise PlanError(
-            f"table {'.'.join(table.name())} has columns that the view's query has not: {', '.join(extra)}",
-            hint=f'drop them by the next full refresh: into=config.with_schema_evolution("full", drops={extra})',
         )

@@ -1,0 +1,134 @@
+"""Stages the commit of an epoch: one snapshot with its files, its mark, and the schema changes that its rows need."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+
+from volley.epoch import Epoch
+from volley.errors import CommitConflictError, StorageError
+from volley.iceberg.commit.evolution import evolution
+from volley.iceberg.commit.loop import Stage, Staged
+from volley.iceberg.commit.marks import (
+    COMMIT,
+    EPOCH,
+    JOB,
+    MARKS,
+    OFFSETS,
+    QUERY,
+    epoch_of,
+    run_mark,
+    snapshot_id_of,
+)
+from volley.iceberg.commit.snapshot import write_manifests
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.layout.layout import check_layout
+from volley.iceberg.schema.changes import Evolution
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.listing import file_system, sizes
+from volley.iceberg.upsert.parked import ParkedFile
+from volley.iceberg.write.changes import Changes
+from volley.iceberg.write.written import WrittenFile
+from volley.sink import SinkContext
+from volley.task.failpoints import reach
+
+__all__ = ["EpochStage"]
+
+
+@dataclass
+class EpochStage(Stage[Staged]):
+    """The commit of an epoch of one sink.
+
+    The mark is written twice, in one transaction: to the snapshot's summary, and to the table property
+    ``volley.epoch.<query id>``, which outlives the snapshot. The snapshot id is computed from table, query and epoch,
+    as a second guard: a catalog accepts a snapshot id only once.
+
+    Args:
+        config: The sink's settings.
+        context: The sink's context in the job.
+        epoch: The epoch.
+        files: The files that its tasks wrote.
+        changes: Returns the changes of the current table; only this depends on the commit mode.
+        commit_id: Distinguishes our commit from another driver's commit of the same epoch.
+    """
+
+    in_turn = True
+    conflict_hint = "start the job again, it repeats the epoch; if it recurs, let fewer writers commit less often"
+    unknown_hint = "nothing was deleted; start the job again when the catalog answers, it finds out and goes on"
+
+    config: IcebergSinkConfig
+    context: SinkContext
+    epoch: Epoch
+    files: Sequence[WrittenFile | ParkedFile]
+    changes: Callable[[Table], Changes]
+    commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def __post_init__(self) -> None:
+        self.action = f"committing epoch {self.epoch.number}"
+
+    def stage(self, table: Table) -> Staged | None:
+        self._has_epoch(table)  # raises if another driver was faster
+        schema_changes = evolution(self.config, table, self.context.schema)
+        evolved = schema_changes.of(table)
+        check_layout(evolved, {file.layout for file in self.files})
+        changes = self.changes(evolved)
+        if not changes:
+            return None
+        _check_present(evolved, changes.written)
+        staged = self._staged(table, schema_changes, changes)
+        reach("before-commit", self.epoch.number)
+        return staged
+
+    def landed(self, table: Table, staged: Staged) -> bool:
+        return self._has_epoch(table)
+
+    def retry(self) -> None:
+        self.context.metrics.record_retry()
+
+    def _has_epoch(self, table: Table) -> bool:
+        """Return True if this driver has committed the epoch; raise CommitConflictError if another one has."""
+        epoch = self.epoch
+        last = epoch_of(table, epoch.query_id, self.config.branch)
+        if last is None or last < epoch.number:
+            return False
+        if table.properties.get(f"{COMMIT}.{epoch.query_id}") == self.commit_id:
+            return True
+        raise CommitConflictError(
+            f"epoch {epoch.number} of query {epoch.query_id} is in table {self.config.table_name} already, committed "
+            f"by another driver (its last epoch there is {last})",
+            hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
+        )
+
+    def _staged(self, table: Table, schema_changes: Evolution, changes: Changes) -> Staged:
+        """Return a transaction with the manifests and metadata of one snapshot, and the schema changes it needs."""
+        epoch, config = self.epoch, self.config
+        job, query = self.context.job, epoch.query_id
+        marks = {JOB: job, QUERY: query, EPOCH: str(epoch.number), OFFSETS: epoch.offsets}
+        summary = {**config.snapshot_properties, **marks}
+        with storage_errors(table.location()):
+            transaction = table.transaction()
+            schema_changes.add_to(transaction)
+            values = (str(epoch.number), self.commit_id, job, epoch.offsets, config.branch)
+            marked = {f"{mark}.{query}": value for mark, value in zip(MARKS, values, strict=True)}
+            transaction.set_properties(marked | run_mark(table, epoch))
+            snapshot_id = snapshot_id_of(table.metadata.table_uuid, epoch)
+            write_manifests(transaction, changes, snapshot_id, summary, config.branch)
+        return Staged(transaction)
+
+
+def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:
+    """Raise StorageError if a file is missing or has another size: no reader could read the snapshot."""
+    paths = [file.data_file.file_path for file in files]
+    with storage_errors(table.location(), "reading"):
+        present = sizes(file_system(table.io, table.location()), paths)
+    for file, size in zip(files, present, strict=True):
+        expected = file.data_file.file_size_in_bytes
+        if size != expected:
+            fault = "is gone" if size is None else f"has {size} bytes and not {expected}"
+            raise StorageError(
+                f"data file {file.data_file.file_path} {fault}: it was changed between write and commit",
+                hint="nothing was committed; start the job again, it writes the epoch anew",
+            )

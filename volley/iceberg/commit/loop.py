@@ -1,0 +1,271 @@
+"""The one loop that commits: refresh, has it landed, stage, commit once, classify the error, from the top.
+
+Epochs, views and maintenance differ only in their `Stage`. Nothing below the loop may retry a commit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Generic, NoReturn, TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement
+from tenacity import RetryCallState, retry_if_exception_type
+
+from volley.errors import (
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    ConfigError,
+    VolleyError,
+)
+from volley.iceberg.catalogs.answers import never_sent, refuses
+from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
+from volley.iceberg.commit.turns import turn
+from volley.iceberg.pyiceberg_private.access import (
+    commit_once,
+    delete_manifests,
+    delete_merged_manifests,
+    snapshot_ids,
+)
+from volley.iceberg.pyiceberg_private.cached import share_metadata
+from volley.iceberg.table import TableRef
+
+__all__ = ["Commit", "Stage", "Staged", "commit_to", "fresh_table", "unchanged"]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """One attempt, ready to commit; a stage extends it by what it needs to know once the attempt has landed.
+
+    Args:
+        transaction: The transaction with the change.
+        requirements: What the catalog checks besides the transaction's own requirements.
+    """
+
+    transaction: Transaction
+    requirements: Sequence[TableRequirement] = field(default=(), kw_only=True)
+
+
+S = TypeVar("S", bound=Staged)
+
+
+class Stage(ABC, Generic[S]):
+    """What one commit changes in a table; all its attempts call the same value."""
+
+    action: str
+    """The change, for messages, as in "expiring snapshots"."""
+    in_turn: ClassVar[bool] = False
+    """True to stage while no other commit of this process to the table runs. Others stage their first attempt while
+    epochs commit, so that those need not wait; if one of them was faster, they take their turn, too."""
+    conflict_hint: ClassVar[str] = "nothing was changed; try again"
+    unknown_hint: ClassVar[str] = (
+        "no file was deleted; look at the table when the catalog answers, then try again if need be"
+    )
+
+    @abstractmethod
+    def stage(self, table: Table) -> S | None:
+        """Return an attempt for a freshly loaded table; None = nothing is to be done. Each attempt calls it again."""
+
+    def landed(self, table: Table, staged: S) -> bool:
+        """Return True if a freshly loaded table has an attempt; by default, if it has a snapshot of it."""
+        return any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in snapshot_ids(staged.transaction))
+
+    def discard(self) -> None:
+        """Delete the files that were written for the commit: it has failed, and no attempt has landed."""
+
+    def retry(self) -> None:
+        """Note that another attempt follows."""
+
+
+@dataclass(frozen=True)
+class Commit(Generic[S]):
+    """A commit that was made.
+
+    Args:
+        table: The table as the commit left it.
+        staged: The attempt that has landed; None = nothing was to be done.
+    """
+
+    table: Table
+    staged: S | None
+
+
+def unchanged(ref: str, snapshot_id: int | None) -> TableRequirement:
+    """Return the requirement that a branch or tag is still at this snapshot; None = it still does not exist."""
+    return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
+
+
+def fresh_table(ref: TableRef, catalog: Catalog) -> Table:
+    """Load a table: its metadata, and credentials that the catalog vends for a limited time."""
+    with ref.errors():
+        return share_metadata(catalog.load_table(ref.identifier))
+
+
+def commit_to(
+    ref: TableRef, stage: Stage[S], catalog: Catalog | None = None, load: Callable[[], Table] | None = None
+) -> Commit[S]:
+    """Commit a change of a table; each attempt starts with fresh metadata.
+
+    Args:
+        ref: The table.
+        stage: The change.
+        catalog: Its catalog, if it is open already.
+        load: Loads the table; None = `fresh_table`.
+
+    Raises:
+        CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
+        CommitStateUnknownError: If the change may or may not have landed; no file was deleted.
+        VolleyError: If the table can't be loaded, or `stage` raises it.
+    """
+    attempts = _Attempts(ref, stage)
+    try:
+        attempts.load = load or partial(fresh_table, ref, catalog or retry_reads(ref.load_catalog))
+        return commit_retry(
+            retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, _UnknownOutcome)),
+            before_sleep=lambda state: stage.retry(),
+            retry_error_callback=attempts.give_up,
+        )(attempts.attempt)
+    except BaseException:
+        if not attempts.may_have_landed:
+            stage.discard()
+        raise
+
+
+class _UnknownOutcome(Exception):
+    """Raised if the table has to tell whether an attempt has landed: it ended without a response, or was refused."""
+
+
+def _message_of(error: BaseException) -> str:
+    """Return the message of an error without its hint, which is about another request."""
+    return error.message if isinstance(error, VolleyError) else str(error)
+
+
+class _Attempts(Generic[S]):
+    """The attempts of one commit, and what is known of their outcome."""
+
+    load: Callable[[], Table]
+
+    def __init__(self, ref: TableRef, stage: Stage[S]) -> None:
+        self._ref = ref
+        self._stage = stage
+        # The newest first. One without a response may land after the table was looked at.
+        self._sent: list[S] = []
+        # Those of them that were refused. A gateway that repeats a request passes on the refusal of one that has
+        # landed, so their manifests are kept until the table shows that it has not.
+        self._refused: list[S] = []
+
+    @property
+    def may_have_landed(self) -> bool:
+        """True if an attempt may have landed or may still land: no file may be deleted then."""
+        return bool(self._sent)
+
+    def attempt(self) -> Commit[S]:
+        with turn(self._ref) if self._stage.in_turn or self.may_have_landed else nullcontext():
+            return self._attempt()
+
+    def _attempt(self) -> Commit[S]:
+        with self._before_commit():
+            table = self.load()
+        if (landed := self._landed(table)) is not None:
+            return Commit(table, landed)
+        self._forget_refused()
+        with self._before_commit():
+            staged = self._stage.stage(table)
+        if staged is None:
+            return Commit(table, None)
+        # A table that was dropped and made anew is another one.
+        same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
+        with turn(self._ref), self._classified(staged):
+            self._sent.insert(0, staged)
+            commit_once(table, staged.transaction, same_table, *staged.requirements)
+        delete_merged_manifests(table, staged.transaction)
+        return Commit(table, staged)
+
+    def _landed(self, table: Table) -> S | None:
+        return next((staged for staged in self._sent if self._stage.landed(table, staged)), None)
+
+    @contextmanager
+    def _before_commit(self) -> Iterator[None]:
+        """Treat an error as an unknown outcome if an earlier attempt may have landed."""
+        try:
+            yield
+        except VolleyError as error:
+            if self.may_have_landed:
+                raise _UnknownOutcome(_message_of(error)) from error
+            raise
+
+    @contextmanager
+    def _classified(self, staged: S) -> Iterator[None]:
+        """Classify the errors of a commit; whichever it is, the next attempt looks at the table first."""
+        try:
+            with self._ref.errors():
+                yield
+        except CommitStateUnknownError:
+            raise
+        except ConfigError as error:
+            # It was refused before anything was sent.
+            self._forget(staged)
+            if self.may_have_landed:
+                raise _UnknownOutcome(str(error)) from error
+            raise
+        except CommitFailedException:
+            self._refused.append(staged)
+            raise
+        except Exception as error:
+            if never_sent(error):
+                self._forget(staged)
+                raise
+            if refuses(error):
+                self._refused.append(staged)
+            raise _UnknownOutcome(_message_of(error)) from error
+
+    def _forget_refused(self) -> None:
+        """Forget the refused attempts, since none of them is in the table."""
+        while self._refused:
+            self._forget(self._refused.pop())
+
+    def _forget(self, staged: S) -> None:
+        self._sent.remove(staged)
+        delete_manifests(staged.transaction)
+
+    def give_up(self, state: RetryCallState) -> Commit[S]:
+        """Find out whether an attempt has landed after all, once the last one has failed."""
+        assert state.outcome is not None
+        error = state.outcome.exception()
+        assert error is not None
+        if not self.may_have_landed:
+            raise error  # no commit was sent
+        try:
+            table = self.load()
+        except VolleyError as load_error:
+            raise self._unknown(load_error) from error
+        if (landed := self._landed(table)) is not None:
+            return Commit(table, landed)
+        self._forget_refused()
+        if self.may_have_landed:
+            raise self._unknown(error) from error
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Raise the error of a commit whose attempts were all refused, once the table has shown that none landed."""
+        if isinstance(error, CommitFailedException):
+            raise CommitConflictError(
+                f"{self._stage.action} failed: other writers changed table {self._ref.name} during each of {ATTEMPTS} "
+                f"attempts: {error}",
+                hint=self._stage.conflict_hint,
+            ) from error
+        raise (isinstance(error, _UnknownOutcome) and error.__cause__) or error
+
+    def _unknown(self, error: BaseException) -> CommitStateUnknownError:
+        return CommitStateUnknownError(
+            f"{self._stage.action} may or may not have changed table {self._ref.name}: the catalog gave no clear "
+            f"answer in {ATTEMPTS} attempts: {_message_of(error)}",
+            hint=self._stage.unknown_hint,
+        )
