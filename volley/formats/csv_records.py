@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -43,15 +44,60 @@ def place(file: InputFile, record: int, options: CsvOptions) -> tuple[int | None
 
 def ends_in_a_quote(file: InputFile, options: CsvOptions) -> bool:
     """Return True if the last row is still open at the end of the file; a quote inside a value opens nothing."""
+    quotes = _OpenQuotes(options)
     with file.open() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        lines = _Lines(_limited(file, text))
-        with suppress(csv.Error):
-            for _ in _reader(lines, options):
-                if lines.ended:
-                    return True
-                lines.taken.clear()
-    return False
+        for line in _limited(file, text):
+            quotes.take(line)
+    return quotes.quoted
+
+
+class _OpenQuotes:
+    """Tells whether a row goes on in the next line, as Arrow does.
+
+    Python's reader takes an escape directly behind a closing quote for a character of the value.
+    """
+
+    def __init__(self, options: CsvOptions) -> None:
+        self._special = [text for text in (options.quote, options.escape) if text]
+        quote, escape, delimiter = (
+            re.escape(text or "") for text in (options.quote, options.escape, options.delimiter)
+        )
+        escaped = f"|{escape}." if escape else ""
+        self._quoted = re.compile(f"(?:[^{quote}{escape}]+|{quote}{quote}{escaped})*", re.S) if quote else None
+        self._unquoted = re.compile(rf"(?:[^{escape}{delimiter}\r\n]+{escaped})*", re.S)
+        self._quote, self._ends = options.quote, f"{options.delimiter}\r\n"
+        self.reset()
+
+    def reset(self) -> None:
+        """Be at the beginning of a row."""
+        self.quoted = False
+        # False within a value that has no quotes, or behind those.
+        self._begins = True
+
+    def take(self, line: str) -> bool:
+        """Read the next line, with its end; return True if its row goes on in the line behind it."""
+        if self._begins and not self.quoted and not any(text in line for text in self._special):
+            return False
+        at = 0
+        while at < len(line):
+            if self.quoted and self._quoted:
+                at = _end(self._quoted, line, at)
+                self.quoted = not line.startswith(str(self._quote), at)
+                self._begins = False
+            elif self._begins and line[at] == self._quote:
+                self.quoted = True
+            else:
+                at = _end(self._unquoted, line, at)
+                self._begins = line[at : at + 1] != "" and line[at] in self._ends
+            at += 1
+        # An escape before a line end makes it a part of the value.
+        return self.quoted or (not self._begins and line[-1] in "\r\n")
+
+
+def _end(pattern: re.Pattern[str], line: str, at: int) -> int:
+    match = pattern.match(line, at)
+    return match.end() if match else at
 
 
 @dataclass(frozen=True)
@@ -72,21 +118,15 @@ def raw_records(file: InputFile, options: CsvOptions) -> Iterator[Record]:
     """Yield the records that are not empty lines; an unclosed quote spoils only its own line."""
     with file.open() as stream:
         lines = _Lines(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
+        quotes = _OpenQuotes(options)
         number = 1
-        while True:
-            lines.taken = []
-            try:
-                row = next(_reader(lines, options), None)
-                whole = not lines.ended
-            except csv.Error:
-                row, whole = None, False
-            if not lines.taken:
-                return
-            if not whole:
-                lines.give_back()
-            if row or not whole:
-                yield Record(number, "".join(lines.taken), whole)
-            number += len(lines.taken)
+        while taken := lines.row(quotes):
+            if quotes.quoted:
+                lines.give_back(taken[1:])
+                del taken[1:]
+            if taken[0].strip("\r\n"):
+                yield Record(number, "".join(taken), not quotes.quoted)
+            number += len(taken)
 
 
 def _reader(lines: Iterable[str], options: CsvOptions) -> Any:
@@ -109,27 +149,27 @@ def _limited(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
 
 
 class _Lines:
-    """Feeds lines to a `csv.reader` and keeps them, so that the raw text of each record is known."""
+    """Lines that are taken row by row; some can be given back, to be read again."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
         self._again: deque[str] = deque()
-        self.taken: list[str] = []
-        self.ended = False
 
-    def __iter__(self) -> Iterator[str]:
-        return self
+    def row(self, quotes: _OpenQuotes) -> list[str]:
+        """Return the lines of the next row, up to the largest value if a quote is not closed; none at the end."""
+        quotes.reset()
+        taken: list[str] = []
+        size = 0
+        while size < LARGEST_VALUE and (line := self._next()):
+            taken.append(line)
+            size += len(line)
+            if not quotes.take(line):
+                break
+        return taken
 
-    def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._lines, None)
-        if line is None:
-            self.ended = True
-            raise StopIteration
-        self.taken.append(line)
-        return line
+    def give_back(self, lines: Sequence[str]) -> None:
+        """Return lines, to be read again."""
+        self._again.extendleft(reversed(lines))
 
-    def give_back(self) -> None:
-        """Return all taken lines but the first, to be read again."""
-        self._again.extendleft(reversed(self.taken[1:]))
-        del self.taken[1:]
-        self.ended = False
+    def _next(self) -> str | None:
+        return self._again.popleft() if self._again else next(self._lines, None)
