@@ -252,6 +252,7 @@ views:
 """
 
 
+@pytest.mark.nightly
 def test_branches_and_a_view(tmp_path: Path) -> None:
     (tmp_path / "volley.yaml").write_text(SPLIT)
     (tmp_path / "orders").mkdir()

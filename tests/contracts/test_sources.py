@@ -236,6 +236,25 @@ MOVING: dict[str, Callable[[Path, int], Source]] = {
 """Sources that go on: first they have the rows of `FIRST`, then those of `MORE` too, or instead those of `OTHERS`."""
 
 
+def cut(path: Path, bytes: int) -> None:
+    path.write_bytes(path.read_bytes()[:-bytes])
+
+
+def cut_log(folder: Path) -> None:
+    """A receiver that dies while it writes leaves half a request, which nobody was told of."""
+    cut(max((folder / "log").rglob("*.log")), 3)
+
+
+HALVES: dict[str, Callable[[Path], None]] = {
+    "json": lambda folder: cut(folder / "4.json", 6),
+    "parquet": lambda folder: cut(folder / "4.parquet", 6),
+    "orc": lambda folder: cut(folder / "4.orc", 6),
+    "avro": lambda folder: cut(folder / "4.avro", 6),
+    "webhook": cut_log,
+}
+"""How the input of a source is cut in the middle of its last row. Half a line of CSV is a line as well."""
+
+
 class Planner:
     """Spark's planner process: it gets the reader once and asks it for offsets and splits."""
 
@@ -404,6 +423,37 @@ def check_old_copy(moves: Callable[[Path, int], Source], folder: Path) -> None:
     # A source that keeps what was not acknowledged still has those of before.
     assert rows in (OTHERS, MORE + OTHERS)
     assert again != end
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_what_comes_later_is_read_once_by_a_reader_that_goes_on_and_by_a_new_one(name: str, tmp_path: Path) -> None:
+    moves = MOVING[name]
+    context = SourceContext(str(tmp_path / "state"), 5)
+    running = Planner(moves(tmp_path, 0).open(context), bounded=False)
+    start = running.reader.initial_offset()
+    first = running.next(start, None)
+    assert rows_of(running.reader, running, start, first) == FIRST
+    new = Planner(moves(tmp_path, 1).open(context), bounded=False)
+    # The rows of a source in memory are its own: it does not grow.
+    for planner in (new, *([] if name == "memory" else [running])):
+        end = planner.next(first, None)
+        assert end != first
+        assert rows_of(planner.reader, planner, first, end) == MORE
+        assert planner.next(end, None) == end
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_a_row_at_the_end_is_never_taken_for_a_row(name: str, tmp_path: Path) -> None:
+    source = CASES[name].make(tmp_path)
+    HALVES[name](tmp_path)
+    try:
+        reader = source.open(SourceContext(str(tmp_path / "state"), 5))
+        planner = Planner(reader)
+        start = planner.reader.initial_offset()
+        rows = rows_of(reader, planner, start, planner.next(start, None))
+    except SourceError:
+        return
+    assert sorted(rows, key=lambda row: row["id"]) == ROWS[:-1]
 
 
 @pytest.mark.parametrize("moves", MOVING.values(), ids=MOVING)

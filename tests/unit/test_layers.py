@@ -44,6 +44,13 @@ def test_an_illegal_import_is_found(case: str) -> None:
     assert list(violations({**modules, module: f"{modules[module]}\n{line}\n"}))
 
 
+@pytest.mark.parametrize("module", ["alone", "connectors.logs", "connectors.logs.source"])
+def test_a_module_without_a_room_is_named_with_the_place_to_add_it(module: str) -> None:
+    (line,) = violations({**sources(), module: '"""Logs."""\nfrom volley import errors\n'})
+    assert line.startswith(f"{module} has no room: ")
+    assert "ORDER in tests/architecture.py" in line
+
+
 PRIVATE = {
     "imported": "from pyiceberg.table.update.snapshot import _FastAppendFiles",
     "read": "table._do_commit()",
