@@ -255,6 +255,7 @@ def test_a_full_local_disk_is_named(tables: Tables, monkeypatch: pytest.MonkeyPa
     task = writer_for(tables.make(pa.schema({"id": pa.int64()}), Partitioning.identity("id")), row_group_bytes=1).open(
         0
     )
+    task.write(pa.record_batch({"id": [1]}))
     with pytest.raises(StorageError, match="/nowhere/at/all"):
         task.write(pa.record_batch({"id": [1]}))
 

@@ -20,9 +20,9 @@ from volley.plan.joins import JoinedRows, TableJoin
 from volley.plan.places import naming
 from volley.spark.log import usable
 from volley.storage.durable import create_durably
-from volley.storage.local import local_folder
 from volley.storage.paths import filesystem
 from volley.storage.state_formats import JOIN_PIN
+from volley.store.rows import on_disk
 from volley.task.failpoints import BUCKET_POINT, reach
 from volley.task.joined_rows import (
     EpochRows,
@@ -33,7 +33,6 @@ from volley.task.joined_rows import (
     read_list,
     read_pin,
 )
-from volley.task.runs import on_disk
 
 __all__ = ["JoinedTables", "with_rows", "with_schemas"]
 
@@ -207,7 +206,7 @@ def with_rows(roots: Sequence[N]) -> list[N]:
         assert isinstance(node.rows, _OpenTable)
         reader = node.rows.reader
         indices = read_indices(reader, node.join, reader.version())
-        mapped = (on_disk(index, local_folder()) if indices.bits else index for index in indices.batches)
+        mapped = (on_disk(index) if indices.bits else index for index in indices.batches)
         return LoadedRows(reader.schema, [JoinIndex.of(index) for index in mapped])
 
     return _with(roots, loaded)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import IO
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
 
 from volley.arrow.dictionaries import decode_rows
-from volley.arrow.keys.buckets import buckets_of
+from volley.arrow.keys.buckets import buckets_of, divided
 from volley.epoch import WriteResult
-from volley.errors import StorageError
 from volley.sink import TaskWriter, Writer
-from volley.storage.local import local_folder
+from volley.store.rows import RowStore, Run, one_bucket
 
-__all__ = ["DividedRows", "Exchange"]
+__all__ = ["Exchange"]
 
+_WAITING_BYTES = 16 << 20
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -39,70 +37,28 @@ class Exchange:
         """Return the writer of a task that reads: it keeps rows for others, and only checks them by the sink's own."""
         return _Divider(self, writer.open(task), task)
 
-    def parts(self, batch: pa.RecordBatch, turn: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of each task that writes, with its number, from 0.
+    def divide(self, rows: pa.RecordBatch, turn: int) -> Run:
+        """Divide rows among the tasks that write: buckets are tasks.
 
         Args:
-            batch: The rows.
+            rows: The rows.
             turn: Without keys: the task that gets the first rows.
         """
         if self.tasks == 1:
-            yield 0, batch
-        elif self.keys:
-            tasks = buckets_of([batch.column(name) for name in self.keys], self.tasks, batch.num_rows)
-            for task in np.unique(tasks).tolist():
-                yield task, batch.take(pa.array(np.flatnonzero(tasks == task)))
-        else:
-            bounds = np.linspace(0, batch.num_rows, self.tasks + 1).astype(int).tolist()
-            for number, (start, end) in enumerate(pairwise(bounds)):
-                if start < end:
-                    yield (turn + number) % self.tasks, batch.slice(start, end - start)
-
-
-class DividedRows:
-    """The rows that a task has for others: Arrow streams in a local file without a name, read once."""
-
-    def __init__(self) -> None:
-        self._folder = local_folder()
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
-        self._places: list[tuple[int, int]] = []
-
-    def add(self, task: int, rows: pa.RecordBatch) -> None:
-        """Keep rows for a task.
-
-        Raises:
-            StorageError: If the local disk is full.
-        """
-        stream = pa.BufferOutputStream()
-        with pa.ipc.new_stream(stream, rows.schema, options=_LZ4) as writer:
-            writer.write_batch(rows)
-        data = stream.getvalue()
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise StorageError(
-                f"rows for other tasks can't be kept on the local disk {self._folder}: {error}",
-                hint="make room there, then start the job again",
-            ) from error
-        self._places.append((task, data.size))
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        self._file.seek(0)
-        for task, size in self._places:
-            yield task, self._file.read(size)
-        self.close()
-
-    def close(self) -> None:
-        """Delete the file."""
-        self._file.close()
+            return one_bucket(rows)
+        if not self.keys:
+            tasks = [(turn + number) % self.tasks for number in range(self.tasks)]
+            return Run(rows, tasks, np.linspace(0, rows.num_rows, self.tasks + 1).astype(int).tolist())
+        keys = [rows.column(name) for name in self.keys]
+        order, present, bounds = divided(buckets_of(keys, self.tasks, rows.num_rows))
+        return Run(rows.take(pa.array(order)), present.tolist(), bounds.tolist())
 
 
 class _Divider(TaskWriter):
-    def __init__(self, exchange: Exchange, writer: TaskWriter, turn: int) -> None:
-        self._exchange = exchange
+    def __init__(self, exchange: Exchange, writer: TaskWriter, task: int) -> None:
         self._writer = writer
-        self._turn = turn
-        self._rows = DividedRows()
+        turns = count(task)
+        self._rows = RowStore(_WAITING_BYTES, lambda rows: exchange.divide(rows, next(turns)), compressed=True)
 
     def check(self, batch: pa.RecordBatch) -> None:
         self._writer.check(batch)
@@ -111,14 +67,21 @@ class _Divider(TaskWriter):
         self._writer.rejected(error)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for task, rows in self._exchange.parts(decode_rows(batch), self._turn):
-            self._rows.add(task, rows)
-        self._turn += 1
+        self._rows.append(decode_rows(batch))
 
     def close(self) -> WriteResult:
         self._writer.abort()
-        return WriteResult(committables=(self._rows,))
+        return WriteResult(committables=(_streams(self._rows),))
 
     def abort(self) -> None:
-        self._rows.close()
         self._writer.abort()
+
+
+def _streams(rows: RowStore) -> Iterator[tuple[int, bytes]]:
+    """Yield for each task that writes Arrow streams of its rows."""
+    for task in rows.buckets:
+        for batch in rows.read(task):
+            stream = pa.BufferOutputStream()
+            with pa.ipc.new_stream(stream, batch.schema, options=_LZ4) as writer:
+                writer.write_batch(batch)
+            yield task, stream.getvalue().to_pybytes()

@@ -9,9 +9,7 @@ import pyarrow as pa
 
 from volley.arrow.keys.buckets import bucket_bounds, key_hashes
 from volley.arrow.keys.normal import are_valid
-from volley.errors import StorageError
-from volley.storage.local import local_folder
-from volley.task.runs import on_disk
+from volley.store.rows import RowStore, Run, one_bucket
 
 __all__ = ["KeyBuckets"]
 
@@ -37,10 +35,7 @@ class KeyBuckets:
         self._schema = schema
         self._keys = keys
         self._max_bytes = max_bytes
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-        self._spilled_bytes = 0
-        self._runs: list[pa.RecordBatch] = []
+        self._rows = RowStore(max_bytes, self._by_hash)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows.
@@ -51,15 +46,12 @@ class KeyBuckets:
         keys = rows.select(list(self._keys)).columns
         if any(key.null_count for key in keys):
             rows = rows.filter(pa.array(are_valid(keys)))
-        if self._waiting and self._waiting_bytes + rows.nbytes > self._max_bytes:
-            self._spill()
-        self._waiting.append(rows)
-        self._waiting_bytes += rows.nbytes
+        self._rows.append(rows)
 
     @property
     def bits(self) -> int:
         """The number of bits of a hash that number its bucket: there are ``2 ** bits`` buckets."""
-        size = self._spilled_bytes + self._waiting_bytes
+        size = self._rows.size
         wanted = _SHARE * size // self._max_bytes if size > self._max_bytes else 0
         return min(wanted.bit_length(), _MOST_BITS)
 
@@ -71,28 +63,16 @@ class KeyBuckets:
         """
         bits = self.bits
         if not bits:
-            yield pa.Table.from_batches(self._waiting, self._schema)
+            yield pa.Table.from_batches(self._rows.waiting, self._schema)
             return
-        if self._waiting:
-            self._spill()
-        bounds = [bucket_bounds(run.column(_HASH).to_numpy(), bits) for run in self._runs]
-        runs = [run.drop_columns([_HASH]) for run in self._runs]
+        hashed = self._rows.read(0)
+        bounds = [bucket_bounds(run.column(_HASH).to_numpy(), bits) for run in hashed]
+        runs = [run.drop_columns([_HASH]) for run in hashed]
         for bucket in range(1 << bits):
             places = [(run, *at[bucket : bucket + 2].tolist()) for run, at in zip(runs, bounds, strict=True)]
             yield pa.Table.from_batches([run.slice(start, end - start) for run, start, end in places], self._schema)
 
-    def _spill(self) -> None:
-        rows = pa.concat_batches(self._waiting)
-        self._spilled_bytes += self._waiting_bytes
-        self._waiting, self._waiting_bytes = [], 0
+    def _by_hash(self, rows: pa.RecordBatch) -> Run:
         hashed = key_hashes(rows.select(list(self._keys)).columns)
         order = np.argsort(hashed, kind="stable")
-        run = rows.take(pa.array(order)).append_column(_HASH, pa.array(hashed[order]))
-        folder = local_folder()
-        try:
-            self._runs.append(on_disk(run, folder))
-        except OSError as error:
-            raise StorageError(
-                f"rows of a joined table can't be kept on the local disk {folder}: {error}",
-                hint="make room there, then start the job again",
-            ) from error
+        return one_bucket(rows.take(pa.array(order)).append_column(_HASH, pa.array(hashed[order])))

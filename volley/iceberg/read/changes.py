@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
+from volley.arrow.keys.buckets import buckets_of, divided
 from volley.arrow.keys.equality import differing, matching_rows
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
 from volley.iceberg.read.entries import Content
 from volley.iceberg.read.rows import FileTask, RowReader
-from volley.iceberg.read.spill import MOST_PARTS, spilled
 from volley.iceberg.schema.types import arrow_schema, rows_schema
+from volley.store.rows import RowStore, Run
 
 __all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes"]
 
@@ -31,6 +32,8 @@ CHANGE_COLUMNS = pa.schema(
 
 # Rows of files up to this size in bytes are compared in memory; as Arrow they take two to four times as much.
 _PART_BYTES = 32 << 20
+# More parts of as many runs would be batches of few rows.
+_MOST_PARTS = 256
 # Two sides have the same rows in the same order if less than half of these differ, and of all after them.
 _FIRST_ROWS = 65_536
 
@@ -147,19 +150,26 @@ class _Comparison:
         if aligned is not None:
             yield self._cancelled(*aligned)
             return
-        parts = -(-sum(map(_size, self.files)) // _PART_BYTES)
+        parts = min(-(-sum(map(_size, self.files)) // _PART_BYTES), _MOST_PARTS)
         if parts == 1:
             yield self._cancelled(self._table(self._rows(_lost)), self._table(self._rows(_gained)))
             return
-        schema, parts = arrow_schema(self.reader.schema), min(parts, MOST_PARTS)
-        columns = self.keys or schema.names
-        with (
-            spilled(self._rows(_lost), schema, columns, parts) as removed,
-            spilled(self._rows(_gained), schema, columns, parts) as added,
-        ):
-            # No variable holds a part while the next one is read.
-            for _ in range(parts):
-                yield self._cancelled(next(removed), next(added))
+        removed, added = (self._divided(self._rows(side), parts) for side in (_lost, _gained))
+        for part in range(parts):
+            yield self._cancelled(self._table(removed.read(part)), self._table(added.read(part)))
+
+    def _divided(self, batches: Batches, parts: int) -> RowStore:
+        """Divide rows into parts by the values that identify them."""
+
+        def arrange(rows: pa.RecordBatch) -> Run:
+            keys = rows.select(list(self.keys)).columns if self.keys else rows.columns
+            order, present, bounds = divided(buckets_of(keys, parts, rows.num_rows))
+            return Run(rows.take(pa.array(order)), present.tolist(), bounds.tolist())
+
+        store = RowStore(_PART_BYTES, arrange, compressed=True)
+        for batch in batches:
+            store.append(batch)
+        return store
 
     def _rows(self, side: Callable[[FileIO, ChangedFile, RowReader], Batches]) -> Batches:
         return chain.from_iterable(side(self.io, file, self.reader) for file in self.files)

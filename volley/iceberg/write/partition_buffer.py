@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,23 +12,13 @@ import pyarrow.compute as pc
 
 from volley.arrow.keys.order import ordered
 from volley.iceberg.layout.layout import Layout, Partition
-from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.data_files import RollingFiles
-from volley.storage.local import local_folder
-from volley.task.runs import merged, on_disk
+from volley.store.rows import RowStore, Run, merged
 
 __all__ = ["PartitionBuffer"]
 
 _Numbers = npt.NDArray[np.int64]
 _DATE_BITS = 32
-
-
-@dataclass
-class _Cluster:
-    """A partition, and the places of its rows: run, start and end."""
-
-    partition: Partition
-    places: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class PartitionBuffer:
@@ -51,10 +40,9 @@ class PartitionBuffer:
     def __init__(self, layout: Layout, size: int) -> None:
         self._layout = layout
         self._size = size
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-        self._runs: list[pa.RecordBatch] = []
-        self._clusters: dict[tuple[Any, ...], _Cluster] = {}
+        self._rows = RowStore(size, self._run)
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._partitions: list[Partition] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows in the schema of the files; may spill rows to local disk.
@@ -62,39 +50,26 @@ class PartitionBuffer:
         Raises:
             StorageError: If the local disk is full.
         """
-        if not rows.num_rows:
-            return
-        self._waiting.append(rows)
-        self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= self._size:
-            self._spill(self._next_run())
-
-    def _spill(self, rows: pa.RecordBatch) -> None:
-        folder = local_folder()
-        with storage_errors(folder):
-            self._runs.append(on_disk(rows, folder))
+        if rows.num_rows:
+            self._rows.append(rows)
 
     def empty_into(self, files: RollingFiles) -> None:
         """Write all rows, one partition after the other."""
-        if self._waiting:
-            self._runs.append(self._next_run())
-        for cluster in self._clusters.values():
-            files.turn_to(cluster.partition)
-            pieces = [self._runs[run].slice(start, stop - start) for run, start, stop in cluster.places]
-            for rows in self._sorted(pieces):
+        for number in self._rows.buckets:
+            files.turn_to(self._partitions[number])
+            for rows in self._sorted(self._rows.read(number)):
                 files.write(rows)
 
-    def _next_run(self) -> pa.RecordBatch:
-        """Return the buffered rows, sorted by partition and sort order; record the places of each partition."""
-        rows = pa.concat_batches(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
+    def _run(self, rows: pa.RecordBatch) -> Run:
+        """Sort rows by partition and sort order; their buckets are the numbers of their partitions."""
         values = self._layout.partition_values(rows)
         codes = _codes(values, rows.num_rows)
         order = self._order(rows, codes)
         ordered = codes[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        self._record([column.take(pa.array(order[starts])) for column in values], [*starts.tolist(), rows.num_rows])
-        return rows if len(starts) == 1 and self._layout.order.is_unsorted else rows.take(pa.array(order))
+        numbers = self._numbers_of([column.take(pa.array(order[starts])) for column in values], len(starts))
+        is_sorted = len(starts) == 1 and self._layout.order.is_unsorted
+        return Run(rows if is_sorted else rows.take(pa.array(order)), numbers, [*starts.tolist(), rows.num_rows])
 
     def _order(self, rows: pa.RecordBatch, codes: _Numbers) -> _Numbers:
         sort_columns = self._layout.sort_columns(rows)
@@ -104,15 +79,15 @@ class PartitionBuffer:
         order: _Numbers = pc.sort_indices(both, [("partition", "ascending"), *self._layout.sort_directions]).to_numpy()
         return order
 
-    def _record(self, values: list[pa.Array], bounds: list[int]) -> None:
-        """Record the places of the new run's partitions, given their values by field and the bounds of their rows."""
-        count, run = len(bounds) - 1, len(self._runs)
+    def _numbers_of(self, values: list[pa.Array], count: int) -> list[int]:
+        """Return the numbers of partitions, given their values by field."""
         keys = _rows([_partition_keys(column) for column in values], count)
         records = _rows([_manifest_values(column) for column in values], count)
-        for key, record, start, stop in zip(keys, records, bounds, bounds[1:], strict=False):
-            if key not in self._clusters:
-                self._clusters[key] = _Cluster(self._layout.partition(record))
-            self._clusters[key].places.append((run, start, stop))
+        for key, record in zip(keys, records, strict=True):
+            if key not in self._numbers:
+                self._numbers[key] = len(self._partitions)
+                self._partitions.append(self._layout.partition(record))
+        return [self._numbers[key] for key in keys]
 
     def _sorted(self, pieces: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if len(pieces) == 1 or self._layout.order.is_unsorted:
