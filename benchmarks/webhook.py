@@ -1,4 +1,4 @@
-"""What a durable request costs a HttpSource's receiver, beside an aiohttp server that only echoes."""
+"""What a durable request costs a WebhookSource's receiver, beside an aiohttp server that only echoes."""
 
 from __future__ import annotations
 

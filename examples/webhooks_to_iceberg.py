@@ -10,12 +10,12 @@ import os
 import sys
 from pathlib import Path
 
-from volley import Environment, HmacAuth, HttpSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
+from volley import Environment, HmacAuth, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, WebhookSource, col
 
 
 def pipeline(port: int, secret: str, folder: Path) -> Job:
     """Deliveries into the table ``hooks.github``; bodies that don't fit into ``hooks.github_bad``."""
-    deliveries = HttpSource(
+    deliveries = WebhookSource(
         port,
         "/github",
         schema="action string, ref string, repository struct<full_name string>, sender struct<login string>",

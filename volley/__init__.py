@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from volley.connectors.postgres.source import PostgresSource
     from volley.connectors.rate import RateSource
     from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
-    from volley.connectors.webhook.source import HttpSource
+    from volley.connectors.webhook.source import WebhookSource
     from volley.engine.job import Job
     from volley.engine.progress import Progress, State
     from volley.engine.repair import repair
@@ -116,7 +116,6 @@ __all__ = [
     "FinishedEpoch",
     "FunctionSink",
     "HmacAuth",
-    "HttpSource",
     "IcebergSink",
     "IcebergSinkConfig",
     "IcebergSource",
@@ -174,6 +173,7 @@ __all__ = [
     "ViewStatus",
     "ViewStep",
     "VolleyError",
+    "WebhookSource",
     "WindowedStream",
     "WriteResult",
     "Writer",
@@ -232,7 +232,7 @@ _MODULES = {
     "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
     "connectors.webhook.auth": ["BearerAuth", "HmacAuth", "ServerTls"],
-    "connectors.webhook.source": ["HttpSource"],
+    "connectors.webhook.source": ["WebhookSource"],
     "engine.job": ["Job"],
     "engine.progress": ["Progress", "State"],
     "engine.repair": ["repair"],
@@ -280,6 +280,11 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"volley.{name}")
     if name not in _MODULE_OF:
+        if name == "HttpSource":
+            import warnings
+
+            warnings.warn("HttpSource is called WebhookSource since 0.3.0", DeprecationWarning, stacklevel=2)
+            return __getattr__("WebhookSource")
         raise AttributeError(f"module 'volley' has no attribute {name!r}")
     try:
         value = globals()[name] = getattr(importlib.import_module(f"volley.{_MODULE_OF[name]}"), name)

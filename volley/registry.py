@@ -1,54 +1,79 @@
-"""Imports what is needed on first use only: connectors by their short names, and packages that may be missing."""
+"""The connectors by their one name, and packages that may be missing: imported on first use only."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from volley.errors import ConfigError, MissingDependencyError, near
 
-__all__ = ["ROWS", "SINKS", "SOURCES", "installed", "load"]
+__all__ = ["CONNECTORS", "Connector", "connectors_with", "installed", "load"]
 
-SOURCES = {
-    "files": "volley.connectors.files.source:FileSource",
-    "http": "volley.connectors.webhook.source:HttpSource",
-    "iceberg": "volley.iceberg.source:IcebergSource",
-    "kafka": "volley.connectors.kafka.source:KafkaSource",
-    "memory": "volley.connectors.memory.source:MemorySource",
-    "postgres": "volley.connectors.postgres.source:PostgresSource",
-    "rate": "volley.connectors.rate:RateSource",
-}
-
-SINKS = {
-    "console": "volley.connectors.console.sink:ConsoleSink",
-    "files": "volley.connectors.files.sink:FileSink",
-    "function": "volley.connectors.function.sink:FunctionSink",
-    "iceberg": "volley.iceberg.sink:IcebergSink",
-    "kafka": "volley.connectors.kafka.sink:KafkaSink",
-    "memory": "volley.connectors.memory.sink:MemorySink",
-}
-
-ROWS = {"iceberg": "volley.iceberg.read.whole_table:read_now"}
-"""What reads the rows of a table in this process."""
+Part = Literal["source", "sink", "rows"]
 
 
-def load(table: dict[str, str], name: str) -> Any:
-    """Import and return the class of a connector, or the function that reads its rows.
+@dataclass(frozen=True)
+class Connector:
+    """A connector: where its parts are, each as ``module:name``; None = it has no such part.
 
     Args:
-        table: SOURCES, SINKS or ROWS.
-        name: The connector's short name.
+        source: Its `Source`.
+        sink: Its `Sink`.
+        rows: What reads the rows of a table in this process.
+        in_yaml: False if its settings are objects of Python.
+    """
+
+    source: str | None = None
+    sink: str | None = None
+    rows: str | None = None
+    in_yaml: bool = True
+
+
+CONNECTORS = {
+    "console": Connector(sink="volley.connectors.console.sink:ConsoleSink"),
+    "files": Connector("volley.connectors.files.source:FileSource", "volley.connectors.files.sink:FileSink"),
+    "function": Connector(sink="volley.connectors.function.sink:FunctionSink", in_yaml=False),
+    "iceberg": Connector(
+        "volley.iceberg.source:IcebergSource",
+        "volley.iceberg.sink:IcebergSink",
+        "volley.iceberg.read.whole_table:read_now",
+    ),
+    "kafka": Connector("volley.connectors.kafka.source:KafkaSource", "volley.connectors.kafka.sink:KafkaSink"),
+    "memory": Connector(
+        "volley.connectors.memory.source:MemorySource", "volley.connectors.memory.sink:MemorySink", in_yaml=False
+    ),
+    "postgres": Connector("volley.connectors.postgres.source:PostgresSource"),
+    "rate": Connector("volley.connectors.rate:RateSource"),
+    "webhook": Connector("volley.connectors.webhook.source:WebhookSource"),
+}
+"""The connectors, by the name that they have in YAML, in messages and as a package."""
+
+
+def connectors_with(part: Part) -> dict[str, str]:
+    """Return the names of the connectors that have a part, each with where it is."""
+    places = {name: getattr(connector, part) for name, connector in CONNECTORS.items()}
+    return {name: place for name, place in places.items() if place is not None}
+
+
+def load(part: Part, name: str) -> Any:
+    """Import and return a part of a connector.
+
+    Args:
+        part: ``"source"``, ``"sink"``, or ``"rows"``: what reads the rows of a table in this process.
+        name: The connector's name.
 
     Raises:
-        ConfigError: If there is no connector of that name; the hint lists similar names.
+        ConfigError: If there is no connector of that name with this part; the hint lists similar names.
 
     Example:
-        >>> load(SOURCES, "memory").__name__
+        >>> load("source", "memory").__name__
         'MemorySource'
     """
-    if name not in table:
-        raise ConfigError(f"no connector {name!r}", hint=near(name, table))
-    module, _, attribute = table[name].partition(":")
+    places = connectors_with(part)
+    if name not in places:
+        raise ConfigError(f"no connector {name!r} has a {part}", hint=near(name, places))
+    module, _, attribute = places[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 

@@ -25,7 +25,6 @@ from pyspark import cloudpickle
 from tests.tiers import examples
 from volley import (
     FileSource,
-    HttpSource,
     IcebergSource,
     IcebergSourceConfig,
     IcebergStorage,
@@ -34,12 +33,13 @@ from volley import (
     Source,
     SourceContext,
     SourceError,
+    WebhookSource,
 )
 from volley.connectors.memory import reader as memory_reader
 from volley.connectors.webhook import reader as webhook_reader
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.log import Log
-from volley.connectors.webhook.reader import HttpReader
+from volley.connectors.webhook.reader import WebhookReader
 from volley.formats import packing
 from volley.iceberg import Incremental, TableRef
 from volley.source import Offset, Split
@@ -95,9 +95,9 @@ def parquet_files(folder: Path) -> Source:
 
 def webhook(folder: Path) -> Source:
     """A log with a request for each row, a write each."""
-    source = HttpSource(0, schema=SCHEMA, folder=str(folder / "log"))
+    source = WebhookSource(0, schema=SCHEMA, folder=str(folder / "log"))
     reader = source.open(SourceContext(str(folder)))
-    assert isinstance(reader, HttpReader)
+    assert isinstance(reader, WebhookReader)
     log = Log(reader.folder)
     for row in ROWS:
         log.append([Entry(b"", b"", json.dumps(row).encode())])
@@ -200,9 +200,9 @@ def rewritten_json(folder: Path, moves: int) -> Source:
 
 def moving_webhook(folder: Path, moves: int) -> Source:
     """The log is a part of the checkpoint."""
-    source = HttpSource(0, schema=SCHEMA, folder=str(folder / "state" / "log"))
+    source = WebhookSource(0, schema=SCHEMA, folder=str(folder / "state" / "log"))
     reader = source.open(SourceContext(str(folder / "state")))
-    assert isinstance(reader, HttpReader)
+    assert isinstance(reader, WebhookReader)
     log = Log(reader.folder)
     for row in (FIRST, MORE, OTHERS)[moves]:
         log.append([Entry(b"", b"", json.dumps(row).encode())])

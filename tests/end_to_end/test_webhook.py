@@ -23,12 +23,12 @@ from tests.webhooks.hooks import request
 from volley import (
     ConfigError,
     Environment,
-    HttpSource,
     IcebergSink,
     IcebergSinkConfig,
     Job,
     SourceContext,
     SourceError,
+    WebhookSource,
     col,
 )
 
@@ -37,7 +37,7 @@ Rows = Callable[[], list[dict[str, Any]]]
 
 def test_requests_become_rows(environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table]) -> None:
     (port,) = free_ports(1)
-    source = HttpSource(port, schema="id long, name string", idempotency="json:$.id", max_requests_per_epoch=4)
+    source = WebhookSource(port, schema="id long, name string", idempotency="json:$.id", max_requests_per_epoch=4)
 
     def written(job: Job, rows: int) -> bool:
         lag = job.metrics.lags.get("/events")
@@ -61,7 +61,7 @@ def test_bad_bodies_become_dead_letters(
     native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
 ) -> None:
     (port,) = free_ports(1)
-    source = HttpSource(port, schema="id long", on_bad="dead_letter")
+    source = WebhookSource(port, schema="id long", on_bad="dead_letter")
     sink = IcebergSink(config.with_dead_letter("letters").with_flush_interval("100ms"))
     with native.from_source(source).to_sink(sink).start("hooks") as job:
         for body in (b'{"id": 1}', b"broken", b'{"id": 2}', b"\xff", b'{"id": "x"}'):
@@ -80,7 +80,7 @@ def test_bad_bodies_become_dead_letters(
 
 def test_a_log_that_is_gone_ends_the_job(native: Environment, config: IcebergSinkConfig) -> None:
     (port,) = free_ports(1)
-    stream = native.from_source(HttpSource(port, schema="id long")).to_sink(
+    stream = native.from_source(WebhookSource(port, schema="id long")).to_sink(
         IcebergSink(config.with_flush_interval("100ms"))
     )
     with stream.start("hooks") as job:
@@ -97,7 +97,7 @@ def test_a_log_that_is_gone_ends_the_job(native: Environment, config: IcebergSin
 
 def test_the_log_needs_a_local_disk(tmp_path: Path) -> None:
     remote = SourceContext("s3://bucket/checkpoints/hooks/volley/source-0")
-    for source in (HttpSource(schema="id long"), HttpSource(schema="id long", folder="s3://bucket/log")):
+    for source in (WebhookSource(schema="id long"), WebhookSource(schema="id long", folder="s3://bucket/log")):
         with pytest.raises(ConfigError, match="no local disk"):
             source.open(remote)
 

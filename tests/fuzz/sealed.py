@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from tests.fuzz.target import Target
 from tests.windows.local import windows
-from volley import FileSource, HttpSource, MemorySource, SourceContext, count, max_, sum_, tumbling
+from volley import FileSource, MemorySource, SourceContext, WebhookSource, count, max_, sum_, tumbling
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.log import Log
-from volley.connectors.webhook.reader import HttpReader
+from volley.connectors.webhook.reader import WebhookReader
 from volley.environment import Environment
 
 __all__ = ["SEALED"]
@@ -88,9 +88,9 @@ class WebhookLog(Sealed):
         splits = reader.splits(start, reader.latest_offset(start, None, None))
         return sorted(row["id"] for split in splits for batch in reader.read(split) for row in batch.to_pylist())
 
-    def _reader(self, folder: Path) -> HttpReader:
-        reader = HttpSource(0, schema="id long", folder=str(folder / "log")).open(SourceContext(str(folder)))
-        assert isinstance(reader, HttpReader)
+    def _reader(self, folder: Path) -> WebhookReader:
+        reader = WebhookSource(0, schema="id long", folder=str(folder / "log")).open(SourceContext(str(folder)))
+        assert isinstance(reader, WebhookReader)
         return reader
 
 

@@ -19,13 +19,13 @@ from volley import (
     Epoch,
     FileSink,
     FileSource,
-    HttpSource,
     MemorySource,
     Metrics,
     SinkContext,
     SourceContext,
     SourceError,
     StorageError,
+    WebhookSource,
     count,
     sum_,
     tumbling,
@@ -261,8 +261,8 @@ def write_webhooks(folder: Path) -> None:
         assert _hooks(folder).open(SourceContext(str(folder / "state"))).initial_offset()
 
 
-def _hooks(folder: Path) -> HttpSource:
-    return HttpSource(port=0, path="/", value_format="string", bounded=True, folder=str(folder / "log"))
+def _hooks(folder: Path) -> WebhookSource:
+    return WebhookSource(port=0, path="/", value_format="string", bounded=True, folder=str(folder / "log"))
 
 
 def read_webhooks(folder: Path) -> object:

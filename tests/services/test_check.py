@@ -135,7 +135,7 @@ class Parts:
         return {
             "kafka": {"connector": "kafka", "config": {**topic, "schema": "id long"}},
             "avro": {"connector": "kafka", "config": {**topic, "value_format": "avro", "registry": self.registry}},
-            "postgres": {"connector": "postgres-cdc", "config": capture},
+            "postgres": {"connector": "postgres", "config": capture},
             "hooks": {"connector": "webhook", "config": {"port": urlsplit(self.webhooks).port, "schema": "id long"}},
         }
 

@@ -84,9 +84,9 @@ import sys, types
 # The package without its __init__, which imports some of them for its public names.
 package = sys.modules["volley"] = types.ModuleType("volley")
 package.__path__ = sys.argv[1:]
-from volley.registry import SINKS, load
+from volley.registry import load
 assert not [name for name in sys.modules if name.startswith("volley.connectors")]
-load(SINKS, "console")
+load("sink", "console")
 connectors = [name for name in sys.modules if name.startswith("volley.connectors.")]
 assert connectors == ["volley.connectors.console", "volley.connectors.console.sink"]
 """

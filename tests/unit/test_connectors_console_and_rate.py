@@ -5,8 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from volley import ConfigError, ConsoleSink, Epoch, FileSource, MemorySink, Metrics, RateSource, Sink, Source
-from volley.registry import SINKS, SOURCES, load
+import volley
+from volley import (
+    ConfigError,
+    ConsoleSink,
+    Epoch,
+    FileSource,
+    MemorySink,
+    Metrics,
+    RateSource,
+    Sink,
+    Source,
+    WebhookSource,
+)
+from volley.registry import connectors_with, load
 from volley.sink import SinkContext
 
 
@@ -55,13 +67,23 @@ def test_a_rate_source_is_a_value() -> None:
 
 
 def test_every_short_name_is_a_connector() -> None:
-    assert all(issubclass(load(SOURCES, name), Source) for name in SOURCES)
-    assert all(issubclass(load(SINKS, name), Sink) for name in SINKS)
-    assert load(SOURCES, "files") is FileSource
-    assert load(SINKS, "memory") is MemorySink
+    assert all(issubclass(load("source", name), Source) for name in connectors_with("source"))
+    assert all(issubclass(load("sink", name), Sink) for name in connectors_with("sink"))
+    assert load("source", "files") is FileSource
+    assert load("sink", "memory") is MemorySink
+
+
+def test_each_connector_is_a_public_name() -> None:
+    parts = [load(part, name) for part in ("source", "sink") for name in connectors_with(part)]
+    assert all(getattr(volley, part.__name__) is part and part.__name__ in volley.__all__ for part in parts)
+
+
+def test_the_former_name_of_a_class_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="HttpSource is called WebhookSource"):
+        assert volley.HttpSource is WebhookSource
 
 
 def test_an_unknown_name_lists_the_near_ones() -> None:
     with pytest.raises(ConfigError, match="no connector 'memroy'") as caught:
-        load(SOURCES, "memroy")
+        load("source", "memroy")
     assert "'memory'" in str(caught.value.hint)

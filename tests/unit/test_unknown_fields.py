@@ -21,12 +21,12 @@ from volley import (
     ConfigError,
     Environment,
     FileSource,
-    HttpSource,
     KafkaSource,
     Reader,
     Source,
     SourceContext,
     SourceError,
+    WebhookSource,
 )
 from volley.bad_rows import BadRow
 from volley.engine.notes import Notes
@@ -233,7 +233,7 @@ def test_all_sources_have_the_same_choices() -> None:
     sources: list[Callable[[Any], str]] = [
         lambda policy: FileSource("a.json", on_unknown=policy).on_unknown,
         lambda policy: KafkaSource("b:1", "t", schema="id long", on_unknown=policy).on_unknown,
-        lambda policy: HttpSource(schema="id long", on_unknown=policy).on_unknown,
+        lambda policy: WebhookSource(schema="id long", on_unknown=policy).on_unknown,
     ]
     for source in sources:
         assert [source(policy) for policy in ("warn", "keep", "fail", "drop", "ignore")] == [
@@ -254,7 +254,7 @@ def test_explain_tells_what_becomes_of_them(policy: Any, fate: str, capsys: pyte
     sources: dict[str, Source] = {
         "file": FileSource("a.json", on_unknown=policy),
         "kafka": KafkaSource("b:1", "t", schema="id long", on_unknown=policy),
-        "http": HttpSource(schema="id long", on_unknown=policy),
+        "http": WebhookSource(schema="id long", on_unknown=policy),
     }
     for prefix, source in sources.items():
         Environment().from_source(source).explain()

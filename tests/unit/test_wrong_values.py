@@ -24,7 +24,6 @@ from volley import (
     FileSource,
     FunctionSink,
     HmacAuth,
-    HttpSource,
     IcebergSink,
     IcebergSinkConfig,
     IcebergSource,
@@ -40,6 +39,7 @@ from volley import (
     RateSource,
     ServerTls,
     VolleyError,
+    WebhookSource,
     approx_distinct,
     avg,
     col,
@@ -376,7 +376,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         | {"unchanged_field": "None x"},
     ),
     (
-        HttpSource,
+        WebhookSource,
         {"schema": "id long"},
         {
             **{"port": "5", "path": "", "schema": "", "value_format": "", "include": "list", "header_columns": "dict"},

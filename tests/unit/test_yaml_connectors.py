@@ -14,11 +14,11 @@ from volley import (
     ConsoleSink,
     Environment,
     HmacAuth,
-    HttpSource,
     MaterializedView,
     PostgresSource,
     RateSource,
     ServerTls,
+    WebhookSource,
     col,
     load_config,
     sql,
@@ -43,7 +43,7 @@ from volley.plan.series import ewm_mean, increase, previous, rate, rolling, sess
 TEXT = """
 sources:
   shop:
-    connector: postgres-cdc
+    connector: postgres
     config: {host: db, database: shop, user: me, slot_name: orders, publication: orders, changelog: true}
     streams: [{name: orders, sync_mode: changes_only}]
 sinks:
@@ -66,6 +66,12 @@ def config_of(folder: Path, text: str, **variables: str) -> Config:
     file = folder / "volley.yaml"
     file.write_text(text)
     return load_config(file, variables)
+
+
+def test_a_connector_is_found_by_the_name_that_it_had_in_0_2_0(tmp_path: Path) -> None:
+    file = tmp_path / "volley.yaml"
+    file.write_text(TEXT.replace("connector: postgres", "connector: postgres-cdc"))
+    assert load_config(file, {}).sources == config_of(tmp_path, TEXT).sources
 
 
 def mistakes_of(folder: Path, text: str) -> str:
@@ -105,7 +111,7 @@ def test_change_capture_routes_and_windows(tmp_path: Path) -> None:
 MANY = """
 sources:
   shop:
-    connector: postgres-cdc
+    connector: postgres
     config: {host: db, database: shop, user: me, slot_name: shop, publication: shop, on_rewrite: reload}
     streams: [{name: "order_*"}, {name: users, namespace: crm}]
 sinks:
@@ -142,7 +148,7 @@ def test_several_tables_of_one_slot(tmp_path: Path) -> None:
 UPSERT = """
 sources:
   shop:
-    connector: postgres-cdc
+    connector: postgres
     config: {host: db, database: shop, user: me, slot_name: orders, publication: orders, tables: public.orders}
   ticks: {connector: rate}
 sinks:
@@ -179,7 +185,7 @@ sources:
 
 def test_webhooks(tmp_path: Path) -> None:
     config = config_of(tmp_path, HOOKS, SECRET="hunter2hunter2")
-    assert config.sources["github"] == HttpSource(
+    assert config.sources["github"] == WebhookSource(
         port=9000,
         path="/github",
         schema={"action": "string"},
@@ -190,7 +196,7 @@ def test_webhooks(tmp_path: Path) -> None:
         tls=ServerTls("server.pem", "server.key"),
         max_body="2MB",
     )
-    assert config.sources["open"] == HttpSource(value_format="raw", auth=BearerAuth("hunter2hunter2"))
+    assert config.sources["open"] == WebhookSource(value_format="raw", auth=BearerAuth("hunter2hunter2"))
     assert "hunter2" not in repr(config) + config.text
 
 

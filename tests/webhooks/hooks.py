@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import wait_until
-from volley import HttpSource, SourceContext
+from volley import SourceContext, WebhookSource
 from volley.connectors.webhook.folder import LogFolder
-from volley.connectors.webhook.reader import HttpReader
+from volley.connectors.webhook.reader import WebhookReader
 from volley.connectors.webhook.supervisor import Supervisor
 
 __all__ = ["SCHEMA", "Answer", "Hook", "open_reader", "receiving", "request"]
@@ -41,7 +41,7 @@ class Hook:
         reader: The driver's reader.
     """
 
-    reader: HttpReader
+    reader: WebhookReader
 
     @property
     def supervisor(self) -> Supervisor:
@@ -109,12 +109,12 @@ def request(
         connection.close()
 
 
-def open_reader(folder: Path, **settings: Any) -> HttpReader:
+def open_reader(folder: Path, **settings: Any) -> WebhookReader:
     """Return the reader of a source of JSON, or of the given settings; it is not started."""
     if settings.get("value_format", "json") == "json":
         settings = {"schema": SCHEMA, **settings}
-    reader = HttpSource(**{"port": 0, **settings}).open(SourceContext(str(folder), 4))
-    assert isinstance(reader, HttpReader)
+    reader = WebhookSource(**{"port": 0, **settings}).open(SourceContext(str(folder), 4))
+    assert isinstance(reader, WebhookReader)
     return reader
 
 

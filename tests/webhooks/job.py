@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.recovery.runs import load
-from volley import Environment, HttpSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
+from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, WebhookSource
 
 __all__ = ["check", "drain", "log_folder", "receive"]
 
@@ -24,7 +24,7 @@ def drain(folder: Path, arrow_native: bool = True) -> Job:
 
 
 def _run(folder: Path, arrow_native: bool, **settings: Any) -> Job:
-    source = HttpSource(
+    source = WebhookSource(
         schema="id long, text string",
         idempotency="header:Key",
         include=["key"],

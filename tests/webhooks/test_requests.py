@@ -19,7 +19,7 @@ import pytest
 
 from tests.servers.certificates import self_signed
 from tests.webhooks.hooks import Answer, Hook, receiving
-from volley import BearerAuth, ConfigError, HmacAuth, HttpSource, ServerTls
+from volley import BearerAuth, ConfigError, HmacAuth, ServerTls, WebhookSource
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.rows import Requests, decoder_of, rows_of
 
@@ -333,7 +333,7 @@ def test_settings_that_are_wrong() -> None:
     ]
     for settings in wrong:
         with pytest.raises(ConfigError) as error:
-            HttpSource(**{"schema": "id long", **settings})
+            WebhookSource(**{"schema": "id long", **settings})
         assert error.value.hint, settings
     for secret in ("", [], [""], None, 1):
         with pytest.raises(ConfigError):
@@ -341,5 +341,5 @@ def test_settings_that_are_wrong() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    source = HttpSource(schema="id long", auth=HmacAuth("github", [SECRET, OLD]))
+    source = WebhookSource(schema="id long", auth=HmacAuth("github", [SECRET, OLD]))
     assert SECRET not in f"{source!r} {source.auth!r} {BearerAuth(SECRET)!r}"

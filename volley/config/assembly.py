@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from volley.config.columns import check_columns
-from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector
+from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector, connector_of
 from volley.config.models import DocumentModel, PartModel, PipelineModel, RestartModel, RuntimeModel
 from volley.config.pipelines import PipelineBuilder
 from volley.config.scope import Parts, Scope
@@ -73,7 +73,7 @@ def _parts(
 
 def _part(connectors: Mapping[str, Connector], part: PartModel, collector: Collector, path: Path) -> Any:
     """Return a source or sink; None after mistakes."""
-    connector = connectors.get(part.connector)
+    connector = connector_of(part.connector, connectors)
     if connector is None:
         hint = nearest(part.connector, connectors)
         collector.add((*path, "connector"), f"there is no connector {part.connector!r} among the {path[0]}", hint)
@@ -129,7 +129,7 @@ def _check_keys(document: DocumentModel, pipelines: Mapping[str, ConfiguredPipel
         if config.get("commit_mode") != "upsert" or {"key_fields", "route"} & {*config}:
             continue
         sources = {each.sources[0] for each in pipelines.values() if name in each.sinks}
-        known = [SOURCE_CONNECTORS.get(str(connectors.get(source))) for source in sources]
+        known = [connector_of(str(connectors.get(source)), SOURCE_CONNECTORS) for source in sources]
         if not known or not all(connector is not None and connector.tells_keys for connector in known):
             path = ("sinks", name, "config", "key_fields")
             collector.add(path, "key_fields are missing: commit_mode upsert needs them", "key_fields: [id]")

@@ -10,7 +10,7 @@ from pydantic import Field, create_model
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, given, model_of
-from volley.registry import SOURCES, load
+from volley.registry import load
 
 if TYPE_CHECKING:
     from volley.source import Source
@@ -33,7 +33,7 @@ class Table(Model):
 @cache
 def postgres_model() -> type[Model]:
     """Return the model of the settings under ``config``."""
-    base = model_of(load(SOURCES, "postgres"), frozenset({"tables"}))
+    base = model_of(load("source", "postgres"), frozenset({"tables"}))
     tables: Any = (
         Names | None,
         Field(None, description='Tables, "schema.table"; * and ? stand for any characters. Or streams beside config.'),
@@ -59,5 +59,5 @@ def postgres_source(values: Any, collector: Collector, path: Path) -> Source | N
     elif not arguments.get("tables"):
         collector.add(beside, "streams are missing", "streams: [{name: orders}]")
         return None
-    source: Source | None = collector.make(load(SOURCES, "postgres"), arguments, path)
+    source: Source | None = collector.make(load("source", "postgres"), arguments, path)
     return None if collector.has_mistakes(path[:-1]) else source

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, create_model
 
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
-from volley.connectors.webhook.source import HttpSource
+from volley.connectors.webhook.source import WebhookSource
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Span, given, model_of
@@ -30,13 +30,13 @@ class Auth(Model):
 @cache
 def webhook_model() -> type[Model]:
     """Return the model of the settings under ``config``."""
-    base = model_of(HttpSource, frozenset({"auth", "tls"}))
+    base = model_of(WebhookSource, frozenset({"auth", "tls"}))
     auth: Any = (Auth | None, Field(None, description="Who may send; without it, everyone who reaches the port."))
     tls: Any = (model_of(ServerTls) | None, Field(None, description="The files for HTTPS; without them, HTTP."))
-    return create_model("HttpSource", __base__=base, auth=auth, tls=tls)
+    return create_model("WebhookSource", __base__=base, auth=auth, tls=tls)
 
 
-def webhook_source(values: Any, collector: Collector, path: Path) -> HttpSource | None:
+def webhook_source(values: Any, collector: Collector, path: Path) -> WebhookSource | None:
     """Return the source of a document's values; None after mistakes."""
     model = collector.check(webhook_model(), values, path)
     if model is None:
@@ -46,7 +46,7 @@ def webhook_source(values: Any, collector: Collector, path: Path) -> HttpSource 
         arguments["auth"] = _auth(given(arguments["auth"]), collector, (*path, "auth"))
     if arguments.get("tls") is not None:
         arguments["tls"] = collector.make(ServerTls, given(arguments["tls"]), (*path, "tls"))
-    source = collector.make(HttpSource, arguments, path)
+    source = collector.make(WebhookSource, arguments, path)
     return None if collector.has_mistakes(path) else source
 
 

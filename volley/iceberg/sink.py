@@ -16,7 +16,7 @@ from volley.iceberg.route.keys import KeyFieldsLike
 from volley.iceberg.routed import RoutedSink
 from volley.plan.expressions import Expr
 from volley.probes import Probe
-from volley.registry import SINKS, load
+from volley.registry import load
 from volley.rows import Rows
 from volley.sink import Committer, Sink, SinkContext
 
@@ -178,7 +178,7 @@ class IcebergSink(Sink, Rows):
     def _files(self, target: str) -> Sink:
         within = target.startswith(f"{self.config.storage.root}/")
         options = self.config.storage.fsspec_options(self.config.properties) if within else {}
-        sink: Sink = load(SINKS, "files")(target, format="json", storage_options=options)
+        sink: Sink = load("sink", "files")(target, format="json", storage_options=options)
         return sink
 
     def check(self, schema: pa.Schema | None) -> None:

@@ -15,7 +15,7 @@ from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.errors import catalog_errors
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
-from volley.registry import ROWS, load
+from volley.registry import load
 from volley.rows import Rows
 from volley.secrets import redacted_html, redacted_repr
 
@@ -195,7 +195,7 @@ class TableRef(Rows):
             CatalogError: If the catalog can't be reached or rejects the request.
             SourceError: If a file is gone or damaged.
         """
-        table: pa.Table = load(ROWS, "iceberg")(self, limit)
+        table: pa.Table = load("rows", "iceberg")(self, limit)
         return table
 
     def errors(self) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Runs a HttpSource: plans what the log has on disk as splits, reads them, and lets committed segments go."""
+"""Runs a WebhookSource: plans what the log has on disk as splits, reads them, and lets committed segments go."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from volley.figures import Lag
 from volley.formats.message_rows import MessageRows
 from volley.source import Offset, Reader
 
-__all__ = ["HttpReader"]
+__all__ = ["WebhookReader"]
 
 _SMALLEST_SPLIT = 4 << 20
 _CHUNK_BYTES = 4 << 20
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HttpReader(Reader):
+class WebhookReader(Reader):
     """Reads a log of requests.
 
     Args:
@@ -126,7 +126,7 @@ class HttpReader(Reader):
     def __reduce__(self) -> tuple[object, ...]:
         # The receiver is the driver's, and its settings have secrets.
         values = {**vars(self), "supervisor": None}
-        return HttpReader, tuple(values[name] for name in self.__dataclass_fields__)
+        return WebhookReader, tuple(values[name] for name in self.__dataclass_fields__)
 
     def _offset(self, segment: Segment, head: FrameHead) -> Offset:
         """Return the offset behind a frame.

@@ -1,4 +1,4 @@
-"""The settings of a receiver, as its process gets them; checks of a HttpSource's settings."""
+"""The settings of a receiver, as its process gets them; checks of a WebhookSource's settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNKNOWN = "http_unknown"
 
 @dataclass(frozen=True)
 class ReceiverSettings:
-    """What the receiver's process gets: the settings of `HttpSource` of the same names, checked, and these.
+    """What the receiver's process gets: the settings of `WebhookSource` of the same names, checked, and these.
 
     Args:
         folder: The log's folder.

@@ -1,4 +1,4 @@
-"""HttpSource: receives webhooks, and answers them when they are on disk."""
+"""WebhookSource: receives webhooks, and answers them when they are on disk."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from volley.formats.messages import Decoder
     from volley.types.names import SchemaLike
 
-__all__ = ["HttpSource"]
+__all__ = ["WebhookSource"]
 
 _AUTH_HINT = 'for example HmacAuth("github", secret), or BearerAuth(token)'
 
 
 @brief_methods
 @dataclass(frozen=True, repr=False)
-class HttpSource(Source):
+class WebhookSource(Source):
     """Receives HTTP requests (POST), each of which is a row, and answers 202 once the request is on disk.
 
     Requests are received by a process of its own, as long as the job runs; also while the catalog or Spark can't be
@@ -82,8 +82,8 @@ class HttpSource(Source):
         ConfigError: If a setting is wrong.
 
     Example:
-        >>> HttpSource(8080, "/github", schema="action string", auth=HmacAuth("github", "secret"))
-        HttpSource(path='/github', schema='action string', auth='***')
+        >>> WebhookSource(8080, "/github", schema="action string", auth=HmacAuth("github", "secret"))
+        WebhookSource(path='/github', schema='action string', auth='***')
     """
 
     port: int = 8080
@@ -149,7 +149,7 @@ class HttpSource(Source):
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.webhook.folder import LogFolder
-        from volley.connectors.webhook.reader import HttpReader, parse_offset
+        from volley.connectors.webhook.reader import WebhookReader, parse_offset
         from volley.connectors.webhook.supervisor import Supervisor
 
         folder = LogFolder(_local(self.folder or f"{context.state}/log"))
@@ -158,7 +158,7 @@ class HttpSource(Source):
         def first() -> bytes:
             return json.dumps({"log": folder.id, **asdict(folder.released)}).encode()
 
-        return HttpReader(
+        return WebhookReader(
             folder=folder,
             rows=rows,
             schema=rows.schema,

@@ -63,15 +63,15 @@ class _SinkDocument(TableDocument):
     )
     key_fields: Names | None = Field(
         None,
-        description="For upsert: the columns that identify a row; for postgres-cdc, its primary key is the default.",
+        description="For upsert: the columns that identify a row; for postgres, its primary key is the default.",
     )
     order_by: str | None = Field(
         None,
-        description="For upsert: of rows with the same keys, the one with the highest wins; postgres-cdc has its own.",
+        description="For upsert: of rows with the same keys, the one with the highest wins; postgres has its own.",
     )
     op_field: str | None = Field(
         None,
-        description="For upsert: the column that says what to do: d or delete deletes; postgres-cdc has its own.",
+        description="For upsert: the column that says what to do: d or delete deletes; postgres has its own.",
     )
     write_order: bool | None = Field(None, description="For upsert: false = the column of order_by is not written.")
     strategy: Strategy | None = Field(None, description="For upsert: merge_on_read, copy_on_write or auto.")
