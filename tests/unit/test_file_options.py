@@ -292,3 +292,18 @@ def test_included_columns_are_those_of_the_stream(tmp_path: Path) -> None:
     stream = Environment().from_source(FileSource(tmp_path / "a.csv", include=["row"]))
     assert stream.columns == ["id", "file_row"]
     assert stream.filter_expr(col("file_row") > 1).to_arrow().to_pylist() == [{"id": 2, "file_row": 2}]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 40])
+@pytest.mark.parametrize("skip", [0, 1])
+@pytest.mark.parametrize("header", ['id,"na\nme"', '\ufeff\n\n"id","a\r\n\r\nid"', '"id",a\\\nb'])
+def test_a_header_of_several_lines_stands_before_each_part(
+    header: str, skip: int, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_parts, "_PIECE", 16)
+    rows = [(number, f"n{number}") for number in range(50)]
+    text = "title\n" * skip + header + "\n" + "".join(f'{number},"{name}"\n' for number, name in rows)
+    (tmp_path / "a.csv").write_text(text, newline="")
+    options = {"newlines_in_values": False, "skip_rows": skip, "escape": "\\"}
+    opened = reader(tmp_path / "a.csv", tmp_path / "state", "id long", options=options)
+    assert strict(opened, in_parts(opened, parts)) == [(number,) for number, _ in rows]

@@ -18,7 +18,7 @@ import pyarrow.csv as pcsv
 from volley.errors import ConfigError, SourceError
 from volley.formats.columns import case_of
 from volley.formats.csv_numbers import Hexadecimals, is_hexadecimal, texts_of
-from volley.formats.csv_records import ends_in_a_quote, place, records
+from volley.formats.csv_records import OpenQuotes, ends_in_a_quote, place, records
 from volley.formats.csv_values import BadValue, decoded, requested
 from volley.formats.input_file import InputFile
 from volley.formats.line_parts import part_of_lines
@@ -51,7 +51,7 @@ def check(schema: pa.Schema) -> None:
 
 def part_of_rows(file: InputFile, part: tuple[int, int], options: CsvOptions) -> InputFile:
     """Return a part of a divisible file without the lines to skip, with the file's header in front."""
-    return part_of_lines(file, part, options.has_header, options.skip_rows)
+    return part_of_lines(file, part, OpenQuotes(options).take if options.has_header else None, options.skip_rows)
 
 
 def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:

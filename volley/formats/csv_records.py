@@ -14,7 +14,7 @@ from typing import Any
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.options import CsvOptions
 
-__all__ = ["Record", "ends_in_a_quote", "place", "raw_records", "records"]
+__all__ = ["OpenQuotes", "Record", "ends_in_a_quote", "place", "raw_records", "records"]
 
 # Python's own limit is 128 kB: a quote that swallows more would be taken for one that is closed.
 csv.field_size_limit(max(csv.field_size_limit(), LARGEST_VALUE))
@@ -44,7 +44,7 @@ def place(file: InputFile, record: int, options: CsvOptions) -> tuple[int | None
 
 def ends_in_a_quote(file: InputFile, options: CsvOptions) -> bool:
     """Return True if the last row is still open at the end of the file; a quote inside a value opens nothing."""
-    quotes = _OpenQuotes(options)
+    quotes = OpenQuotes(options)
     with file.open() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
         for line in _limited(file, text):
@@ -52,7 +52,7 @@ def ends_in_a_quote(file: InputFile, options: CsvOptions) -> bool:
     return quotes.quoted
 
 
-class _OpenQuotes:
+class OpenQuotes:
     """Tells whether a row goes on in the next line, as Arrow does.
 
     Python's reader takes an escape directly behind a closing quote for a character of the value.
@@ -118,7 +118,7 @@ def raw_records(file: InputFile, options: CsvOptions) -> Iterator[Record]:
     """Yield the records that are not empty lines; an unclosed quote spoils only its own line."""
     with file.open() as stream:
         lines = _Lines(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
-        quotes = _OpenQuotes(options)
+        quotes = OpenQuotes(options)
         number = 1
         while taken := lines.row(quotes):
             if quotes.quoted:
@@ -155,7 +155,7 @@ class _Lines:
         self._lines = iter(lines)
         self._again: deque[str] = deque()
 
-    def row(self, quotes: _OpenQuotes) -> list[str]:
+    def row(self, quotes: OpenQuotes) -> list[str]:
         """Return the lines of the next row, up to the largest value if a quote is not closed; none at the end."""
         quotes.reset()
         taken: list[str] = []

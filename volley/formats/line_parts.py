@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Iterator
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -20,13 +21,19 @@ _PIECE = 1 << 20
 _LINE_END = re.compile(b"\r\n?|\n")
 
 
-def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool, skip: int = 0) -> InputFile:
+GoesOn = Callable[[str], bool]
+"""Takes the lines of a header, and returns True for one that is not its last."""
+
+
+def part_of_lines(
+    file: InputFile, part: tuple[int, int], header_goes_on: GoesOn | None = None, skip: int = 0
+) -> InputFile:
     """Return a part of a file, as a file.
 
     Args:
         file: The whole file; uncompressed if there are several parts.
         part: The number of the part, from 0, and the number of parts.
-        has_header: True: every part begins with the file's first line that is not blank.
+        header_goes_on: Finds the end of the header, with which every part begins; None = there is no header.
         skip: The number of lines at the start of the file to leave out.
 
     Raises:
@@ -38,10 +45,11 @@ def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool, skip
     start, end = file.size * number // parts, file.size * (number + 1) // parts
     with file.open() as stream:
         begin, _ = _end_of_lines(stream, skip)
-        if start <= begin:
-            return replace(file, open=_opened(file, b"", begin, end), lines_skipped=skip)
         stream.seek(begin)
-        head = _header(file, stream) if has_header else b""
+        head = _header(file, stream, header_goes_on) if header_goes_on else b""
+        if start <= begin:
+            end = max(end, begin + len(head)) if end > begin else end
+            return replace(file, open=_opened(file, b"", begin, end), lines_skipped=skip)
         first = max(begin + len(head), _first_line(stream, start, end))
     lines_of_head = len(_LINE_END.findall(head))
     return replace(file, open=_opened(file, head, first, end), first_byte=first, lines_before=lines_of_head)
@@ -96,19 +104,21 @@ def _opened(file: InputFile, head: bytes, first: int, end: int) -> Any:
     return opened
 
 
-def _header(file: InputFile, stream: Any) -> bytes:
-    """Return the bytes up to the end of the first line that is not blank."""
-    head = b""
-    while True:
-        begun, piece = len(head), _piece(stream)
+def _header(file: InputFile, stream: Any, goes_on: GoesOn) -> bytes:
+    """Return the bytes up to the end of the header, which begins at the first line that is not blank."""
+    head, line, is_blank = b"", 0, True
+    while piece := _piece(stream):
+        begun = len(head)
         head += piece
-        text = head.lstrip(b"\xef\xbb\xbf\r\n")
-        if text and (end := _LINE_END.search(head, max(begun, len(head) - len(text)))):
-            return head[: end.end()]
-        if not piece:
-            return head
+        for end in _LINE_END.finditer(head, begun):
+            text = head[line : end.end()].removeprefix(BOM_UTF8)
+            line = end.end()
+            is_blank = is_blank and not text.strip(b"\r\n")
+            if not is_blank and not goes_on(text.decode(errors="replace")):
+                return head[:line]
         if len(head) > LARGEST_VALUE:
             raise file.fault(f"no header in its first {megabytes(LARGEST_VALUE)}", 1)
+    return head
 
 
 def _first_line(stream: Any, start: int, end: int) -> int:
