@@ -10,10 +10,12 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from volley import FileSource, Reader, SourceContext
 from volley.bad_rows import BadRow
+from volley.formats.encoders import json_texts
 from volley.formats.messages import JsonValues
 
 NUMBERS = [
@@ -114,3 +116,45 @@ def test_infinities_beside_long_numbers_and_exponents(way: str, tmp_path: Path) 
     assert [tuple(row.values()) for row in rows] == [(Decimal(a), b, c) for a, b, c in expected]
     read = duckdb.sql(f"select a, b, c from read_json('{tmp_path}/a.json') order by a desc").fetchall()
     assert read == expected
+
+
+SPECIAL = [{"x": math.nan, "f": math.inf, "n": {"l": [1.5, -math.inf]}}, {"x": 0.1, "f": None, "n": {"l": [math.nan]}}]
+
+
+def test_json_that_is_written_has_texts_for_what_json_lacks(tmp_path: Path) -> None:
+    """They are read as doubles again: by Volley, and by DuckDB if it knows the types."""
+    types = pa.schema({"x": pa.float64(), "f": pa.float32(), "n": pa.struct({"l": pa.list_(pa.float64())})})
+    text = "".join(f"{row}\n" for row in json_texts(pa.RecordBatch.from_pylist(SPECIAL, types)))
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
+    assert rows[0] == {"x": "NaN", "f": "Infinity", "n": {"l": [1.5, "-Infinity"]}}
+    (tmp_path / "a.json").write_text(text)
+    schema = "x double, f float, n struct<l: array<double>>"
+    assert repr(items_of(tmp_path / "a.json", schema=schema)) == repr(SPECIAL)
+    columns = "{x: 'double', f: 'float', n: 'struct(l double[])'}"
+    read = duckdb.sql(f"from read_json('{tmp_path}/a.json', columns={columns})").fetchall()
+    assert repr(read) == repr([tuple(row.values()) for row in SPECIAL])
+
+
+@pytest.mark.parametrize("way", ["lines", "array", "message", "a message beside a bad one"])
+def test_texts_are_numbers_in_columns_of_doubles_alone(way: str, tmp_path: Path) -> None:
+    texts = ['{"x": "NaN", "s": "NaN", "u": "Infinity"}', '{"x": "-Infinity", "s": "\\ud83d\\ude00"}', '{"x": "x"}']
+    if "message" in way:
+        decoder = JsonValues(pa.schema({"x": pa.float64(), "s": pa.string()}), "keep", "file_unknown")
+        values = [text.encode() for text in texts]
+        rows = decoder.decode(values[:2]).to_pylist() if way == "message" else decoder.sort(values).batch.to_pylist()
+    else:
+        (tmp_path / "a.json").write_text(f"[{','.join(texts)}]" if way == "array" else "\n".join(texts))
+        *rows, fault = items_of(tmp_path / "a.json", schema="x double, s string", on_unknown="keep")
+        assert "changed from number to string" in fault
+    assert [repr(row["x"]) for row in rows] == ["nan", "-inf"]
+    assert [row["s"] for row in rows] == ["NaN", "😀"]
+    assert [row["file_unknown"] for row in rows] == ['{"u": "Infinity"}', None]
+
+
+def test_a_payload_is_json(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [math.nan, 1.0], "id": [1 << 40, 1]}), tmp_path / "a.parquet")
+    source = FileSource(tmp_path / "a.parquet", schema="x double, id int").open(SourceContext(f"{tmp_path}/state"))
+    start = source.initial_offset()
+    (split,) = source.splits(start, source.latest_offset(start, None, None))
+    (letter,) = (item for item in source.read_tolerant(split) if isinstance(item, BadRow))
+    assert json.loads(letter.payload, parse_constant=pytest.fail) == {"x": "NaN", "id": 1 << 40}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from volley.bad_rows import BadRow
 
-__all__ = ["bad_row", "readable_rows", "row_texts"]
+__all__ = ["bad_row", "json_of", "readable_rows", "row_texts"]
 
 
 def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) -> list[dict[str, Any]]:
@@ -44,14 +45,36 @@ def bad_row(batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRo
 
 def row_texts(batch: pa.RecordBatch) -> list[str]:
     """Return each row of a batch as the payload of a `BadRow`: its values as JSON."""
-    return [*map(_json, readable_rows(batch))]
+    return [*map(json_of, readable_rows(batch))]
 
 
 def _json_text(value: object) -> str:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-_json = json.JSONEncoder(default=_json_text, ensure_ascii=False).encode
+def json_of(value: Any) -> str:
+    """Return a value as JSON: what JSON lacks, such as times and NaN, as text.
+
+    Example:
+        >>> json_of({"x": [0.5, float("nan"), float("-inf")]})
+        '{"x": [0.5, "NaN", "-Infinity"]}'
+    """
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_with_named_numbers(value))
+
+
+_encode = json.JSONEncoder(default=_json_text, ensure_ascii=False, allow_nan=False).encode
+
+
+def _with_named_numbers(value: Any) -> Any:
+    """Return a value with infinities and NaN by the names that Java's programs give them in JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _with_named_numbers(item) for key, item in value.items()}
+    return [*map(_with_named_numbers, value)] if isinstance(value, list | tuple) else value
 
 
 def _values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> list[Any]:

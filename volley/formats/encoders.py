@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,11 +57,10 @@ class _Parquet:
 
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
-    """Yield each row as a JSON object. Times are ISO text, decimals text with every digit."""
-    from volley.arrow.python_values import readable_rows
+    """Yield each row as a JSON object. Times are ISO text, decimals text with every digit, NaN is the text "NaN"."""
+    from volley.arrow.python_values import json_of, readable_rows
 
-    rows = readable_rows(batch, maps_as_pydicts="strict")
-    return (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
+    return map(json_of, readable_rows(batch, maps_as_pydicts="strict"))
 
 
 class _JsonLines:

@@ -14,7 +14,7 @@ from volley.arrow.nanoseconds import parsed as parsed_times
 from volley.errors import ConfigError, SourceError
 from volley.formats.json_exponents import check_exponents
 from volley.formats.json_match import check_match
-from volley.formats.json_objects import Number, values_of, why_no_object
+from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers
 
 __all__ = ["check", "fault", "inferred", "message_of", "parsed"]
 
@@ -24,8 +24,10 @@ _NULL_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*null")
 _NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
 # A double holds each whole number of 15 digits.
 _LONG_NUMBER = re.compile(rb"\d{16}")
+_NAMED_NUMBER = re.compile(rb'"(?:NaN|-?Infinity)"')
 _LONGEST_DOUBLE = 300
 _WHOLE = re.compile("-?[0-9]+")
+_TEXT_FOR_NUMBER = "changed from number to string"
 _NO_TIMESTAMP = "Failed to convert JSON to timestamp"
 _OFFSET = r"Z$|[T ].*[+-][0-9]{2}(:?[0-9]{2})?$"
 # Arrow reads these as infinity, and numbers that are too large.
@@ -77,6 +79,8 @@ def parsed(
     try:
         table = _table(text, options)
     except pa.ArrowInvalid as error:
+        if _TEXT_FOR_NUMBER in str(error) and (numbers := _with_numbers(text, schema)) != text:
+            return parsed(numbers, schema, unexpected, names)
         if _NO_TIMESTAMP not in str(error):
             raise
         table = _with_fine_times(text, columns, unexpected, error)
@@ -102,6 +106,18 @@ def inferred(text: bytes) -> pa.Schema:
 
 def _has_doubles(data_types: Iterable[pa.DataType]) -> bool:
     return any(pa.types.is_floating(each) or _has_doubles(_children(each)) for each in data_types)
+
+
+def _with_numbers(text: bytes, schema: pa.Schema) -> bytes:
+    """Return a text with numbers for such as "NaN" in columns of doubles; once they are, the same text."""
+    if not (_has_doubles(schema.types) and _NAMED_NUMBER.search(text)):
+        return text
+    row = pa.struct(schema)
+    try:
+        values = [*values_of(text)]
+    except (ValueError, RecursionError):
+        return text
+    return "\n".join(encoded(with_numbers(value, row)) for value in values).encode()
 
 
 def _children(data_type: pa.DataType) -> list[pa.DataType]:

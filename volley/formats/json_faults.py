@@ -17,7 +17,7 @@ from volley.arrow.decimals import has_decimals
 from volley.errors import SourceError
 from volley.formats.columns import no_match
 from volley.formats.json_exponents import check_exponent
-from volley.formats.json_objects import Fields, Number, encoded, known_only, names_of
+from volley.formats.json_objects import NAMED_NUMBERS, Fields, Number, encoded, known_only, names_of
 from volley.types.arrow import type_name
 
 __all__ = ["ObjectCheck", "is_odd"]
@@ -47,7 +47,6 @@ _HALVES = re.compile("[\ud800-\udfff]")
 # Half of the last bit above the largest float: from there on it is infinite. Nearer ones are left to Arrow.
 _FLOAT_LIMIT = float(np.finfo(np.float32).max) * (1 + 2**-25) * (1 + 1e-12)
 _LONGEST_NAME = 100
-_INFINITIES = ("Infinity", "-Infinity", "NaN")
 
 
 def is_odd(text: bytes) -> bool:
@@ -160,13 +159,14 @@ def _shape(data_type: pa.DataType, path: str, dotted: str, refuses: bool) -> Che
     expected, name = _expected(data_type)
     changed = f"JSON parse error: Column({path}) changed from {name} to "
     inner: Check | None = None
+    named = NAMED_NUMBERS if pa.types.is_floating(data_type) else ()
     if pa.types.is_list(data_type):
         inner = _each(_shape(data_type.value_type, f"{path}/[]", dotted, refuses))
     elif pa.types.is_struct(data_type):
         inner = _members(list(data_type), path, dotted, refuses)
 
     def check(value: Any) -> str | None:
-        if type(value) not in expected:
+        if type(value) not in expected and not (named and value in named):
             return changed + _NAMES[type(value)]
         return inner(value) if inner else None
 
@@ -299,7 +299,7 @@ def _infinity(field: pa.Field) -> Check | None:
         if not pa.types.is_floating(data_type):
             return None
         limit = float("inf") if pa.types.is_float64(data_type) else _FLOAT_LIMIT
-        return lambda text: message if abs(float(text)) >= limit and text not in _INFINITIES else None
+        return lambda text: message if abs(float(text)) >= limit and text not in NAMED_NUMBERS else None
 
     return _leaves(field.type, check_of)
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 __all__ = [
+    "NAMED_NUMBERS",
     "Fields",
     "Names",
     "Number",
@@ -26,10 +27,14 @@ __all__ = [
     "values_of",
     "why_no_object",
     "with_names",
+    "with_numbers",
 ]
 
 Fields: TypeAlias = tuple[tuple[str, Any], ...]
 """The names and values of an object, in their order, duplicates too."""
+
+NAMED_NUMBERS = ("NaN", "Infinity", "-Infinity")
+"""What Python writes without quotes in JSON, and Java with them, for numbers that JSON lacks."""
 
 Names = dict[str, "Names | None"]
 """The names of fields, each with those of the fields within; None = it has none."""
@@ -44,7 +49,6 @@ _STRINGS_AND_CONSTANTS = re.compile(
 
 _HALVES = re.compile("[\ud800-\udfff]")
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
-_CONSTANTS = ("NaN", "Infinity", "-Infinity")
 
 
 class Number(str):
@@ -155,7 +159,7 @@ def _text(text: str) -> str:
 def constant_in(value: Any) -> str | None:
     """Return the first infinity or NaN in a decoded value, which no JSON has; None without any."""
     if isinstance(value, Number):
-        return str(value) if value in _CONSTANTS else None
+        return str(value) if value in NAMED_NUMBERS else None
     inner = value if isinstance(value, list | tuple) else ()
     return next((constant for item in inner if (constant := constant_in(item))), None)
 
@@ -229,6 +233,17 @@ def _known_within(value: Any, names: Names | None) -> Any:
     if isinstance(value, list):
         return [_known_within(item, names) for item in value]
     return known_only(value, names) if isinstance(value, tuple) else value
+
+
+def with_numbers(value: Any, data_type: pa.DataType) -> Any:
+    """Return a decoded value with numbers for texts such as "NaN" where a type has doubles."""
+    if isinstance(value, list) and pa.types.is_list(data_type):
+        return [with_numbers(item, data_type.value_type) for item in value]
+    if isinstance(value, tuple) and pa.types.is_struct(data_type):
+        types = {field.name: field.type for field in data_type}
+        return tuple((name, with_numbers(item, types.get(name, pa.null()))) for name, item in value)
+    is_named = isinstance(value, str) and pa.types.is_floating(data_type) and value in NAMED_NUMBERS
+    return Number(value) if is_named else value
 
 
 def why_no_object(line: bytes) -> str | None:
