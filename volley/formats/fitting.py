@@ -42,9 +42,13 @@ def fitting(
         SourceError: If no value of a column's type fits: an error of the file, not of a row.
     """
     file.conform(batch.slice(0, 0), schema)
-    for start in range(0, batch.num_rows, _ROWS):
-        rows = batch.slice(start, _ROWS)
-        yield from _fitting(rows, schema, partial(_behind, position, start), dictionaries)
+    try:
+        rows = conform(batch, schema, dictionaries)
+    except SourceError:
+        for start in range(0, batch.num_rows, _ROWS):
+            yield from _fitting(batch.slice(start, _ROWS), schema, partial(_behind, position, start), dictionaries)
+    else:
+        yield PositionedBatch(rows, position)
 
 
 def _behind(position: Callable[[int], str], start: int, row: int) -> str:

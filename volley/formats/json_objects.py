@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from math import isfinite
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -15,13 +16,13 @@ __all__ = [
     "Fields",
     "Names",
     "Number",
-    "constant_in",
     "decoded",
     "encoded",
     "fields_of",
     "known_only",
     "lines_of_object",
     "names_of",
+    "no_double_in",
     "objects_of",
     "unknown_in",
     "values_of",
@@ -156,12 +157,12 @@ def _text(text: str) -> str:
     return json.dumps(text) if _HALVES.search(text) else _quoted(text)
 
 
-def constant_in(value: Any) -> str | None:
-    """Return the first infinity or NaN in a decoded value, which no JSON has; None without any."""
+def no_double_in(value: Any) -> str | None:
+    """Return the first number in a decoded value that is infinite as a double, or NaN; None without any."""
     if isinstance(value, Number):
-        return str(value) if value in NAMED_NUMBERS else None
+        return None if isfinite(float(value)) else str(value)
     inner = value if isinstance(value, list | tuple) else ()
-    return next((constant for item in inner if (constant := constant_in(item))), None)
+    return next((number for item in inner if (number := no_double_in(item))), None)
 
 
 def fields_of(line: bytes) -> Fields:

@@ -19,11 +19,11 @@ from volley.formats.json_faults import ObjectCheck, is_odd
 from volley.formats.json_objects import (
     Fields,
     Names,
-    constant_in,
     decoded,
     encoded,
     fields_of,
     names_of,
+    no_double_in,
     objects_of,
     unknown_in,
     why_no_object,
@@ -40,6 +40,8 @@ _LONGEST_NAME = 100
 _MOST_NAMES = 1_000
 _UNEXPECTED = "unexpected field"
 _NOT_APART = "unknown fields can't be told apart: write one object a line"
+# The names of infinities and NaN, exponents of three digits, very long numbers.
+_MAYBE_NO_DOUBLE = re.compile(r"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
 # The number of the first bad row, which Arrow's message ends in.
 _ROW = re.compile(r" in row (\d+)$")
 # With more than one bad text in so many, it is faster to look at each.
@@ -325,6 +327,7 @@ def _rests(objects: Iterable[bytes], known: Collection[str]) -> list[str | None]
 def _rest(fields: Fields, known: Collection[str]) -> str | None:
     rest = tuple(pair for pair in fields if pair[0] not in known)
     text = encoded(rest) if rest else None
-    if text and ("NaN" in text or "Infinity" in text) and (constant := constant_in(rest)):
-        raise SourceError(f"{constant} in a field that is in no column can't be kept: it is no JSON")
+    if text and _MAYBE_NO_DOUBLE.search(text) and (number := no_double_in(rest)):
+        reason = "no double holds it" if number[-1].isdigit() else "it is no JSON"
+        raise SourceError(f"{number[:_LONGEST_NAME]} in a field that is in no column can't be kept: {reason}")
     return text
