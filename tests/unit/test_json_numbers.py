@@ -118,7 +118,10 @@ def test_infinities_beside_long_numbers_and_exponents(way: str, tmp_path: Path) 
     assert read == expected
 
 
-SPECIAL = [{"x": math.nan, "f": math.inf, "n": {"l": [1.5, -math.inf]}}, {"x": 0.1, "f": None, "n": {"l": [math.nan]}}]
+SPECIAL: list[dict[str, Any]] = [
+    {"x": math.nan, "f": math.inf, "n": {"l": [1.5, -math.inf]}},
+    {"x": 0.1, "f": None, "n": {"l": [math.nan]}},
+]
 
 
 def test_json_that_is_written_has_texts_for_what_json_lacks(tmp_path: Path) -> None:
