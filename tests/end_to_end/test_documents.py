@@ -15,6 +15,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 from tests.processes import ROOT, plain_environment
+from tests.tiers import some
 
 
 def run(folder: Path, *arguments: str) -> str:
@@ -35,6 +36,7 @@ def test_the_code_of_the_pages_runs_and_prints_what_they_say(tmp_path: Path) -> 
     assert run(tmp_path, "-m", "tests.pages", *map(str, pages)).splitlines()[-1] == "all pages run"
 
 
+@pytest.mark.nightly
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Links between pages are checked, too."""
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
@@ -53,7 +55,7 @@ def kernel() -> Iterator[KernelManager]:
     manager.shutdown_kernel()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some(sorted((ROOT / "notebooks").glob("*.ipynb"))), ids=lambda path: path.stem)
 def test_notebooks_run(path: Path, tmp_path: Path, kernel: KernelManager) -> None:
     notebook = nbformat.read(path, as_version=4)
     stored = kinds_of_outputs(notebook)
@@ -71,12 +73,14 @@ def kinds_of_outputs(notebook: Any) -> list[list[str]]:
     return [sorted({kind for output in cell for kind in output.get("data", ["text"])}) for cell in shown]
 
 
+@pytest.mark.nightly
 def test_the_demo_proves_what_it_says(tmp_path: Path) -> None:
     printed = run(ROOT, "-m", "examples.flights", str(tmp_path / "flights"))
     assert "SIGKILL" in printed
     assert "Proven: every flight exactly once" in printed
 
 
+@pytest.mark.nightly
 def test_the_example_of_windows_agrees_with_itself(tmp_path: Path) -> None:
     printed = run(ROOT, "-m", "examples.windows", str(tmp_path / "windows"))
     assert "current figures are the same as the final ones: True" in printed
