@@ -232,6 +232,19 @@ def test_a_default_that_is_no_value_is_refused_by_name() -> None:
         read(record(("id", "long")), {"id": 7}, new)
 
 
+@pytest.mark.parametrize(("kind", "default"), [("int", 2**31), ("long", -(2**63) - 1), ("float", 1e39)])
+def test_a_default_that_its_type_has_no_room_for_is_refused_by_name(kind: str, default: float) -> None:
+    with pytest.raises(SourceError, match=r"the default of field 'a' is no value of its type: .* is too large"):
+        read(record(("id", "long")), {"id": 7}, record(("id", "long"), ("a", kind, default)))
+
+
+def test_a_default_that_no_double_holds_is_refused() -> None:
+    text = json.dumps(record(("a", "double", 1.5)))
+    with pytest.raises(ConfigError, match="not an Avro schema") as caught:
+        avro_columns(text.replace("1.5", "1e400"))
+    assert "no double holds 1e400" in str(caught.value)
+
+
 def test_decimals_of_more_digits_than_a_column_has_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="field 'a' is a decimal of 45 digits; a column has at most 38"):
         avro_columns(json.dumps(record(("a", logical("bytes", "decimal", precision=45, scale=2)))))

@@ -184,6 +184,7 @@ def test_a_text_is_the_expression_that_methods_build(text: str, expression: Expr
         ("price gross", "unexpected 'gross' in line 1, column 7", "one expression"),
         ("x > 1.5e", "'1.5e' is no number", "1e3"),
         ("x = " + "9" * 5000, "is no number", "1e3"),
+        ("x > 1e400", "no double holds 1e400", "1.7976931348623157e308"),
         ("x = -true", "- stands before True", "before a number"),
         ("-'5'", "- stands before '5'", "before a number"),
         ("a = b not in (1, 2)", "ambiguous", "parentheses"),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from math import isinf
 from typing import Any
 
 import pyarrow as pa
@@ -342,9 +343,16 @@ def _parsed(text: str) -> Any:
     steps = (1 if bracket in "[{" else -1 for bracket in _BRACKETS.findall(_STRINGS.sub("", text)))
     if max(accumulate(steps), default=0) > DEEPEST * _BRACKETS_OF_A_LEVEL:
         raise ValueError(f"it has more than {DEEPEST} levels")
-    schema = _fastavro().parse_schema(json.loads(text))
+    schema = _fastavro().parse_schema(json.loads(text, parse_float=_finite))
     Bounds(schema)
     return schema
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"no double holds {text}")
+    return number
 
 
 @lru_cache(maxsize=1)

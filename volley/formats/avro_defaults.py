@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
@@ -69,9 +70,20 @@ def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
             return value.encode("latin-1")
         case "fixed":
             return _of_size(value.encode("latin-1"), schema["size"])
-        case "float" | "double":
-            return float(value)
+        case "float" | "double" as name:
+            return _of_format(name[0], float(value))
+        case "int" | "long" as name:
+            return _of_format({"int": "i", "long": "q"}[name], value)
     return value
+
+
+def _of_format(format: str, number: Any) -> Any:
+    """Return a number that `struct` has room for; raise ValueError for another."""
+    try:
+        struct.pack(f"<{format}", number)
+    except (struct.error, OverflowError) as error:
+        raise ValueError(f"{number} is too large") from error
+    return number
 
 
 def _of_field(value: Mapping[str, Any], field: Mapping[str, Any], names: Mapping[str, Any]) -> Any:

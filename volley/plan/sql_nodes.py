@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import reduce
+from math import inf
 from typing import Any
 
 from sqlglot import exp
@@ -122,9 +123,12 @@ def _literal(node: exp.Literal) -> Any:
     if node.is_string:
         return node.this
     try:
-        return float(node.this) if set(node.this) & set(".eE") else int(node.this)
+        number = float(node.this) if set(node.this) & set(".eE") else int(node.this)
     except ValueError as error:
         raise _Mistake(f"{node.this!r} is no number", node, "for example 1000, 2.5 or 1e3") from error
+    if number == inf:
+        raise _Mistake(f"no double holds {node.this}", node, "write a number up to 1.7976931348623157e308")
+    return number
 
 
 def _negative(node: exp.Neg) -> Any:
