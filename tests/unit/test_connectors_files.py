@@ -658,6 +658,7 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
         ({"path": "in.csv", "options": {"skip_rows": -1}}, "skip_rows -1 is not a number of lines"),
         ({"path": "in.csv", "options": {"quote": "é"}}, "quote 'é' is not one character of ASCII"),
         ({"path": "in.csv", "options": {"escape": '"'}}, "quote and escape are both '\"'"),
+        ({"path": "in.csv", "options": {"escape": "\\", "null_values": ["-", "\\N"]}}, "with the escape"),
         ({"path": "in.csv", "options": {"quote": ","}}, "delimiter and quote are both ','"),
         ({"path": "in.csv", "options": {"decimal_point": "1"}}, "decimal_point '1' can't be one"),
         ({"path": "in.csv", "options": {"date_formats": "%d.%m.%q"}}, "date_formats has '%d.%m.%q' with %q"),

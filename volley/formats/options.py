@@ -156,6 +156,11 @@ class CsvOptions(JsonOptions):
                 raise ConfigError(
                     f"{one} and {other} are both {used[one]!r}", hint="a doubled quote needs no escape: leave it out"
                 )
+        if escaped := [text for text in self.null_values if self.escape and self.escape in text]:
+            raise ConfigError(
+                f"null_values has {escaped[0]!r} with the escape, which is taken out of a field before it is compared",
+                hint=f'without "escape", {escaped[0]!r} is null, and escapes stay in the texts',
+            )
         if self.decimal_point.isdigit() or self.decimal_point == self.quote:
             raise ConfigError(f"decimal_point {self.decimal_point!r} can't be one", hint='"." or ","')
 
