@@ -67,11 +67,6 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run first what waits for long: at the end it would keep a core from the other processes, or all of them."""
-    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep what collection leaves, a million objects, from being looked at by garbage collections, and have few."""

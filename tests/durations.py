@@ -1,5 +1,7 @@
 """pytest's plugin that keeps what tests cost: `--record-durations` writes it into `tests/durations.json`.
 
+What took long is run first.
+
 A cost is the CPU time of the process and of all below it, such as JVMs and servers: other work on the machine changes
 it little. Run it in one process (`-p no:xdist`), with the files whose figures are to be replaced.
 """
@@ -14,11 +16,13 @@ from typing import TypedDict
 import psutil
 import pytest
 
-__all__ = ["COSTS", "FILE", "Cost", "slower"]
+__all__ = ["Cost", "slower"]
 
-FILE = Path(__file__).with_name("durations.json")
+_FILE = Path(__file__).with_name("durations.json")
 # What takes longer than this has a line of its own.
 _LONG_SECONDS = 1.0
+# What takes longer than this runs first.
+_FIRST_SECONDS = 5.0
 
 
 class Cost(TypedDict):
@@ -35,13 +39,23 @@ class Cost(TypedDict):
     longest: dict[str, float]
 
 
-COSTS: dict[str, Cost] = json.loads(FILE.read_text()) if FILE.exists() else {}
-"""What was recorded, by file."""
+_COSTS: dict[str, Cost] = json.loads(_FILE.read_text()) if _FILE.exists() else {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run first what waits or computes for long: at the end it would keep a core from the others, or all of them."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None and _recorded(item.nodeid) < _FIRST_SECONDS)
+
+
+def _recorded(test: str) -> float:
+    """Return the CPU seconds that a test took; 0 if it took less than one."""
+    file, _, name = test.partition("::")
+    return _COSTS[file]["longest"].get(name, 0.0) if file in _COSTS else 0.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that records."""
-    parser.addoption("--record-durations", action="store_true", help=f"write what each file's tests cost to {FILE}")
+    parser.addoption("--record-durations", action="store_true", help=f"write what each file's tests cost to {_FILE}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,10 +87,10 @@ class _Recorder:
             cost["longest"][name] = seconds
 
     def pytest_sessionfinish(self) -> None:
-        FILE.write_text(json.dumps(COSTS | self._found, indent=1, sort_keys=True) + "\n")
+        _FILE.write_text(json.dumps(_COSTS | self._found, indent=1, sort_keys=True) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for line in slower(COSTS, self._found):
+        for line in slower(_COSTS, self._found):
             terminalreporter.write_line(line)
 
 
