@@ -7,21 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.captured import Database
-from tests.postgres.jobs import config, differences, mirror_all
+from tests.postgres.jobs import differences, mirror_all
 from tests.postgres.runs import running
 from tests.postgres.test_many_tables import Tables, applied
 from volley import (
     ConfigError,
-    Environment,
-    IcebergSink,
-    SchemaMismatchError,
     SourceContext,
     SourceError,
     VolleyError,
-    col,
-    concat_str,
 )
-from volley.iceberg import Upsert
 
 ODD = {
     "a column of the source's": ("id int primary key, _op text", "1, 'x'", r"has a column '_op', as the source"),
@@ -163,18 +157,3 @@ def test_a_table_that_the_sink_refuses(shop: Database, tmp_path: Path, columns: 
     mirror_all(tmp_path, shop.source(None, exclude="public.odd"))
     shop.run("drop table odd")
     assert differences(shop, tmp_path) == {"orders": []}
-
-
-@pytest.mark.usefixtures("spark")
-def test_names_that_no_table_of_a_lake_can_have(shop: Database, tmp_path: Path) -> None:
-    shop.run("drop table orders", 'create table "50% a/b" (id int primary key)', 'insert into "50% a/b" values (7)')
-    with pytest.raises(SchemaMismatchError, match="table 'public_50% a/b' is not a name") as error:
-        mirror_all(tmp_path / "first", shop.source(None))
-    assert "replace_pattern" in str(error.value.hint)
-    shop.drop_slots()
-    name = concat_str(col("namespace"), "_", col("table")).str.replace_pattern(r"[^\w.]", "_")
-    lake = config(tmp_path).with_commit_mode(Upsert())
-    environment = Environment("local[2]", checkpoint_dir=str(tmp_path / "checkpoints"))
-    environment.from_source(shop.source(None)).to_sink(IcebergSink(lake).routed(name, rows="rows")).execute("mirror")
-    table = lake.ref.load_catalog().load_table("db.public_50__a_b")
-    assert table.scan().to_arrow().to_pylist() == [{"id": 7}]

@@ -30,6 +30,7 @@ class KnownTable:
         truncations: The lower 32 bits of the ids of the last transactions that truncated it.
         wider: Columns as they were before they got a narrower type: staged changes may have values of the wider one.
         bases: By the oids of the domains that its columns have had, the types below them, with their modifiers.
+        is_escaped: True if all of its rows had its escaped name; older versions wrote the name as it is.
     """
 
     table: Table
@@ -37,6 +38,7 @@ class KnownTable:
     truncations: tuple[int, ...] = ()
     wider: tuple[Column, ...] = ()
     bases: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    is_escaped: bool = True
 
     @property
     def widest(self) -> Table:
@@ -108,6 +110,7 @@ class KnownTables:
             "truncations": list(known.truncations),
             "wider": [asdict(column) for column in known.wider],
             "bases": [[domain, *base] for domain, base in known.bases.items()],
+            "is_escaped": known.is_escaped,
         }
         write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), CAPTURED_TABLE.dump(values))
         self._tables[oid] = known
@@ -135,6 +138,7 @@ def _known(files: Any, path: str) -> KnownTable:
         table = Table.from_json(values["table"])
         wider = tuple(Column(**column) for column in values["wider"])
         bases = {domain: (base, modifier) for domain, base, modifier in values.get("bases", ())}
-        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider, bases)
+        is_escaped = values.get("is_escaped", table.name.escaped == table.name)
+        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider, bases, is_escaped)
     except MALFORMED as error:
         raise malformed(path, error) from error

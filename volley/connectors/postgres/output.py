@@ -99,7 +99,7 @@ class OneTable(Output):
 
 @dataclass(frozen=True)
 class ManyTables(Output):
-    """The rows of each batch, packed, beside the name of their table.
+    """The rows of each batch, packed, beside the escaped name of their table.
 
     Args:
         nulls: True: values that Arrow does not have are null; False: they are errors.
@@ -117,6 +117,6 @@ class ManyTables(Output):
         return form_of(table, self.nulls, self.changelog)
 
     def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
-        name, keys = form.table.name, () if self.changelog else form.table.keys
+        name, keys = form.table.name.escaped, () if self.changelog else form.table.keys
         values = [name.schema], [name.table], [pack_rows(rows, keys)]
         return pa.RecordBatch.from_arrays([pa.array(value) for value in values], schema=self.schema)

@@ -26,7 +26,7 @@ from volley.connectors.postgres.session import Slot
 from volley.connectors.postgres.slot import ensure_slot
 from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad
 from volley.connectors.postgres.tables import describe
-from volley.errors import VolleyError
+from volley.errors import SourceError, VolleyError
 from volley.figures import Lag
 from volley.source import Offset, Reader, SplitReader
 from volley.storage.durable import write_durably
@@ -55,12 +55,26 @@ def inspect(capture: Capture) -> ChangeReader:
             check_table(connection, table, capture.loads)
             check_changes(connection, capture.publication, table, is_keyed=not capture.changelog)
     if capture.packed:
+        _check_names(capture)
         return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog))
     (table,) = tables
     known = KnownTables(capture.state)
     known.read()
     now = (known.named(table.name) or KnownTable(table)).with_table(table)
     return ChangeReader(capture, OneTable(form_of(now.widest, capture.nulls, capture.changelog), now.dropped))
+
+
+def _check_names(capture: Capture) -> None:
+    """Refuse a table whose earlier rows had another name: the others would go to another table of the lake."""
+    known = KnownTables(capture.state)
+    known.read()
+    for name in (table.table.name for table in known if not table.is_escaped):
+        if name in capture.selection:
+            raise SourceError(
+                f"rows of table {name} have the name {name.escaped} now, where an older Volley wrote {name}: the table "
+                "would be two",
+                hint=f"run once with exclude={name.setting!r}; without it then, the table is loaded anew",
+            )
 
 
 class PostgresReader(Reader):

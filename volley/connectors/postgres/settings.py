@@ -19,6 +19,8 @@ _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 
 _PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
 _NAME = re.compile(rf"{_PART}\.{_PART}")
 _IDENTIFIER = re.compile(r"[a-z0-9_]{1,63}")
+# What no name in a lake may have, and what looks as if it were escaped.
+_ESCAPED = re.compile(r"[./\\?#%\x00-\x1f]|^\s|\s$|_(?=x[0-9A-F]{4}_)")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,16 @@ class TableName:
         """The name as the settings of a source have it."""
         parts = (self.schema, self.table)
         return ".".join('"' + part.replace('"', '""') + '"' if {".", '"'} & {*part} else part for part in parts)
+
+    @property
+    def escaped(self) -> TableName:
+        """The name as rows have it, by which a routed sink finds a table: as SQL/XML writes other characters.
+
+        Example:
+            >>> str(TableName("public", "a/b").escaped)
+            'public.a_x002F_b'
+        """
+        return TableName(*(_ESCAPED.sub(_hexadecimal, part) for part in (self.schema, self.table)))
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,10 @@ def table_name(text: str, setting: str = "tables") -> TableName:
         )
     schema, table = (parts[1] or parts[2], parts[3] or parts[4])
     return TableName(schema.replace('""', '"'), table.replace('""', '"'))
+
+
+def _hexadecimal(match: re.Match[str]) -> str:
+    return f"_x{ord(match[0]):04X}_"
 
 
 def identifier(name: str, value: object) -> str:

@@ -37,8 +37,9 @@ class PostgresSource(Source):
     a wider type come, the job is planned anew with it, and goes on.
 
     Of several tables, or of a whole database, such rows are packed, with the key of their table: each row of the source
-    has the ``namespace`` and ``table`` that ``rows`` belong to, for `IcebergSink.routed` with ``rows="rows"``. Tables
-    that are made later join on the way, columns that come later are added.
+    has the ``namespace`` and ``table`` that ``rows`` belong to, for `IcebergSink.routed` with ``rows="rows"``; names
+    that no table of a lake can have are escaped, as ``a_x002F_b`` for ``a/b``. Tables that are made later join on the
+    way, columns that come later are added.
 
     The job makes the publication and the slot, if need be, stages the stream beside its checkpoint, and acknowledges to
     the server what is staged.
