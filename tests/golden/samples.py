@@ -36,7 +36,7 @@ from volley.connectors.postgres import slot
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.known import KnownTable as CapturedTable
 from volley.connectors.postgres.known import KnownTables as CapturedTables
-from volley.connectors.postgres.loads import Loads
+from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.segments import Segments
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import StoredFile, Table
@@ -215,12 +215,24 @@ def _captured() -> CapturedTable:
 def write_postgres(folder: Path) -> None:
     state = str(folder / "state")
     with patch("uuid.uuid4", return_value=UUID(int=7)):
-        Loads(state).add(77, anew=True)
-        (load,) = Loads(state).listed()
-        Loads(state).begin(load, Fence(735, (731, 733), 5_000))
+        Loads(state).add(Load(0, 77, anew=True))
+        Loads(state).begin(Loads(state).listed(), Fence(735, (731, 733), 5_000))
     tables = CapturedTables(state)
     tables.keep(_captured())
     slot._keep(*filesystem(f"{state}/slot.json", {}), slot.Origin(1, 2, 3))
+
+
+def write_merged_loads(folder: Path) -> None:
+    loads = Loads(str(folder))
+    with patch("volley.connectors.postgres.loads._FEW", 1):
+        loads.add(Load(0, 77), Load(0, 78, replaced=76))
+        loads.begin(loads.listed(), Fence(735, (731, 733), 5_000))
+        loads.merge()
+
+
+def read_merged_loads(folder: Path) -> object:
+    loads = Loads(str(folder))
+    return loads.listed(), {oid: (fence.xmax, fence.running) for oid, fence in loads.fences(2).items()}
 
 
 def read_postgres(folder: Path) -> object:
@@ -328,6 +340,7 @@ SAMPLES = {
     "schema": Sample(write_inferred, read_inferred, exact=False),
     "file-log": Sample(write_file_log, read_file_log),
     "merged-file-log": Sample(write_merged_file_log, read_merged_file_log, exact=False),
+    "merged-loads": Sample(write_merged_loads, read_merged_loads),
     "unknown-fields": Sample(write_unknown_fields, read_unknown_fields),
     "postgres": Sample(write_postgres, read_postgres),
     "segment": Sample(write_segment, read_segment, exact=False),

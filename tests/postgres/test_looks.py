@@ -105,3 +105,26 @@ def test_an_idle_look_does_not_describe_tables(
         assert len(whole_looks) == before
         any_shop.run("create table later (id int primary key)")
         wait_until(lambda: whole_looks[-1] == 2, 30, "the look at the new table")
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_looks_keep_one_connection(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = list[int]()
+
+    def counted(connection: Any, *arguments: Any) -> int:
+        looks.append(connection.get_backend_pid())
+        return fingerprint(connection, *arguments)
+
+    monkeypatch.setattr(watch, "fingerprint", counted)
+    with running(shop.source(bounded=False), tmp_path) as run:
+        run.epoch()
+        wait_until(lambda: len(looks) > 8, 30, "some looks")
+        assert len({*looks[2:]}) == 1
+        shop.run(f"select pg_terminate_backend({looks[-1]})")
+        end = len(looks)
+        wait_until(lambda: len(looks) > end + 5, 30, "some more")
+        assert len({*looks}) <= 4
+        assert looks[-1] != looks[end - 1]
+        lag = run.reader.lag(run.start)
+        assert lag is not None
+        assert lag.retained_bytes is not None

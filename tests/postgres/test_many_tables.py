@@ -6,10 +6,22 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import adbc_driver_postgresql.dbapi
 import pytest
 
 from tests.captured import Database
 from tests.postgres.runs import Run, running
+from volley.connectors.postgres import (
+    connection,
+    identities,
+    load,
+    membership,
+    printed,
+    publication,
+    requirements,
+    tables,
+    watch,
+)
 from volley.formats.packed_rows import unpack_rows
 
 Tables = dict[str, dict[Any, dict[str, Any]]]
@@ -181,3 +193,33 @@ def test_partitions_by_their_root(shop: Database, tmp_path: Path) -> None:
     with running(source, tmp_path, run.start) as run:
         tables = applied(run.epoch(), tables)
         assert tables["public.parts"] == stored(shop, "parts")
+
+
+def test_a_first_start_does_not_ask_table_by_table(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither queries nor connections nor splits grow with the tables."""
+    asked, connected = list[str](), list[object]()
+    query, connect = connection.query, adbc_driver_postgresql.dbapi.connect
+
+    def noted(on: Any, sql: str, *values: Any, **named: Any) -> Any:
+        asked.append(sql)
+        return query(on, sql, *values, **named)
+
+    def noted_too(*arguments: Any, **named: Any) -> Any:
+        connected.append(arguments)
+        return connect(*arguments, **named)
+
+    for module in (tables, load, publication, requirements, membership, printed, watch, identities):
+        monkeypatch.setattr(module, "query", noted)
+    monkeypatch.setattr(adbc_driver_postgresql.dbapi, "connect", noted_too)
+    shop.run(*(f"create table t{n} (id int primary key)" for n in range(60)))
+    shop.run(*(f"insert into t{n} values ({n})" for n in range(60)))
+    with running(shop.source(None), tmp_path) as run:
+        assert len(run.reader.splits(run.start, run.end())) == 2
+        loaded = applied(run.epoch())
+    assert {name: [*rows] for name, rows in loaded.items() if name != "public.orders"} == {
+        f"public.t{n}": [n] for n in range(60)
+    }
+    assert len(asked) < 60
+    assert len(connected) == 2

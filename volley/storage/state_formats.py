@@ -11,6 +11,7 @@ __all__ = [
         "LANDED",
         "LOAD",
         "MERGED_FILE_LOG",
+        "MERGED_LOADS",
         "PARKED_ROWS",
         "PIPELINE",
         "ROUTED_TABLES",
@@ -57,6 +58,7 @@ UNKNOWN_FIELDS = Format("unknown-fields")
 # PostgreSQL.
 SLOT = Format("slot")
 LOAD = Format("load")
+MERGED_LOADS = Format("merged-loads")
 FENCE = Format("fence")
 CAPTURED_TABLE = Format("captured-table")
 SEGMENT = Format("segment")

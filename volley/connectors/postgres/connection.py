@@ -15,7 +15,7 @@ from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
 __all__ = [
-    *("LOST", "OPTIONS", "check_session", "connect", "connected", "encoding_hint", "identify"),
+    *("KeptConnection", "LOST", "OPTIONS", "check_session", "connect", "connected", "encoding_hint", "identify"),
     *("lsn_number", "lsn_text", "query", "replication", "server_errors"),
 ]
 
@@ -77,6 +77,46 @@ def connected(server: Server, doing: str) -> Iterator[Connection]:
     """Yield an ordinary connection that commits each statement by itself, with errors translated."""
     with server_errors(server, doing), closing(connect(server)) as connection:
         yield connection
+
+
+class KeptConnection:
+    """An ordinary connection that is made when it is needed, kept, and made anew if it broke meanwhile.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[Connection]:
+        """Yield it; after an error it is not used again."""
+        connection, self._connection = self._connection, None
+        if connection is None or not _is_alive(connection):
+            connection = connect(self._server)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def close(self) -> None:
+        """End it, if it is there; it may be opened again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _is_alive(connection: Connection) -> bool:
+    try:
+        query(connection, "select")
+    except LOST:
+        connection.close()
+        return False
+    return True
 
 
 def connect(server: Server) -> Connection:

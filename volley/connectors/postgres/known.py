@@ -10,7 +10,7 @@ from typing import Any
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
 from volley.connectors.postgres.types import Column, holds
-from volley.storage.durable import write_durably
+from volley.storage.durable import write_all_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, malformed
 from volley.storage.state_formats import CAPTURED_TABLE
@@ -99,27 +99,32 @@ class KnownTables:
         matches = [known for known in self._tables.values() if known.table.name == name]
         return max(matches, key=lambda known: known.table.oid) if matches else None
 
-    def keep(self, known: KnownTable) -> None:
-        """Keep a table durably."""
-        oid = known.table.oid
-        if self._tables.get(oid) == known:
-            return
-        values = {
-            "table": known.table.to_json(),
-            "dropped": sorted(known.dropped),
-            "truncations": list(known.truncations),
-            "wider": [asdict(column) for column in known.wider],
-            "bases": [[domain, *base] for domain, base in known.bases.items()],
-            "is_escaped": known.is_escaped,
-        }
-        write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), CAPTURED_TABLE.dump(values))
-        self._tables[oid] = known
+    def keep(self, *tables: KnownTable) -> None:
+        """Keep tables durably."""
+        changed = {known.table.oid: known for known in tables if self._tables.get(known.table.oid) != known}
+        files, folder = filesystem(self._folder, {})
+        contents = {f"{folder}/{oid}.json": CAPTURED_TABLE.dump(_values(known)) for oid, known in changed.items()}
+        write_all_durably(files, contents)
+        self._tables.update(changed)
 
     def forget(self, known: KnownTable) -> None:
         """Forget a table: if it is captured again, it joins as a new one."""
         files, path = filesystem(f"{self._folder}/{known.table.oid}.json", {})
         files.rm_file(path)
         del self._tables[known.table.oid]
+
+
+def _values(known: KnownTable) -> dict[str, Any]:
+    values = {
+        "table": known.table.to_json(),
+        "dropped": sorted(known.dropped),
+        "truncations": list(known.truncations),
+        "wider": [asdict(column) for column in known.wider],
+        "bases": [[domain, *base] for domain, base in known.bases.items()],
+    }
+    # Only where it says something: a table whose name is the same escaped has no need of it.
+    is_other = known.table.name.escaped != known.table.name
+    return {**values, "is_escaped": known.is_escaped} if is_other else values
 
 
 def _bases(table: Table) -> dict[int, tuple[int, int]]:

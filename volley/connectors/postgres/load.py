@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -23,9 +24,9 @@ from volley.connectors.postgres.types import from_text
 from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
-__all__ = ["PageRange", "Snapshot", "load", "page_ranges"]
+__all__ = ["MOST_PAGES", "PageRange", "Snapshot", "SnapshotReader", "page_ranges"]
 
-_PAGES = 16_384
+MOST_PAGES = 16_384
 """The most pages of 8 KiB that a task reads: 128 MiB."""
 
 _NO_PRIVILEGE = "42501"
@@ -35,7 +36,8 @@ _BATCH_SIZE = "adbc.postgresql.batch_size_hint_bytes"
 # PostgreSQL 17 and newer may end a transaction after some time; the older don't know the setting.
 _NO_TIMEOUT = "select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'"
 _PAGED = """
-    select format('%%I.%%I', n.nspname, c.relname), pg_relation_size(c.oid) / current_setting('block_size')::bigint
+    select c.oid::bigint, format('%%I.%%I', n.nspname, c.relname),
+        pg_relation_size(c.oid) / current_setting('block_size')::bigint
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::bigint[]::oid[]) order by c.oid
 """
 
@@ -49,12 +51,14 @@ class PageRange:
         relation: The table or partition, as SQL has it.
         first: The first page.
         end: The page after the last one; None = there is no end.
+        size: The number of pages.
     """
 
     snapshot: str
     relation: str
     first: int
     end: int | None
+    size: int
 
     @property
     def condition(self) -> str:
@@ -101,46 +105,60 @@ class Snapshot:
             time.sleep(_FLUSH_SECONDS)
 
 
-def page_ranges(snapshot: Snapshot, table: Table, parallelism: int) -> list[PageRange]:
-    """Return the ranges of a table's pages: at least as many as tasks run at once, if it is large enough."""
-    oids = [file.oid for file in table.files if file.number]
-    relations = query(snapshot.connection, _PAGED, oids)
-    total = sum(pages for _, pages in relations)
-    size = max(1, min(_PAGES, -(-total // parallelism)))
-    return [
-        PageRange(snapshot.name, relation, first, end)
-        for relation, pages in relations
-        for starts in [[*range(0, max(pages, 1), size)]]
+def page_ranges(snapshot: Snapshot, tables: Iterable[Table], parallelism: int) -> dict[int, list[PageRange]]:
+    """Return by the oids of tables the ranges of their pages: at least as many as tasks run at once, if there are."""
+    files = {file.oid: table.oid for table in tables for file in table.files if file.number}
+    relations = query(snapshot.connection, _PAGED, [*files])
+    total = sum(pages for *_, pages in relations)
+    size = max(1, min(MOST_PAGES, -(-total // parallelism)))
+    ranges = defaultdict[int, list[PageRange]](list)
+    for oid, relation, pages in relations:
+        starts = [*range(0, max(pages, 1), size)]
         # Rows that came after the pages were counted are not in the snapshot, but the last range has no end to be sure.
-        for first, end in zip(starts, [*starts[1:], None], strict=True)
-    ]
+        for first, end in zip(starts, [*starts[1:], None], strict=True):
+            ranges[files[oid]].append(PageRange(snapshot.name, relation, first, end, min(size, pages - first)))
+    return ranges
 
 
-def load(server: Server, table: Table, pages: PageRange, nulls: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range of pages, in the table's schema.
+class SnapshotReader:
+    """Reads pages of tables, all as one snapshot sees them, by one connection.
 
     Args:
         server: The server.
-        table: The table.
-        pages: The pages.
         nulls: True: values that Arrow does not have are null; False: they are an error.
-
-    Raises:
-        SourceError: If the server can't be read, or a value has no counterpart.
     """
-    sql = f"select {row_text(table.columns)} from only {pages.relation} where {pages.condition}"
-    with (
-        _errors(server, table),
-        closing(adbc.connect(_uri(server), autocommit=True)) as connection,
-        closing(connection.cursor()) as cursor,
-    ):
+
+    def __init__(self, server: Server, nulls: bool) -> None:
+        self._server = server
+        self._nulls = nulls
+        self._open = ExitStack()
+        self._cursor: Any = None
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        self._open.close()
+
+    def rows(self, table: Table, pages: PageRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range of pages, in the table's schema.
+
+        Raises:
+            SourceError: If the server can't be read, or a value has no counterpart.
+        """
+        sql = f"select {row_text(table.columns)} from only {pages.relation} where {pages.condition}"
+        with _errors(self._server, table):
+            self._cursor = self._cursor or self._connected(pages.snapshot)
+            self._cursor.execute(sql)
+            for batch in self._cursor.fetch_record_batch():
+                yield from _rows(batch.column(0), table, self._nulls)
+
+    def _connected(self, snapshot: str) -> Any:
+        connection = self._open.enter_context(closing(adbc.connect(_uri(self._server), autocommit=True)))
+        cursor = self._open.enter_context(closing(connection.cursor()))
         cursor.adbc_statement.set_options(**{_BATCH_SIZE: str(_BATCH_BYTES)})
         cursor.execute(_NO_TIMEOUT)
         cursor.execute("begin isolation level repeatable read, read only")
-        cursor.execute(f"set transaction snapshot '{pages.snapshot}'")
-        cursor.execute(sql)
-        for batch in cursor.fetch_record_batch():
-            yield from _rows(batch.column(0), table, nulls)
+        cursor.execute(f"set transaction snapshot '{snapshot}'")
+        return cursor
 
 
 def _rows(rows: pa.StringArray, table: Table, nulls: bool) -> Iterator[pa.RecordBatch]:

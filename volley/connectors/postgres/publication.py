@@ -9,13 +9,13 @@ from volley.connectors.postgres.identities import check_writers
 from volley.connectors.postgres.membership import GENERATED_SINCE, SCHEMAS_SINCE, members
 from volley.connectors.postgres.selection import Selection
 from volley.connectors.postgres.settings import ANEW, TableName
-from volley.connectors.postgres.tables import Table, describe, oid_of
+from volley.connectors.postgres.tables import Table, describe_all, oid_of
 from volley.errors import SourceError
 
 __all__ = ["check_has", "check_sent", "ensure_publication", "exists", "lacks_root", "selected_tables"]
 
 _EVERY = """
-    select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    select n.nspname, c.relname, c.oid::bigint from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'
         and n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%' order by 1, 2
 """
@@ -42,14 +42,14 @@ def selected_tables(connection: Connection, name: str, selection: Selection) -> 
     elif is_there:
         oids = [member.oid for member in members(connection, name) if member.name in selection]
     else:
-        oids = [oid_of(connection, table) for table in _matching(connection, selection)]
+        oids = [*_matching(connection, selection).values()]
         if not oids:
             raise SourceError(f"no table matches {selection}", hint="check schema and name; case counts")
     if not is_there:
         check_writers(connection, *_members(connection, selection))
-    tables = (describe(connection, oid, name) for oid in oids)
+    tables = describe_all(connection, oids, name).values()
     # A table without columns that is not named joins when it has one.
-    return [table for table in tables if table is not None and (table.columns or table.name in selection.named)]
+    return [table for table in tables if table.columns or table.name in selection.named]
 
 
 def exists(connection: Connection, name: str) -> bool:
@@ -78,8 +78,10 @@ def _check_has_all(connection: Connection, name: str, selection: Selection) -> N
         check_has(connection, name, table)
 
 
-def _matching(connection: Connection, selection: Selection) -> list[TableName]:
-    return [name for name in (TableName(*row) for row in query(connection, _EVERY)) if name in selection]
+def _matching(connection: Connection, selection: Selection) -> dict[TableName, int]:
+    """Return the tables that may be published and are selected, with their oids."""
+    tables = {TableName(schema, name): oid for schema, name, oid in query(connection, _EVERY)}
+    return {name: oid for name, oid in tables.items() if name in selection}
 
 
 def _members(connection: Connection, selection: Selection) -> tuple[list[TableName] | None, tuple[str, ...]]:

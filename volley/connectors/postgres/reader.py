@@ -13,19 +13,26 @@ from typing import Any
 import pyarrow as pa
 
 from volley.connectors.postgres.capture import Capture
-from volley.connectors.postgres.connection import connected, identify, lsn_number, query
+from volley.connectors.postgres.connection import (
+    KeptConnection,
+    connected,
+    identify,
+    lsn_number,
+    query,
+    server_errors,
+)
 from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.load import Snapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.output import ManyTables, OneTable, form_of
 from volley.connectors.postgres.publication import ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
-from volley.connectors.postgres.requirements import check_changes, check_server, check_table
+from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
 from volley.connectors.postgres.segments import Segment
 from volley.connectors.postgres.session import Slot
 from volley.connectors.postgres.slot import ensure_slot
-from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad
-from volley.connectors.postgres.tables import describe
+from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads
+from volley.connectors.postgres.tables import describe_all
 from volley.errors import SourceError, VolleyError
 from volley.figures import Lag
 from volley.source import Offset, Reader, SplitReader
@@ -51,8 +58,8 @@ def inspect(capture: Capture) -> ChangeReader:
         check_server(connection, capture.slot)
         identify(capture.server)
         tables = selected_tables(connection, capture.publication, capture.selection)
+        check_tables(connection, tables, capture.loads)
         for table in tables:
-            check_table(connection, table, capture.loads)
             check_changes(connection, capture.publication, table, is_keyed=not capture.changelog)
     if capture.packed:
         _check_names(capture)
@@ -96,9 +103,10 @@ class PostgresReader(Reader):
         self._receiver: Receiver | None = None
         self._snapshot: Snapshot | None = None
         self._snapshot_loads = 0
+        self._kept: KeptConnection | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_receiver": None, "_snapshot": None}
+        return {**self.__dict__, "_receiver": None, "_snapshot": None, "_kept": None}
 
     def split_reader(self) -> SplitReader:
         return self.rows
@@ -165,6 +173,7 @@ class PostgresReader(Reader):
     def start(self) -> None:
         capture, server = self.capture, self.capture.server
         watch = capture.watch
+        self._loads.merge()
         with _noticed(capture.slot), connected(server, f"preparing slot {capture.slot}") as connection:
             ensure_publication(connection, capture.publication, capture.selection)
             origin = ensure_slot(server, connection, capture.slot, capture.state)
@@ -186,6 +195,8 @@ class PostgresReader(Reader):
     def stop(self) -> None:
         if self._receiver:
             self._receiver.stop()
+        if self._kept:
+            self._kept.close()
         self._close_snapshot()
 
     def _nexts(self, start: int) -> list[int]:
@@ -204,22 +215,25 @@ class PostgresReader(Reader):
         if self._snapshot is None or self._snapshot_loads != end["loads"]:
             self._close_snapshot()
             self._snapshot, self._snapshot_loads = Snapshot(self.capture.server), end["loads"]
-        snapshot = self._snapshot
-        loads = {load.oid: load for load in planned if self._loads.begin(load, snapshot.fence)}
-        loaded = {load.oid for load in listed[: start["loads"]]} | {load.oid for load in planned if load.anew}
-        first = start["next"]
-        return [
-            split for load in loads.values() for split in self._splits_of(snapshot, load, load.oid in loaded, first)
-        ]
+        before = {load.oid for load in listed[: start["loads"]]}
+        return self._splits_of(self._snapshot, planned, before, start["next"])
 
-    def _splits_of(self, snapshot: Snapshot, load: Load, anew: bool, first: int) -> Iterator[TableLoad]:
-        table = describe(snapshot.connection, load.oid, self.capture.publication)
+    def _splits_of(self, snapshot: Snapshot, planned: list[Load], before: set[int], first: int) -> list[PostgresSplit]:
+        anew = before | {load.oid for load in planned if load.anew}
+        loads = {load.oid: load for load in self._loads.begin(planned, snapshot.fence)}
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
-        if table is not None and table.columns and not self.capture.selection.excludes(table.name):
-            if anew:
-                yield TableLoad(table, None, load.number, first)
-            for pages in page_ranges(snapshot, table, self.parallelism):
-                yield TableLoad(table, pages, load.number, first)
+        tables = [
+            table
+            for table in describe_all(snapshot.connection, loads, self.capture.publication).values()
+            if table.columns and not self.capture.selection.excludes(table.name)
+        ]
+        pages = page_ranges(snapshot, tables, self.parallelism)
+        ranges = [
+            TableLoad(table, each, loads[table.oid].number, first)
+            for table in tables
+            for each in ([None] if table.oid in anew else []) + pages[table.oid]
+        ]
+        return [*TableLoads.of(ranges, self.parallelism)]
 
     def _close_snapshot(self) -> None:
         if self._snapshot is not None:
@@ -231,7 +245,9 @@ class PostgresReader(Reader):
             select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, wal_status
             from pg_replication_slots where slot_name = %s
         """
-        with connected(self.capture.server, "measuring the lag of the slot") as connection:
+        server = self.capture.server
+        self._kept = self._kept or KeptConnection(server)
+        with server_errors(server, "measuring the lag of the slot"), self._kept.opened() as connection:
             ((retained, status),) = query(connection, sql, self.capture.slot)
         if status == "unreserved":
             _log.warning("slot %s is about to be invalidated: it is too far behind", self.capture.slot)

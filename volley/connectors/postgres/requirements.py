@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from psycopg2.extensions import connection as Connection
 
@@ -10,10 +11,11 @@ from volley.connectors.postgres.connection import check_session, query
 from volley.connectors.postgres.identities import check_partitions
 from volley.connectors.postgres.publication import check_sent
 from volley.connectors.postgres.rows import OPERATION, SEQUENCE, UNCHANGED
+from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
 
-__all__ = ["check_changes", "check_server", "check_table"]
+__all__ = ["check_changes", "check_server", "check_tables"]
 
 _log = logging.getLogger(__name__)
 _OLDEST = 130_000
@@ -28,16 +30,19 @@ _SETTINGS = """
 """
 
 _PARTITIONS = """
-    select c.relname, case when c.relkind = 'f' then 'foreign' else 'unlogged' end
-    from pg_partition_tree(%s::oid) t join pg_class c on c.oid = t.relid
+    select root::bigint, c.relname, case when c.relkind = 'f' then 'foreign' else 'unlogged' end
+    from unnest(%s::bigint[]::oid[]) root, pg_partition_tree(root) t join pg_class c on c.oid = t.relid
     where t.isleaf and (c.relkind = 'f' or c.relpersistence <> 'p')
 """
 
 _READABLE = """
-    select format('"%%s"."%%s"', replace(n.nspname, '"', '""'), replace(c.relname, '"', '""')), current_user,
-        has_table_privilege(c.oid, 'select'), row_security_active(c.oid)
-    from (select relid from pg_partition_tree(%(oid)s::oid) union select %(oid)s::oid) m
-    join pg_class c on c.oid = m.relid join pg_namespace n on n.oid = c.relnamespace order by c.oid = %(oid)s desc, 1
+    select m.root::bigint, n.nspname, c.relname, current_user, r.may_read, r.has_policies
+    from (
+        select root, relid::oid as oid from unnest(%(oids)s::bigint[]::oid[]) root, pg_partition_tree(root)
+        union select root, root from unnest(%(oids)s::bigint[]::oid[]) root
+    ) m join pg_class c on c.oid = m.oid join pg_namespace n on n.oid = c.relnamespace,
+    lateral (select has_table_privilege(c.oid, 'select'), row_security_active(c.oid)) r(may_read, has_policies)
+    where r.has_policies or not r.may_read order by m.root, c.oid = m.root desc, 2, 3
 """
 
 
@@ -75,42 +80,50 @@ def check_server(connection: Connection, slot: str) -> None:
         )
 
 
-def check_table(connection: Connection, table: Table, is_loaded: bool) -> None:
-    """Check that a table's changes can be captured.
+def check_tables(connection: Connection, tables: Sequence[Table], is_loaded: bool) -> None:
+    """Check that the changes of tables can be captured.
 
     Args:
         connection: A connection to the database.
-        table: The table.
-        is_loaded: True if its rows are read, too, and not only its changes.
+        tables: The tables.
+        is_loaded: True if their rows are read, too, and not only their changes.
 
     Raises:
-        SourceError: If they can't.
+        SourceError: If those of one can't.
     """
-    name = table.name
+    for table in tables:
+        _check_kind(table)
+    names = {table.oid: table.name for table in tables}
+    for oid, partition, kind in query(connection, _PARTITIONS, [*names]):
+        raise SourceError(
+            f"table {names[oid]} has the {kind} partition {partition}, whose changes are not logged",
+            hint="capture its other partitions, in a publication without publish_via_partition_root",
+        )
+    for oid, schema, relation, role, may_read, has_policies in query(connection, _READABLE, oids=[*names]):
+        # Partitions are read one by one.
+        name, part = names[oid], TableName(schema, relation)
+        of = "" if part == name else f": {part.quoted} is a part of it"
+        if not may_read:
+            raise SourceError(f"the role may not read table {name}{of}", hint=f"grant select on {part.quoted} to it")
+        if has_policies and is_loaded:
+            raise SourceError(
+                f"role {role!r} sees only those rows of table {name} that its row security lets it see{of}",
+                hint=f'alter role "{role}" bypassrls',
+            )
+
+
+def _check_kind(table: Table) -> None:
     if table.kind not in _KINDS:
         kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
         raise SourceError(
-            f"{name} is {kinds.get(table.kind, 'not a table')}, which this source does not read", hint="name a table"
+            f"{table.name} is {kinds.get(table.kind, 'not a table')}, which this source does not read",
+            hint="name a table",
         )
     if table.persistence != "p":
         raise SourceError(
-            f"table {name} is unlogged or temporary: its changes are not logged", hint="alter table … set logged"
+            f"table {table.name} is unlogged or temporary: its changes are not logged",
+            hint="alter table … set logged",
         )
-    for partition, kind in query(connection, _PARTITIONS, table.oid):
-        raise SourceError(
-            f"table {name} has the {kind} partition {partition}, whose changes are not logged",
-            hint="capture its other partitions, in a publication without publish_via_partition_root",
-        )
-    for relation, role, may_read, has_policies in query(connection, _READABLE, oid=table.oid):
-        # Partitions are read one by one.
-        part = "" if relation == name.quoted else f": {relation} is a part of it"
-        if not may_read:
-            raise SourceError(f"the role may not read table {name}{part}", hint=f"grant select on {relation} to it")
-        if has_policies and is_loaded:
-            raise SourceError(
-                f"role {role!r} sees only those rows of table {name} that its row security lets it see{part}",
-                hint=f'alter role "{role}" bypassrls',
-            )
 
 
 def check_changes(connection: Connection, publication: str, table: Table, is_keyed: bool) -> None:

@@ -114,6 +114,7 @@ class Session:
                 self._receive(cursor)
             finally:
                 self._open.abort()
+                self._watch.close()
 
     def _own(self, cursor: Any) -> None:
         """Start replication; end another session that still has the slot. Only then list what it has staged."""
@@ -286,8 +287,7 @@ class Session:
         if every is None or time.monotonic() - self._beat < every:
             return
         self._beat = time.monotonic()
-        with closing(connect(self._slot.server)) as connection:
-            query(connection, "select pg_logical_emit_message(false, 'volley', '')")
+        self._watch.run("select pg_logical_emit_message(false, 'volley', '')")
 
 
 class _OpenSegment:

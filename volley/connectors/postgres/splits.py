@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,19 +12,19 @@ from volley.arrow.batches import conform
 from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.decode import Changes, Decoder, Truncation
 from volley.connectors.postgres.fence import Fence
-from volley.connectors.postgres.load import PageRange, load
+from volley.connectors.postgres.load import MOST_PAGES, PageRange, SnapshotReader
 from volley.connectors.postgres.output import Form, Output
 from volley.connectors.postgres.rows import load_place
 from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
 from volley.source import SplitReader
 
-__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad"]
+__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads"]
 
 
 @dataclass(frozen=True)
 class TableLoad:
-    """A split: a range of a table's pages; or, without one, the end of all rows that the table had before.
+    """A range of a table's pages; or, without one, the end of all rows that the table had before.
 
     Args:
         table: The table, as the snapshot sees it.
@@ -36,6 +37,35 @@ class TableLoad:
     pages: PageRange | None
     number: int
     first: int
+
+    @property
+    def size(self) -> int:
+        """The number of pages."""
+        return 0 if self.pages is None else self.pages.size
+
+
+@dataclass(frozen=True)
+class TableLoads:
+    """A split: ranges of pages that one connection reads.
+
+    Args:
+        ranges: Them, in the order of the loads.
+    """
+
+    ranges: tuple[TableLoad, ...]
+
+    @classmethod
+    def of(cls, ranges: Sequence[TableLoad], parallelism: int) -> list[TableLoads]:
+        """Return ranges as splits of about equal size, not more than are read at once, unless they are large."""
+        share = min(MOST_PAGES, max(1, sum(each.size for each in ranges) / parallelism))
+        splits, group, size = [], list[TableLoad](), 0
+        for each in ranges:
+            group.append(each)
+            size += each.size
+            if size >= share:
+                splits.append(cls(tuple(group)))
+                group, size = [], 0
+        return [*splits, cls(tuple(group))] if group else splits
 
 
 @dataclass(frozen=True)
@@ -51,7 +81,7 @@ class StagedChanges:
     fences: Mapping[int, Fence]
 
 
-PostgresSplit = TableLoad | StagedChanges
+PostgresSplit = TableLoads | StagedChanges
 
 
 @dataclass(frozen=True)
@@ -67,17 +97,19 @@ class ChangeReader(SplitReader):
     output: Output
 
     def read(self, split: PostgresSplit) -> Iterator[pa.RecordBatch]:
-        rows = self._loaded(split) if isinstance(split, TableLoad) else self._changed(split)
+        rows = self._loaded(split) if isinstance(split, TableLoads) else self._changed(split)
         return (self.output.of(form, batch) for form, batch in rows)
 
-    def _loaded(self, split: TableLoad) -> Iterator[tuple[Form, pa.RecordBatch]]:
-        form, place = self.output.form_of_load(split.table), load_place(split.number, split.first)
-        if split.pages is None:
-            yield form, form.emptied(place)
-            return
-        table = split.table.with_types(form.table.columns)
-        for rows in load(self.capture.server, table, split.pages, self.capture.nulls):
-            yield form, form.loaded(conform(rows, form.table.schema), place)
+    def _loaded(self, split: TableLoads) -> Iterator[tuple[Form, pa.RecordBatch]]:
+        with closing(SnapshotReader(self.capture.server, self.capture.nulls)) as reader:
+            for load in split.ranges:
+                form, place = self.output.form_of_load(load.table), load_place(load.number, load.first)
+                if load.pages is None:
+                    yield form, form.emptied(place)
+                    continue
+                table = load.table.with_types(form.table.columns)
+                for rows in reader.rows(table, load.pages):
+                    yield form, form.loaded(conform(rows, form.table.schema), place)
 
     def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:
         for first in split.firsts:

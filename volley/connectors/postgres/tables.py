@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from psycopg2.extensions import connection as Connection
@@ -20,47 +21,52 @@ from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.types import Column
 from volley.errors import SourceError
 
-__all__ = ["StoredFile", "Table", "describe", "described", "oid_of", "table_of"]
+__all__ = ["StoredFile", "Table", "describe", "describe_all", "described", "oid_of", "table_of"]
 
 _OID = """
     select c.oid::bigint from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relname = %s
 """
-_TABLE = """
-    select n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s
+_TABLES = """
+    select c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text,
+        array(
+            select attnum from pg_attribute where attrelid = c.oid and attnum > 0 and attisdropped order by attnum
+        )
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::bigint[]::oid[])
 """
 # A partition that was made as one has an entry in pg_inherits of the same transaction as its row type.
 _FILES = """
     with members as (
-        select relid::oid as oid from pg_partition_tree(%(oid)s::oid) union select %(oid)s::oid
+        select root, relid::oid as oid from unnest(%(oids)s::bigint[]::oid[]) root, pg_partition_tree(root)
+        union select root, root from unnest(%(oids)s::bigint[]::oid[]) root
     )
-    select c.oid::bigint, c.relfilenode::bigint, c.xmin::text::bigint, coalesce(i.xmin::text <> t.xmin::text, false)
+    select m.root::bigint,
+        c.oid::bigint, c.relfilenode::bigint, c.xmin::text::bigint, coalesce(i.xmin::text <> t.xmin::text, false)
     from members m join pg_class c on c.oid = m.oid
     left join pg_inherits i on i.inhrelid = c.oid left join pg_type t on t.typrelid = c.oid
-    where c.relkind = 'r' or c.oid <> %(oid)s order by c.oid
+    where c.relkind = 'r' or c.oid <> m.root order by m.root, c.oid
 """
 # Behind the columns of its key an index has those that it includes.
 _COLUMNS = """
-    with recursive typed(number, type, modifier) as (
-        select attnum, atttypid, atttypmod from pg_attribute
-        where attrelid = %(oid)s and attnum > 0 and not attisdropped
+    with recursive typed(relation, number, type, modifier) as (
+        select attrelid, attnum, atttypid, atttypmod from pg_attribute
+        where attrelid = any(%(oids)s::bigint[]::oid[]) and attnum > 0 and not attisdropped
         union all
-        select c.number, t.typbasetype, greatest(c.modifier, t.typtypmod)
+        select c.relation, c.number, t.typbasetype, greatest(c.modifier, t.typtypmod)
         from typed c join pg_type t on t.oid = c.type where t.typtype = 'd'
     )
-    select a.attname, a.attnum, c.type::bigint, c.modifier, k.place, a.atthasmissing, a.attgenerated::text,
+    select c.relation::bigint, a.attname, a.attnum, c.type::bigint, c.modifier,
+        case r.relreplident when 'n' then null else k.place end, a.atthasmissing, a.attgenerated::text,
         a.atttypid::bigint
     from typed c join pg_type t on t.oid = c.type and t.typtype <> 'd'
-    join pg_attribute a on a.attrelid = %(oid)s and a.attnum = c.number
+    join pg_attribute a on a.attrelid = c.relation and a.attnum = c.number
     join pg_class r on r.oid = a.attrelid
     left join pg_index i on i.indrelid = a.attrelid and i.indimmediate
         and case r.relreplident when 'i' then i.indisreplident else i.indisprimary end
     left join lateral unnest(i.indkey::smallint[]) with ordinality k(number, place)
         on k.number = a.attnum and k.place <= i.indnkeyatts
-    order by a.attnum
+    order by c.relation, a.attnum
 """
-_GONE = "select attnum from pg_attribute where attrelid = %s and attnum > 0 and attisdropped order by attnum"
 _TYPES = """
     with recursive typed(number, type, modifier) as (
         select number, type::oid, modifier
@@ -72,6 +78,7 @@ _TYPES = """
     select c.number, c.type::bigint, c.modifier from typed c join pg_type t on t.oid = c.type and t.typtype <> 'd'
 """
 _TEXT = 25
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -197,27 +204,47 @@ def describe(connection: Connection, oid: int, publication: str) -> Table | None
         oid: The table's oid.
         publication: The publication, which may be about to be made.
     """
-    rows = query(connection, _TABLE, oid)
-    if not rows:
-        return None
-    schema, name, kind, persistence, identity = rows[0]
-    columns = [Column(*row) for row in query(connection, _COLUMNS, oid=oid)]
-    columns = [replace(column, key=None) if identity == "n" else column for column in columns]
-    member = next(iter(members(connection, publication, oid)), None)
-    sent = _sent(connection, columns, member)
-    return Table(
-        TableName(schema, name),
-        oid,
-        tuple(column for column in columns if column.name in sent),
-        kind,
-        persistence,
-        identity,
-        files=tuple(StoredFile(*row) for row in query(connection, _FILES, oid=oid)),
-        gone=tuple(number for (number,) in query(connection, _GONE, oid)),
-        unsent=tuple(column for column in columns if column.name not in sent),
-        membership=member.membership if member else None,
-        printed=printed_types(connection, [oid])[oid],
-    )
+    return describe_all(connection, [oid], publication).get(oid)
+
+
+def describe_all(connection: Connection, oids: Collection[int], publication: str) -> dict[int, Table]:
+    """Return the descriptions of tables by their oids, in the order of these; those that are gone are left out."""
+    oids = [*oids]
+    rows = {oid: parts for oid, *parts in query(connection, _TABLES, oids)}
+    columns = _by_oid(query(connection, _COLUMNS, oids=oids), Column)
+    files = _by_oid(query(connection, _FILES, oids=oids), StoredFile)
+    only = oids[0] if len(oids) == 1 else None
+    published = {member.oid: member for member in members(connection, publication, only)}
+    printed = printed_types(connection, oids)
+    tables = {}
+    for oid in oids:
+        if oid not in rows:
+            continue
+        schema, name, kind, persistence, identity, gone = rows[oid]
+        member = published.get(oid)
+        sent = _sent(connection, columns[oid], member)
+        tables[oid] = Table(
+            TableName(schema, name),
+            oid,
+            tuple(column for column in columns[oid] if column.name in sent),
+            kind,
+            persistence,
+            identity,
+            files=tuple(files[oid]),
+            gone=tuple(gone),
+            unsent=tuple(column for column in columns[oid] if column.name not in sent),
+            membership=member.membership if member else None,
+            printed=printed[oid],
+        )
+    return tables
+
+
+def _by_oid(rows: Iterable[tuple[Any, ...]], make: Callable[..., T]) -> Mapping[int, list[T]]:
+    """Return what is made of rows behind their first column, by that."""
+    made = defaultdict[int, list[T]](list)
+    for oid, *parts in rows:
+        made[oid].append(make(*parts))
+    return made
 
 
 def _sent(connection: Connection, columns: Iterable[Column], member: Member | None) -> Collection[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,13 +11,13 @@ import numpy as np
 import psycopg2
 from psycopg2.extensions import connection as Connection
 
-from volley.connectors.postgres.connection import connect, lsn_number, query
+from volley.connectors.postgres.connection import KeptConnection, lsn_number, query
 from volley.connectors.postgres.differences import Difference, difference, identity_difference
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.fingerprint import fingerprint
 from volley.connectors.postgres.identities import check_writers
 from volley.connectors.postgres.known import KnownTable, KnownTables
-from volley.connectors.postgres.loads import Loads
+from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.membership import Member, members
 from volley.connectors.postgres.messages import relation_of, truncated
 from volley.connectors.postgres.printed import PrintedType, printed_types
@@ -27,7 +25,7 @@ from volley.connectors.postgres.publication import check_has, lacks_root
 from volley.connectors.postgres.requirements import check_changes
 from volley.connectors.postgres.selection import Selection
 from volley.connectors.postgres.settings import Server
-from volley.connectors.postgres.tables import Table, describe, described
+from volley.connectors.postgres.tables import Table, describe, describe_all, described
 from volley.errors import SourceError
 
 __all__ = ["RewritePolicy", "Watch"]
@@ -93,7 +91,7 @@ class Watch:
         on_rewrite: RewritePolicy,
         is_keyed: bool,
     ) -> None:
-        self._server = server
+        self._connection = KeptConnection(server)
         self._publication = publication
         self._selection = selection
         self._known = KnownTables(state)
@@ -104,6 +102,7 @@ class Watch:
         self._signatures: dict[int, Signature] = {}
         self._fingerprint: int | None = None
         self._absent: set[int] = set()
+        self._joined: list[Table] = []
         self._suspects: dict[int, _Suspect] = {}
         self._looked = 0.0
 
@@ -126,7 +125,7 @@ class Watch:
             SourceError: If a table has changed in a way that stops the job.
         """
         self._looked = time.monotonic()
-        with self._connected() as connection:
+        with self._connection.opened() as connection:
             # Read first: what changes meanwhile changes it once more.
             now = fingerprint(connection, self._publication, self._signatures)
             if now == self._fingerprint:
@@ -134,11 +133,21 @@ class Watch:
             signatures = _signatures(connection, self._publication, self._selection)
             for table in [known.table for known in self._known if known.table.oid not in signatures]:
                 self._miss(connection, table)
-            for oid, signature in signatures.items():
-                if self._signatures.get(oid) != signature:
-                    self._look_at(connection, oid)
-                    self._signatures[oid] = signature
+            changed = [oid for oid, signature in signatures.items() if self._signatures.get(oid) != signature]
+            for table in describe_all(connection, changed, self._publication).values():
+                self._compare(connection, table)
+            self._keep_joined()
+            self._signatures.update({oid: signatures[oid] for oid in changed})
             self._fingerprint = now
+
+    def run(self, sql: str) -> None:
+        """Run a statement on its connection."""
+        with self._connection.opened() as connection:
+            query(connection, sql)
+
+    def close(self) -> None:
+        """End its connection; a later look makes another one."""
+        self._connection.close()
 
     def look_if_due(self) -> None:
         """Look at all tables, if the last time is some seconds ago."""
@@ -160,7 +169,7 @@ class Watch:
             psycopg2.OperationalError: If the catalog does not show what the transaction did.
         """
         relation = relation_of(message)
-        with self._connected() as connection:
+        with self._connection.opened() as connection:
             _wait_for(connection, xid)
             table = self._look_at(connection, relation.oid) if self._captures(connection, relation.oid) else None
             if relation.oid not in self._known:
@@ -181,7 +190,7 @@ class Watch:
         Raises:
             SourceError: If a table has changed in a way that stops the job.
         """
-        with self._connected() as connection:
+        with self._connection.opened() as connection:
             for oid in truncated(message):
                 if oid in self._known:
                     self._known.keep(self._known[oid].with_truncation(xid))
@@ -223,8 +232,15 @@ class Watch:
 
     def _look_at(self, connection: Connection, oid: int) -> Table | None:
         table = describe(connection, oid, self._publication)
+        table = table and self._compare(connection, table)
+        self._keep_joined()
+        return table
+
+    def _compare(self, connection: Connection, table: Table) -> Table | None:
+        """Compare a table with what is known of it; return None if it is not captured now."""
+        oid = table.oid
         # One that the publication does not have any more is compared with what is known when it has it again.
-        if table is None or table.membership is None:
+        if table.membership is None:
             return None
         if not table.columns and oid not in self._known and table.name not in self._selection.named:
             _log.warning("table %s has no columns: it joins when it has one", table.name)
@@ -258,9 +274,14 @@ class Watch:
             assert found is not None
             self._resolve(earlier, table, found)
             return
+        self._joined.append(table)
+
+    def _keep_joined(self) -> None:
+        """Keep the tables that have joined: their loads first, without which they would lack rows."""
+        joined, self._joined = self._joined, []
         if self._is_loaded:
-            self._loads.add(table.oid)
-        self._known.keep(KnownTable(table))
+            self._loads.add(*(Load(0, table.oid) for table in joined))
+        self._known.keep(*map(KnownTable, joined))
 
     def _warn_of_writers(self, connection: Connection, table: Table) -> None:
         """Warn if those who write to a table fail, as it is published."""
@@ -280,15 +301,10 @@ class Watch:
             self._known.keep(known.with_table(table))
         elif policy == "reload":
             _log.warning("%s: it is loaded again", found.reason)
-            self._loads.add(table.oid, anew=True, replaced=known.table.oid)
+            self._loads.add(Load(0, table.oid, anew=True, replaced=known.table.oid))
             self._known.keep(known.with_table(table))
         else:
             raise SourceError(found.reason, hint=found.hint)
-
-    @contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        with closing(connect(self._server)) as connection:
-            yield connection
 
 
 def _inserted(connection: Connection) -> int:
