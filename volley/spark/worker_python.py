@@ -59,7 +59,7 @@ def _pyspark_is_found() -> bool:
     if Path(home).resolve() != loaded.parent or not os.access(_SCRIPT, os.X_OK):
         return False
     environment = {**os.environ, "SPARK_HOME": home, "VOLLEY_PYTHON": sys.executable}
-    probe = subprocess.run([_SCRIPT, "-c", _FIND_PYSPARK], env=environment, capture_output=True, text=True)
+    probe = subprocess.run([_SCRIPT, "-c", _FIND_PYSPARK], env=environment, capture_output=True, text=True, timeout=60)
     lines = probe.stdout.split("\n")
     return probe.returncode == 0 and Path(lines[0]).resolve() == loaded and lines[1] == "True"
 

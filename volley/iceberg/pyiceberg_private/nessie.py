@@ -10,7 +10,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
-from volley.iceberg.pyiceberg_private.rest import TimeoutAdapter, TimeoutRestCatalog
+from volley.iceberg.pyiceberg_private.rest import TimeoutRestCatalog
+from volley.iceberg.pyiceberg_private.timeouts import TimeoutAdapter
 
 __all__ = ["TimeoutNessieCatalog"]
 

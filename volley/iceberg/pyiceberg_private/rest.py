@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyiceberg.catalog import rest
-from pyiceberg.io import S3_ACCESS_KEY_ID, S3_SIGNER, FileIO
+from pyiceberg.catalog.rest.auth import OAuth2AuthManager
+from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_SIGNER, FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -19,26 +20,21 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.properties import property_as_bool
 from requests import Session
-from requests.adapters import HTTPAdapter
 
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, mend
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
+from volley.iceberg.pyiceberg_private.timeouts import (
+    FILE_IO,
+    SIGNER,
+    SIGNS_BY_REST,
+    TimeoutAdapter,
+    TokenProvider,
+    with_timeouts,
+)
 
-__all__ = ["TimeoutAdapter", "TimeoutRestCatalog"]
+__all__ = ["TimeoutRestCatalog"]
 
 _SIGNS = "s3.remote-signing-enabled"
-_SIGNER = "S3V4RestSigner"
-
-
-class TimeoutAdapter(HTTPAdapter):
-    """Sends requests with timeouts: pyiceberg's own requests wait for ever on a server that hangs."""
-
-    def __init__(self, timeouts: tuple[float, float]) -> None:
-        super().__init__()
-        self._timeouts = timeouts
-
-    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or self._timeouts})
 
 
 class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
@@ -63,9 +59,10 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         settings = {**self.properties, **properties}
-        if property_as_bool(settings, _SIGNS, False) and not settings.get(S3_ACCESS_KEY_ID):
-            # pyiceberg signs through the catalog only if it is told to.
-            properties = {S3_SIGNER: _SIGNER, **properties}
+        is_told = property_as_bool(settings, _SIGNS, False) and not settings.get(S3_ACCESS_KEY_ID)
+        # pyiceberg signs through the catalog only if it is told to.
+        if settings.get(S3_SIGNER, SIGNS_BY_REST if is_told else None) == SIGNS_BY_REST:
+            properties = {PY_IO_IMPL: FILE_IO, **properties, S3_SIGNER: SIGNER}
         return super()._load_file_io(properties, location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -110,17 +107,15 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         super().commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), absent), (branch,))
         return tuple(made if requirement == absent else requirement for requirement in requirements)
 
-    def _with_timeouts(self, session: Session) -> Session:
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, self.adapter(self._timeouts))
-        return session
-
     def _create_session(self) -> Session:
-        return self._with_timeouts(super()._create_session())
+        session = with_timeouts(super()._create_session(), self._timeouts, self.adapter)
+        if isinstance(self._auth_manager, OAuth2AuthManager):
+            self._auth_manager.token_provider = TokenProvider(self._auth_manager.token_provider, self._timeouts)
+        return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
         # This requests a token before the session is returned.
-        return super()._create_legacy_oauth2_auth_manager(self._with_timeouts(session))
+        return super()._create_legacy_oauth2_auth_manager(with_timeouts(session, self._timeouts, self.adapter))
 
 
 def _new_branches(table: Table, updates: tuple[TableUpdate, ...]) -> list[SetSnapshotRefUpdate]:
