@@ -37,6 +37,7 @@ _COUNTERS = {
     "rows_late": "Rows that windows and joins leave out, as they are later than the watermark",
     "rows_ahead": "Rows that windows and joins leave out, as they are too far ahead of the clock",
     "rows_untimed": "Rows that windows and joins leave out, as they have no time",
+    "inputs_lost": "Losses of input that a source passed over as it was told to, such as a topic that is gone",
     "batches_committed": "Epochs committed",
     "commit_seconds": "Time spent committing, in seconds",
     "write_seconds": "Time spent writing, in seconds, over all tasks",

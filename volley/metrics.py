@@ -227,6 +227,10 @@ class Metrics(Figures):
             )
         )
 
+    def record_lost(self, losses: int) -> None:
+        """Count losses of input that a source passed over."""
+        self._count(lambda now: replace(now, inputs_lost=now.inputs_lost + losses))
+
     def record_watermark(self, watermark: datetime | None) -> None:
         """Keep the watermark after an epoch."""
         with self._lock:

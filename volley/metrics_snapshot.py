@@ -168,6 +168,7 @@ class MetricsSnapshot(Figures):
         worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
         rows_late, rows_ahead, rows_untimed: Rows that windows and joins leave out: late ones, ones too far ahead of the
             clock, and ones without a time.
+        inputs_lost: Losses that a source passed over as it was told to, as a topic that is gone.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
         commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
 
@@ -198,6 +199,7 @@ class MetricsSnapshot(Figures):
     rows_late: int = 0
     rows_ahead: int = 0
     rows_untimed: int = 0
+    inputs_lost: int = 0
     seconds_since_last_commit: float | None = field(default=None, compare=False)
     commit_durations: Histogram = _NO_COMMITS
     records_per_batch: Histogram = _NO_BATCHES

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-__all__ = ["LostInput", "Note", "UnknownField", "note_lost", "note_unknown", "taken_notes"]
+__all__ = ["LostInput", "Note", "NotesBox", "UnknownField", "note_lost", "note_unknown", "taken_notes"]
 
 _MOST = 100
 _LONGEST = 100
@@ -73,6 +75,25 @@ class LostInput:
 
 Note = UnknownField | LostInput
 """What the driver warns of."""
+
+
+class NotesBox:
+    """Where one thread of a process leaves notes for another."""
+
+    def __init__(self) -> None:
+        self._left: deque[Note] = deque(maxlen=_MOST)
+
+    def leave(self, notes: Iterable[Note]) -> None:
+        """Leave notes."""
+        self._left.extend(notes)
+
+    def take(self) -> tuple[Note, ...]:
+        """Return what was left since the last call."""
+        taken = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._left.popleft())
+        return tuple(taken)
 
 
 def note_unknown(names: Iterable[str], position: str, can_keep: bool = False) -> None:

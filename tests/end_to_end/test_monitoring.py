@@ -34,7 +34,10 @@ from volley import (
     col,
     lit,
 )
+from volley.connectors.files.reader import FileReader
 from volley.engine.terminal import progress_line
+from volley.notes import note_lost
+from volley.source import Offset
 
 # Three splits, the last of one row.
 ROWS = 20_001
@@ -204,3 +207,33 @@ def test_each_unknown_field_is_warned_of_once_and_shown(
     warnings = [record.getMessage() for record in caplog.records if "price" in record.getMessage()]
     assert warnings == [f'grows: {note}: declare it in the schema, or choose on_unknown="keep" or "drop"']
     assert not list(tmp_path.glob("checkpoints/*/volley/source-0/unknown/*"))
+
+
+def test_input_that_is_lost_is_shown_without_an_epoch(
+    native: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a topic of Kafka that is gone: it is noted in a look for new rows, of which there are none."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 1}\n')
+    look = FileReader.latest_offset
+
+    def latest_offset(self: FileReader, start: Offset, *more: Any) -> Offset:
+        if start != self.initial_offset():
+            note_lost("topic t is gone", "read it first")
+        return look(self, start, *more)
+
+    monkeypatch.setattr(FileReader, "latest_offset", latest_offset)
+    source = FileSource(tmp_path / "in", schema="id long", bounded=False)
+    job = (
+        replace(native, checkpoint_interval=0)
+        .from_source(source)
+        .to_sink(MemorySink("out"))
+        .start("loses", metrics_port=0)
+    )
+    try:
+        wait_while_it_runs(job, lambda: answer(job, "/readyz") == (200, "ok\ntopic t is gone"), "the note")
+        assert job.metrics.inputs_lost == 1
+        assert "volley_iceberg_inputs_lost_total" in answer(job, "/metrics")[1]
+    finally:
+        job.stop()
+    assert "loses: topic t is gone: read it first" in caplog.text

@@ -142,7 +142,7 @@ class Epochs:
     @cached_property
     def notes(self) -> Notes:
         """What its tasks have noted while they read."""
-        return Notes(self.job, self.plan.notes)
+        return Notes(self.job, self.plan.notes, self.metrics.record_lost)
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""

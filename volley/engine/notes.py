@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from volley.epoch import WriteResult
-from volley.notes import LostInput, Note, UnknownField
+from volley.notes import LostInput, Note, NotesBox, UnknownField, taken_notes
 from volley.task.notes_folder import NotesFolder
 
 __all__ = ["Notes"]
@@ -25,20 +26,26 @@ class Notes:
 
     Args:
         job: The job's name.
-        folders: Where tasks leave what no result of theirs tells.
+        folders: Where tasks, and whoever plans, leave what no result tells.
+        count_lost: Counts losses of input.
     """
 
     job: str
-    folders: Sequence[NotesFolder] = ()
+    folders: Sequence[NotesFolder | NotesBox] = ()
+    count_lost: Callable[[int], object] = int
     _fields: dict[str, UnknownField] = field(default_factory=dict)
     _lost: deque[LostInput] = field(default_factory=lambda: deque(maxlen=_LAST_LOST))
+    # The metrics endpoint asks in threads of its own.
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record(self, tasks: Iterable[Sequence[WriteResult]]) -> None:
         """Warn of what no earlier task has noted; of the first thousand fields, as input may have any."""
         told = (note for results in tasks for result in results for note in result.notes)
-        for note in chain(told, *map(self._left, self.folders)):
-            if self._is_new(note):
-                _log.warning("%s: %s: %s", self.job, note, note.hint)
+        with self._lock:
+            for note in chain(told, taken_notes(), *map(self._left, self.folders)):
+                if self._is_new(note):
+                    _log.warning("%s: %s: %s", self.job, note, note.hint)
+                    self.count_lost(isinstance(note, LostInput))
 
     def _is_new(self, note: Note) -> bool:
         """Remember a note; return False if it is known, or there are too many."""
@@ -49,7 +56,7 @@ class Notes:
             return is_new
         return len(self._fields) < _MOST_FIELDS and self._fields.setdefault(note.name, note) is note
 
-    def _left(self, folder: NotesFolder) -> Sequence[Note]:
+    def _left(self, folder: NotesFolder | NotesBox) -> Sequence[Note]:
         """Return what tasks have left in a folder; a warning that can't be read fails no job."""
         try:
             return folder.take()
@@ -59,5 +66,6 @@ class Notes:
 
     @property
     def lines(self) -> Sequence[str]:
-        """A line for each field, and for the last hundred losses."""
+        """A line for each field, and for the last hundred losses, also while there is no epoch."""
+        self.record(())
         return [str(note) for note in (*self._fields.values(), *self._lost)]

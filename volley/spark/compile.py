@@ -20,6 +20,7 @@ from volley.arrow.schemas import Schemas
 from volley.arrow.series import SeriesOperator
 from volley.arrow.stream_joins import StreamJoiner
 from volley.errors import VolleyError
+from volley.notes import NotesBox
 from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
@@ -72,7 +73,7 @@ class CompiledPlan:
     stateful: bool
     operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
-    notes: tuple[NotesFolder, ...] = ()
+    notes: tuple[NotesFolder | NotesBox, ...] = ()
 
 
 def compile_plan(
@@ -161,11 +162,12 @@ class _Compiler:
         )
         readers = tuple(source.opened for source in self._inputs if isinstance(source.opened, Reader))
         sources = tuple(source.read.source for source in self._inputs)
-        first, *others = (self._offsets(number, reader) for number, reader in enumerate(readers))
+        box = NotesBox()
+        first, *others = (self._offsets(number, reader, box) for number, reader in enumerate(readers))
         for other in others:
             first = first.union(other)
         tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
-        return self._with_second_stage(CompiledPlan(first, tasks, readers, sources, stateful=False))
+        return self._with_second_stage(CompiledPlan(first, tasks, readers, sources, stateful=False, notes=(box,)))
 
     def general(self) -> CompiledPlan:
         """Compile for the general path: Spark runs the steps up to the last wide one, the tasks run the rest."""
@@ -247,8 +249,8 @@ class _Compiler:
             # Otherwise Spark re-measures the batch after every row: half of the JVM's CPU.
             conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
 
-    def _offsets(self, number: int, reader: Reader) -> DataFrame:
-        return offset_stream(self._spark, self._name(number), reader, self._end(number, reader))
+    def _offsets(self, number: int, reader: Reader, notes: NotesBox) -> DataFrame:
+        return offset_stream(self._spark, self._name(number), reader, self._end(number, reader), notes)
 
     def _stream(self, number: int, reader: Reader, source: _Input) -> DataFrame:
         name, schema = self._name(number), to_spark_schema(source.schema)

@@ -15,6 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 
+from volley.notes import NotesBox, taken_notes
 from volley.source import Offset, Reader
 from volley.spark.offsets import Offsets
 from volley.task.errors import carried
@@ -29,7 +30,7 @@ _PICKLES = CloudPickleSerializer()
 _READ = "org.apache.spark.sql.connector.read"
 
 
-def offset_stream(spark: SparkSession, name: str, reader: Reader, target: Offset | None) -> DataFrame:
+def offset_stream(spark: SparkSession, name: str, reader: Reader, target: Offset | None, notes: NotesBox) -> DataFrame:
     """Return the streaming frame of a reader's epochs.
 
     Args:
@@ -37,13 +38,14 @@ def offset_stream(spark: SparkSession, name: str, reader: Reader, target: Offset
         name: The source's name in Spark's plans and errors.
         reader: The reader; each run of the query asks its own copy.
         target: The last offset that a bounded run reads; None = the reader says at the run's start.
+        notes: Takes what the reader notes while epochs are planned.
     """
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
     sql, none = gateway.jvm.org.apache.spark.sql, gateway.jvm.scala.Option.empty()
     relation, options = sql.catalyst.streaming.StreamingRelationV2, sql.util.CaseInsensitiveStringMap.empty()
     columns = sql.catalyst.types.DataTypeUtils.toAttributes(sql.types.StructType())
-    table = _Table(_Java(gateway), name, reader, target)
+    table = _Table(_Java(gateway), name, reader, target, notes)
     unnamed = getattr(relation, "apply$default$9")()
     plan = relation(none, name, table, options, columns, none, none, none, unnamed)
     return DataFrame(sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
@@ -93,8 +95,9 @@ class _Table(_Proxy):
     class Java:
         implements = ("org.apache.spark.sql.connector.catalog.SupportsRead", f"{_READ}.ScanBuilder", f"{_READ}.Scan")
 
-    def __init__(self, java: _Java, name: str, reader: Reader, target: Offset | None) -> None:
+    def __init__(self, java: _Java, name: str, reader: Reader, target: Offset | None, notes: NotesBox) -> None:
         super().__init__(java, name)
+        self._notes = notes
         self._reader = _PICKLES.dumps(reader)
         self._target = target
 
@@ -114,7 +117,7 @@ class _Table(_Proxy):
         return self
 
     def toMicroBatchStream(self, checkpoint: str) -> _Stream:
-        return _Stream(self._java, self._name, Offsets(_PICKLES.loads(self._reader), self._target))
+        return _Stream(self._java, self._name, Offsets(_PICKLES.loads(self._reader), self._target), self._notes)
 
     def columnarSupportMode(self) -> Any:
         return self._java.no_columns
@@ -132,8 +135,9 @@ class _Stream(_Proxy):
     class Java:
         implements = (f"{_READ}.streaming.MicroBatchStream", f"{_READ}.streaming.SupportsTriggerAvailableNow")
 
-    def __init__(self, java: _Java, name: str, offsets: Offsets) -> None:
+    def __init__(self, java: _Java, name: str, offsets: Offsets, notes: NotesBox) -> None:
         super().__init__(java, name)
+        self._notes = notes
         self._offsets = offsets
 
     @carried()
@@ -151,7 +155,10 @@ class _Stream(_Proxy):
 
     @carried()
     def latestOffset(self, start: Any, limit: object) -> Any:
-        return self._to_java(self._offsets.latest(json.loads(start.json())))
+        try:
+            return self._to_java(self._offsets.latest(json.loads(start.json())))
+        finally:
+            self._notes.leave(taken_notes())
 
     def reportLatestOffset(self) -> None:
         return None

@@ -38,6 +38,9 @@ _POLL_SECONDS = 0.1
 _FIRST_TIMEOUT_SECONDS = 2.0
 # A wrong address, port or security.protocol fails at once, and for ever; a broker that starts takes some seconds.
 _FIRST_CONNECTION_SECONDS = 10.0
+# Where each address refuses it at once, or has no name: shorter.
+_REFUSED_SECONDS = 5.0
+_AT_ONCE = ("Connection refused", "Failed to resolve", "No route to host", "Network is unreachable")
 _UNANSWERED = "no connection is answered: is security.protocol that of the listener?"
 # Errors of our requests that Kafka's protocol calls retriable (kafka.apache.org/protocol, "Error Codes"), and errors of
 # the client when the broker of a request goes away (_NOENT: it has no leader).
@@ -83,12 +86,14 @@ class ConnectionErrors:
 
     Args:
         last: The last error's message.
+        at_once: True if no connection came as far as a broker: each was refused at once.
         refused: True if the broker rejects the client's credentials or certificate: a retry does not help.
         poll: Polls the client for some seconds, so that its error callback runs; a consumer also runs it when it
             fetches messages.
     """
 
     last: str = ""
+    at_once: bool = True
     refused: bool = False
     poll: Callable[[float], object] = time.sleep
 
@@ -97,6 +102,7 @@ class ConnectionErrors:
         # All brokers are down also where each closes its connections, of which no other error tells.
         if error.code() != error._ALL_BROKERS_DOWN:
             self.last = error.str()
+            self.at_once &= any(text in self.last for text in _AT_ONCE)
         self.last = self.last or _UNANSWERED
 
 
@@ -187,15 +193,19 @@ class Client:
         Raises:
             VolleyError: As for `call`.
         """
-        began, limit = time.monotonic(), _FIRST_CONNECTION_SECONDS
+        began = time.monotonic()
+
+        def remaining() -> float:
+            limit = _REFUSED_SECONDS if errors.last and errors.at_once else _FIRST_CONNECTION_SECONDS
+            return limit - (time.monotonic() - began)
 
         def attempt(seconds: float) -> T:
             try:
-                return request(min(seconds, limit))
+                return request(min(seconds, max(_POLL_SECONDS, remaining())))
             except Exception:
                 errors.poll(0)
                 waited = time.monotonic() - began
-                if errors.last and limit <= waited < self.timeout:
+                if errors.last and remaining() <= _POLL_SECONDS and waited < self.timeout:
                     raise self.timeout_error(errors, waited) from None
                 raise
 

@@ -132,7 +132,7 @@ class KafkaReader(Reader):
                 state = "was deleted and made again" if topic in ids else "is gone"
                 lost = f"topic {topic} {state}: what was not read of it is lost, skipped"
                 _log.warning(lost)
-                # Spark plans the general path in another process, whose log the driver does not show.
+                # Metrics and readiness have it by the note, whichever process plans.
                 note_lost(lost, 'read a topic to its end before it is deleted, or choose on_lost_offsets="fail"')
         return same_topics(offset, ids)
 
