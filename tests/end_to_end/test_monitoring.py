@@ -223,7 +223,7 @@ def test_input_that_is_lost_is_shown_without_an_epoch(
         return look(self, start, *more)
 
     monkeypatch.setattr(FileReader, "latest_offset", latest_offset)
-    source = FileSource(tmp_path / "in", schema="id long", bounded=False)
+    source = FileSource(tmp_path / "in", format="json", schema="id long", bounded=False)
     job = (
         replace(native, checkpoint_interval=0)
         .from_source(source)

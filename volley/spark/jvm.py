@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING
 from volley.spark.class_archive import archive_options
 from volley.spark.java import find_java, spark_home
 from volley.spark.output import log_file
+from volley.spark.sockets import socket_folder
 from volley.spark.worker_python import choose_worker_python
 
 if TYPE_CHECKING:
@@ -93,7 +92,8 @@ def begin(master: str, modules: Iterable[str] = ()) -> None:
     settings = {**AT_LAUNCH, "spark.master": master}
     arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     arguments += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    address = Path(tempfile.mkdtemp(prefix="volley-jvm-"), "address")
+    folder, lock = socket_folder()
+    address = folder / "address"
     options = [*_COMPILE_LATER, *archive_options(java, home), os.environ.get(_JVM_OPTIONS, "")]
     environment = {
         **os.environ,
@@ -108,6 +108,7 @@ def begin(master: str, modules: Iterable[str] = ()) -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            pass_fds=(lock,),
         )
     _starting = _Starting(process, address)
 
@@ -126,7 +127,7 @@ def connect() -> JavaGateway:
     try:
         port, secret = _address(starting)
     finally:
-        shutil.rmtree(starting.address.parent, ignore_errors=True)
+        starting.address.unlink(missing_ok=True)
     os.environ |= {_PORT: str(port), _SECRET: secret}
     try:
         gateway = launch_gateway()

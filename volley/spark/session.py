@@ -16,6 +16,7 @@ from volley.spark.gateway import fault, hold, is_held, let_go, loss, may_replace
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, submitted
 from volley.spark.output import log_file
 from volley.spark.preload import preload
+from volley.spark.sockets import socket_folder
 from volley.spark.worker_python import choose_worker_python, is_script_chosen
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ def _sockets() -> dict[str, str]:
 
     TCP delays a second small message until the first is acknowledged: 40 ms per task.
     """
-    folder = log_file().parent
+    folder, _ = socket_folder()
     is_short = len(os.fsencode(folder)) <= _MAX_SOCKET_FOLDER
     return {f"{_SOCKET}.enabled": "true", f"{_SOCKET}.dir": str(folder)} if is_short else {}
 
