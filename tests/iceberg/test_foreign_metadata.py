@@ -22,6 +22,7 @@ from volley.iceberg import (
     IcebergSource,
     IcebergSourceConfig,
     IcebergTable,
+    Insert,
     RestCatalog,
     SchemaEvolution,
     SnapshotManager,
@@ -176,7 +177,6 @@ USES: dict[str, Callable[[TableRef], Any]] = {
     "selected": lambda ref: IcebergTable(ref).rows.select("v").to_arrow(),
     "filter": lambda ref: IcebergTable(ref).rows.filter(col("v").is_null()).select("id").to_arrow(),
     "text filter": lambda ref: IcebergTable(ref).rows.filter("v is null").select("id").to_arrow(),
-    "changes": lambda ref: changes_between(ref, None).to_arrow(),
     "stream": lambda ref: stream(ref).schema,
     "view": lambda ref: MaterializedView("all", stream(ref), IcebergSinkConfig.from_table(ref.beside("all"))).refresh(),
 }
@@ -187,6 +187,17 @@ def test_every_use_of_the_column_is_refused_by_name(use: Callable[[TableRef], An
     change(ref, partial(with_type, "variant"))
     with pytest.raises(ConfigError, match=r"column 'v' of .* has the type variant"):
         use(ref)
+
+
+def test_changes_of_the_other_columns(ref: TableRef, caplog: pytest.LogCaptureFixture) -> None:
+    change(ref, partial(with_type, "variant"))
+    changes = changes_between(ref, None)
+    assert "v" not in changes.schema.names
+    assert sorted_rows(changes.to_arrow().select(OTHERS)) == [{name: row[name] for name in OTHERS} for row in _ROWS]
+    assert sorted(change.row["name"] for change in changes if isinstance(change, Insert)) == ["n0", "n1", "n2"]
+    assert caplog.messages == ["changes of table db.events lack column 'v': its type can't be read"]
+    with pytest.raises(ConfigError, match="no key column 'v'"):
+        changes_between(ref, None, keys="v")
 
 
 def test_a_stream_and_a_view_of_the_other_columns(ref: TableRef) -> None:

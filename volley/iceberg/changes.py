@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from volley.errors import ConfigError, brief, near
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "Changes", "Delete", "Insert", "Update", "changes_between"]
 
+_log = logging.getLogger(__name__)
 Row = dict[str, Any]
 
 
@@ -68,7 +71,8 @@ def changes_between(
     """Return the changes of a table's rows after one snapshot up to another, snapshot by snapshot.
 
     Right for tables of every engine, copy-on-write and merge-on-read: rows that a snapshot only wrote to other files
-    are not changes, and compactions have none. All rows have the columns of the table's current schema.
+    are not changes, and compactions have none. All rows have the columns of the table's current schema, but those of
+    types that can't be read, as ``variant``: a warning names them.
 
     Args:
         table: The table; its branch determines the default end.
@@ -95,10 +99,12 @@ def changes_between(
         Delete(row={'id': 2, 'name': 'c'})
     """
     from volley.iceberg.read.history import snapshots_between
+    from volley.iceberg.schema.types import readable
 
     columns = names("keys", (keys,) if isinstance(keys, str) else keys)
     loaded = table.load()
-    _check_columns(loaded, columns)
+    _check_columns(table.name, readable(loaded.schema()), columns)
+    _warn_of_unreadable(table.name, loaded.schema())
     last = _head(loaded, table) if end is None else end
     with table.errors():
         snapshots = () if last is None else tuple(snapshots_between(loaded, start, last))
@@ -114,16 +120,25 @@ def _head(table: Table, ref: TableRef) -> int | None:
     return snapshot_of_ref(table.metadata, ref.branch, ref.name).snapshot_id
 
 
-def _check_columns(table: Table, keys: Sequence[str]) -> None:
+def _warn_of_unreadable(table: str, schema: Schema) -> None:
+    from volley.iceberg.schema.types import readable
+
+    kept = readable(schema)
+    for column in schema.fields:
+        if column not in kept.fields:
+            _log.warning("changes of table %s lack column %r: its type can't be read", table, column.name)
+
+
+def _check_columns(table: str, schema: Schema, keys: Sequence[str]) -> None:
     from volley.iceberg.read.changes import CHANGE_COLUMNS
 
-    columns = [column.name for column in table.schema().fields]
+    columns = [column.name for column in schema.fields]
     for key in keys:
         if key not in columns:
-            raise ConfigError(f"table {'.'.join(table.name())} has no key column {key!r}", hint=near(key, columns))
+            raise ConfigError(f"table {table} has no key column {key!r}", hint=near(key, columns))
     if taken := sorted({*columns} & {*CHANGE_COLUMNS.names}):
         raise ConfigError(
-            f"table {'.'.join(table.name())} has columns of its own named {', '.join(taken)}",
+            f"table {table} has columns of its own named {', '.join(taken)}",
             hint="rename them: changes add columns of these names",
         )
 
@@ -157,7 +172,14 @@ class Changes:
         """
         from volley.iceberg.read.changes import change_schema
 
-        return change_schema(self._loaded.schema())
+        return change_schema(self._columns)
+
+    @property
+    def _columns(self) -> Schema:
+        """The table's columns that can be read."""
+        from volley.iceberg.schema.types import readable
+
+        return readable(self._loaded.schema())
 
     @property
     def snapshots(self) -> tuple[int, ...]:
@@ -165,7 +187,7 @@ class Changes:
         return tuple(snapshot.snapshot_id for snapshot in self._snapshots)
 
     def __iter__(self) -> Iterator[Change]:
-        columns = [column.name for column in self._loaded.schema().fields]
+        columns = [column.name for column in self._columns.fields]
         before: deque[Row] = deque()
         for batch in self.batches():
             kinds = batch.column("_change").to_pylist()
@@ -193,7 +215,7 @@ class Changes:
         from volley.iceberg.read.rows import RowReader
 
         table, io = self._loaded.metadata, self._loaded.io
-        reader = RowReader.of(table)
+        reader = RowReader.of(table, self._columns)
         key_ids = [reader.schema.find_field(key).field_id for key in self.keys]
         for snapshot in self._snapshots:
             for split in change_splits(io, snapshot, table, key_ids):
