@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -24,7 +25,6 @@ _NULL_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*null")
 _NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
 # A double holds each whole number of 15 digits.
 _LONG_NUMBER = re.compile(rb"\d{16}")
-_NAMED_NUMBER = re.compile(rb'"(?:NaN|-?Infinity)"')
 _LONGEST_DOUBLE = 300
 _WHOLE = re.compile("-?[0-9]+")
 _TEXT_FOR_NUMBER = "changed from number to string"
@@ -110,7 +110,8 @@ def _has_doubles(data_types: Iterable[pa.DataType]) -> bool:
 
 def _with_numbers(text: bytes, schema: pa.Schema) -> bytes:
     """Return a text with numbers for such as "NaN" in columns of doubles; once they are, the same text."""
-    if not (_has_doubles(schema.types) and _NAMED_NUMBER.search(text)):
+    places = "|".join(sorted(_places_of_doubles(schema)))
+    if not places or not re.search(rf'(?:{places})[ \t\r\n]*"(?:NaN|-?Infinity)"'.encode(), text):
         return text
     row = pa.struct(schema)
     try:
@@ -118,6 +119,23 @@ def _with_numbers(text: bytes, schema: pa.Schema) -> bytes:
     except (ValueError, RecursionError):
         return text
     return "\n".join(encoded(with_numbers(value, row)) for value in values).encode()
+
+
+def _places_of_doubles(fields: Iterable[pa.Field]) -> set[str]:
+    """Return patterns of what stands before doubles: their names, or the start of a list or an item."""
+    places = set()
+    for field in fields:
+        inner, before = field.type, re.escape(json.dumps(field.name, ensure_ascii=False)) + r"[ \t\r\n]*:"
+        while pa.types.is_list(inner):
+            inner, before = inner.value_type, r"[\[,]"
+        places |= (
+            _places_of_doubles(inner)
+            if pa.types.is_struct(inner)
+            else {before}
+            if pa.types.is_floating(inner)
+            else set()
+        )
+    return places
 
 
 def _children(data_type: pa.DataType) -> list[pa.DataType]:
