@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from math import inf
 from typing import Any
 
@@ -91,10 +91,28 @@ def _expr(node: exp.Expression) -> Expr:
 
 def _value(node: exp.Expression) -> Any:
     """Return a constant as a Python value, any other node as an expression."""
-    kind = type(node)
+    # A chain such as `a or b or c` takes a loop and not a frame of Python for each operator: it may have thousands.
+    chain = [node]
+    while type(chain[-1]) in _BINARY:
+        chain.append(chain[-1].this)
+    kind = type(chain[-1])
     if kind not in _KINDS:
-        raise _Mistake(f"SQL's {_name(node)} is not an expression here", node, "use Python for it, or leave it out")
+        name = _name(chain[-1])
+        raise _Mistake(f"SQL's {name} is not an expression here", chain[-1], "use Python for it, or leave it out")
     convert, known = _KINDS[kind]
+    value = _converted(chain.pop(), convert, known)
+    for operator in reversed(chain):
+        value = _converted(operator, partial(_joined, value), _OPERANDS)
+    return value
+
+
+def _joined(value: Any, node: exp.Expression) -> Expr:
+    """Return what stands before an operator, joined with what stands behind it."""
+    return _BINARY[type(node)](value if isinstance(value, Expr) else lit(value), _value(node.expression))
+
+
+def _converted(node: exp.Expression, convert: Callable[[Any], Any], known: set[str]) -> Any:
+    """Return what a node becomes; its mistakes name its place."""
     for name, given in node.args.items():
         if given and name not in known and name not in _IGNORED:
             raise _Mistake(f"SQL's {_name(node)} takes no {name} here", node, f"leave {name} out")
@@ -138,20 +156,14 @@ def _negative(node: exp.Neg) -> Any:
     return -value if isinstance(value, (Expr, int, float)) else lit(value).neg()
 
 
-def _operator(method: Callable[..., Expr]) -> Callable[[exp.Expression], Expr]:
-    return lambda node: method(_expr(node.this), _value(node.expression))
-
-
 def _comparison(method: Callable[..., Expr]) -> Callable[[exp.Expression], Expr]:
-    compare = _operator(method)
-
     def convert(node: exp.Expression) -> Expr:
         for operand in (node.this, node.expression):
             inner = operand.this if isinstance(operand, exp.Not) else operand
             if isinstance(inner, _PREDICATES) or (isinstance(inner, exp.Paren) and _WRITTEN not in inner.meta):
                 # Engines differ in what `a = b is null` means.
                 raise _Mistake("SQL's condition is ambiguous", node, "put its parts into parentheses")
-        return compare(node)
+        return method(_expr(node.this), _value(node.expression))
 
     return convert
 
@@ -312,7 +324,6 @@ _KINDS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
     exp.Neg: (_negative, {"this"}),
     exp.Not: (lambda node: ~_expr(node.this), {"this"}),
     **{kind: (_comparison(method), _OPERANDS) for kind, method in _COMPARISONS.items()},
-    **{kind: (_operator(method), _OPERANDS) for kind, method in _BINARY.items()},
     exp.NullSafeNEQ: (_distinct, _OPERANDS),
     exp.NullSafeEQ: (lambda node: ~_distinct(node), _OPERANDS),
     exp.Is: (_is, {*_OPERANDS, "negate"}),
