@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import configparser
 import re
+import runpy
 from importlib import metadata
 from pathlib import Path
+
+import pytest
 
 import volley
 
@@ -56,3 +59,14 @@ def test_constraints_pin_every_requirement() -> None:
 
 def test_the_package_is_typed() -> None:
     assert (ROOT / "volley" / "py.typed").exists()
+
+
+def test_the_description_has_no_links_into_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, str] = {}
+    monkeypatch.setattr("setuptools.setup", given.update)
+    runpy.run_path(str(ROOT / "setup.py"))
+    links = re.compile(r"\]\((?!https?:)")
+    assert links.search((ROOT / "README.md").read_text())
+    assert not links.search(given["long_description"])
+    assert "* **Upserts**, overwrites, schema evolution, partitions" in given["long_description"]
+    assert given["long_description_content_type"] == "text/markdown"

@@ -26,7 +26,8 @@ CONDITIONS = {
 
 
 def rows_of(condition: str) -> list[Any]:
-    return Environment().from_source(MemorySource(ROWS)).filter(sql(condition)).to_arrow()["a"].to_pylist()
+    rows: list[Any] = Environment().from_source(MemorySource(ROWS)).filter(sql(condition)).to_arrow()["a"].to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("name", CONDITIONS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from volley.errors import ConfigError, JobError, SessionLostError, StorageError
 from volley.spark.gateway import fault, hold, is_held, let_go, loss, may_replace
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, submitted
+from volley.spark.masters import refusal
 from volley.spark.output import log_file
 from volley.spark.preload import preload
 from volley.spark.sockets import socket_folder
@@ -257,9 +258,10 @@ def _start(master: str | None, modules: Iterable[str]) -> SparkSession:
         return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
         where = chosen.get("spark.master", "the master of spark-submit")
-        raise JobError(
-            f"Spark did not start on {where}: {_reason(error)}", hint=f"Spark's log is {log_file()}"
-        ) from error
+        reason = _reason(error)
+        meaning, way_out = refusal(reason if where.startswith("local") else f"{_logged()}\n{reason}")
+        hint = "; ".join(filter(None, [way_out, f"Spark's log is {log_file()}"]))
+        raise JobError(f"Spark did not start on {where}: {meaning or reason}", hint=hint) from error
 
 
 def _connect(chosen: dict[str, str]) -> None:
@@ -297,10 +299,14 @@ def _sockets() -> dict[str, str]:
     return {f"{_SOCKET}.enabled": "true", f"{_SOCKET}.dir": str(folder)} if is_short else {}
 
 
+def _logged() -> str:
+    return log_file().read_text(errors="replace") if log_file().exists() else ""
+
+
 def _reason(error: Exception) -> str:
     from py4j.protocol import Py4JJavaError
 
-    log = log_file().read_text(errors="replace") if log_file().exists() else ""
+    log = _logged()
     if not isinstance(error, Py4JJavaError):
         lines = [line for line in log.splitlines() if line and not line.startswith("\t")]
         raised = [match[1] for line in lines if (match := _RAISED.match(line))]
