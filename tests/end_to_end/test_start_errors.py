@@ -66,6 +66,8 @@ MISTAKES = {
     "a port": ('stream.to_sink(MemorySink()).execute("a", metrics_host="192.0.2.1", metrics_port=9)', "JobError"),
     "a wrong setting": ('FileSource("in", format="jsonn")', "ConfigError"),
     "a setting deep down": ('table(namespace="db", catalog=RestCatalog("x", token=5))', "ConfigError"),
+    "a SQL text": ('sql("id >")', "ExpressionError"),
+    "a snapshot to read": ('IcebergTable(table(table="x")).at(5).to_arrow()', "TableNotFoundError|StorageError"),
     "a table to read": ('IcebergTable(table(table="x")).to_arrow()', "TableNotFoundError|StorageError"),
 }
 

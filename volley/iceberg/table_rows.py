@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expressions import Expr
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["TableRows"]
 
 
+@brief_methods
 @dataclass(frozen=True)
 class TableRows(Rows):
     """Rows of a table, read when they are asked for. A frozen value: `select` and `filter` return changed copies.

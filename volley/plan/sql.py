@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from volley.errors import ExpressionError, MissingDependencyError
+from volley.errors import ExpressionError, MissingDependencyError, brief
 from volley.plan.expressions import Expr
 
 __all__ = ["sql"]
 
 
+@brief
 def sql(text: str) -> Expr:
     """Return the expression that a SQL text says, so that filters and columns can be written in configuration.
 
