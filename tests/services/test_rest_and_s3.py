@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from volley import (
     StorageAccessError,
     TableNotFoundError,
 )
+from volley.iceberg import IcebergTable, RestCatalog, TableRef
 
 
 @pytest.fixture
@@ -107,3 +109,20 @@ def test_wrong_keys_of_the_storage(environment: Environment, seaweed: Seaweed) -
 def test_missing_table(environment: Environment, seaweed: Seaweed) -> None:
     with pytest.raises(TableNotFoundError, match=r"db\.nowhere"):
         run(environment, seaweed.config("nowhere").with_create_table(False))
+
+
+def test_requests_to_the_catalog_that_are_signed(seaweed: Seaweed) -> None:
+    """By SigV4, as Glue's and S3 Tables' own REST catalogs need it."""
+    signing = {
+        **{"rest.sigv4-enabled": "true", "rest.signing-region": "us-east-1", "rest.signing-name": "s3tables"},
+        **{"client.access-key-id": seaweed.key, "client.secret-access-key": seaweed.secret},
+    }
+    catalog = RestCatalog(seaweed.rest_uri, warehouse="s3://lake", properties=signing)
+    ref = TableRef("signed", "t", seaweed.storage(), catalog=catalog)
+    client = ref.load_catalog()
+    client.create_namespace("signed")
+    client.create_table("signed.t", schema=pa.schema({"id": pa.int64()})).append(pa.table({"id": [1, 2]}))
+    assert IcebergTable(ref).to_arrow()["id"].to_pylist() == [1, 2]
+    wrong = replace(catalog, properties={**signing, "client.secret-access-key": "wrong"})
+    with pytest.raises(CatalogAuthError, match="signature"):
+        IcebergTable(replace(ref, catalog=wrong)).to_arrow()
