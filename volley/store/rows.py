@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,8 +16,10 @@ from volley.storage.local import local_folder, no_room
 __all__ = ["Numbers", "RowStore", "Run", "merged", "on_disk", "one_bucket"]
 
 Numbers = npt.NDArray[np.int64]
-_Place = Callable[[], pa.RecordBatch]
-"""Returns the rows of a bucket in a run."""
+_Place = tuple[pa.RecordBatch, int, int]
+"""Rows of a run, and the first of a bucket and the one behind its last."""
+_Block = tuple[pa.ipc.RecordBatchFileReader, int]
+"""A file of compressed batches, and the number of that of a bucket."""
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -34,11 +35,6 @@ class Run(NamedTuple):
     rows: pa.RecordBatch
     buckets: Sequence[int]
     bounds: Sequence[int]
-
-    def parts(self) -> list[tuple[int, int, int]]:
-        """Return each bucket that has rows, where they start, and their number."""
-        places = zip(self.buckets, pairwise(self.bounds), strict=True)
-        return [(bucket, start, end - start) for bucket, (start, end) in places if start < end]
 
 
 def one_bucket(rows: pa.RecordBatch) -> Run:
@@ -71,7 +67,8 @@ class RowStore:
         self._arrange = arrange
         self._compressed = compressed
         self._waiting: list[pa.RecordBatch] = []
-        self._places: dict[int, list[_Place]] = {}
+        # A slice of each would take more memory than the rows of many small buckets.
+        self._places: dict[int, list[_Place | _Block]] = {}
         self.size = 0
         self.spilled_bytes = 0
 
@@ -93,7 +90,7 @@ class RowStore:
 
     def read(self, bucket: int) -> list[pa.RecordBatch]:
         """Return the rows of a bucket, a batch for each run, in the order in which the runs were appended."""
-        return [place() for place in self._kept.get(bucket, ())]
+        return [_rows_at(place) for place in self._kept.get(bucket, ())]
 
     @property
     def buckets(self) -> list[int]:
@@ -101,7 +98,7 @@ class RowStore:
         return list(self._kept)
 
     @property
-    def _kept(self) -> dict[int, list[_Place]]:
+    def _kept(self) -> dict[int, list[_Place | _Block]]:
         if self._waiting:
             self._keep(self._next_run())
         return self._places
@@ -112,20 +109,26 @@ class RowStore:
         return self._arrange(rows)
 
     def _keep(self, run: Run) -> None:
-        for bucket, start, count in run.parts():
-            # A slice of each would take more memory than the rows of many small buckets.
-            self._places.setdefault(bucket, []).append(partial(run.rows.slice, start, count))
+        for bucket, (start, end) in zip(run.buckets, pairwise(run.bounds), strict=True):
+            self._places.setdefault(bucket, []).append((run.rows, start, end))
 
     def _spill(self) -> None:
         run = self._next_run()
         if self._compressed:
-            parts = run.parts()
-            file = _on_disk([run.rows.slice(start, count) for _, start, count in parts], _LZ4)
-            for number, (bucket, _, _) in enumerate(parts):
-                self._places.setdefault(bucket, []).append(partial(file.get_batch, number))
+            file = _on_disk([run.rows.slice(start, end - start) for start, end in pairwise(run.bounds)], _LZ4)
+            for number, bucket in enumerate(run.buckets):
+                self._places.setdefault(bucket, []).append((file, number))
         else:
             self._keep(run._replace(rows=on_disk(run.rows)))
         self.spilled_bytes = self.size
+
+
+def _rows_at(place: _Place | _Block) -> pa.RecordBatch:
+    if len(place) == 2:
+        file, number = place
+        return file.get_batch(number)
+    rows, start, end = place
+    return rows.slice(start, end - start)
 
 
 def on_disk(rows: pa.RecordBatch) -> pa.RecordBatch:

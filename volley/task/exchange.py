@@ -80,7 +80,7 @@ class _Divider(TaskWriter):
 def _streams(rows: RowStore) -> Iterator[tuple[int, bytes]]:
     """Yield for each task that writes Arrow streams of its rows."""
     for task in rows.buckets:
-        for batch in rows.read(task):
+        for batch in filter(len, rows.read(task)):
             stream = pa.BufferOutputStream()
             with pa.ipc.new_stream(stream, batch.schema, options=_LZ4) as writer:
                 writer.write_batch(batch)
