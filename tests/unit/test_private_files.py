@@ -24,8 +24,9 @@ from volley.spark.output import log_file
 from volley.spark.session import log_trace
 from volley.storage.durable import create_durably, write_durably
 from volley.storage.private import private_folder, temporary_folder
+from volley.storage.state_formats import STATE
+from volley.store.files import new_file
 from volley.task import joined_rows
-from volley.task.state_files import new_file
 
 LOCAL = fsspec.filesystem("file")
 NAME = f"volley-{os.geteuid()}"
@@ -196,7 +197,7 @@ def created_file(folder: Path) -> None:
 
 
 def state_file(folder: Path) -> None:
-    with new_file(f"{folder}/state/1", pa.schema([("a", pa.int64())])):
+    with new_file(f"{folder}/state/1", STATE):
         pass
 
 

@@ -20,7 +20,7 @@ from volley.engine.state import KeyedState
 from volley.plan.keyed_nodes import Aggregate, JoinStreams, Series
 from volley.task.merging import Merger
 from volley.task.partials import Misfits, Partial, PartialWriter
-from volley.task.state_files import open_file
+from volley.task.state_files import open_states
 
 __all__ = ["LocalStep", "joined", "row_count", "windows"]
 
@@ -133,5 +133,5 @@ def joined(stream: DataStream, left: pa.Schema, right: pa.Schema, folder: Path, 
 
 def row_count(file: str) -> int:
     """The number of states in a file."""
-    batches = open_file(file).batches
+    batches = open_states(file).batches
     return sum(batches.batch(number).num_rows for number in range(len(batches)))

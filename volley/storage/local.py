@@ -15,16 +15,16 @@ def local_folder() -> str:
     return os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
 
 
-def no_room(folder: str, size: int, cause: OSError) -> StorageError:
-    """Return the error for rows that can't be written to the local disk.
+def no_room(place: str, size: int, cause: OSError) -> StorageError:
+    """Return the error for rows that can't be kept on a disk.
 
     Args:
-        folder: The folder on it.
-        size: The bytes of the rows.
+        place: The folder or file.
+        size: The bytes that were written there, or are to be.
         cause: What the disk says.
     """
+    instead = ", or let spark.local.dir, without Spark TMPDIR, name another folder" if place == local_folder() else ""
     return StorageError(
-        f"{size:,} bytes of rows can't be kept on the local disk, in {folder}: {cause}",
-        hint="make room there, or let spark.local.dir, without Spark TMPDIR, name a folder with more; then start the "
-        "job again: nothing is lost",
+        f"{size:,} bytes of rows can't be kept in {place}: {cause}",
+        hint=f"make room there, or check that it can be written{instead}; then start the job again: nothing is lost",
     )

@@ -62,7 +62,7 @@ class BatchFileWriter:
         self._options = options
         self._line = b"volley %s %d\n" % (format.name.encode(), format.version)
         self._blocks: list[tuple[int, int, int]] = []
-        self._size = 0
+        self.size = 0
         self._write(self._line)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -75,8 +75,8 @@ class BatchFileWriter:
         with pa.ipc.new_stream(stream, batch.schema, options=self._options) as writer:
             writer.write_batch(batch)
         block = memoryview(stream.getvalue())
-        self._write(b"\0" * (-self._size % _ALIGNMENT))
-        self._blocks.append((self._size, len(block), zlib.crc32(block)))
+        self._write(b"\0" * (-self.size % _ALIGNMENT))
+        self._blocks.append((self.size, len(block), zlib.crc32(block)))
         self._write(block)
 
     def close(self, end: Mapping[str, object] | None = None) -> int:
@@ -90,11 +90,11 @@ class BatchFileWriter:
         """
         index = json.dumps({"blocks": self._blocks, "end": end or {}}).encode()
         self._write(index + _TAIL.pack(len(index), zlib.crc32(index, zlib.crc32(self._line)), _MARK))
-        return self._size
+        return self.size
 
     def _write(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
-        self._size += len(data)
+        self.size += len(data)
 
 
 class BatchFile:

@@ -25,7 +25,7 @@ from volley.storage.paths import filesystem
 from volley.storage.private import temporary_folder
 from volley.storage.remembered import MALFORMED
 from volley.storage.state_formats import JOIN_LIST, JOIN_PIN, JOIN_ROWS
-from volley.store.batch_file import Damaged, damage, open_batches
+from volley.store.files import open_file
 from volley.task.context import task_context
 
 __all__ = [
@@ -148,18 +148,14 @@ def read_index(url: str) -> JoinIndex:
         FileNotFoundError: If it does not exist.
         StorageError: If it is damaged, or a newer Volley wrote it.
     """
-    files, path = filesystem(url, {})
-    try:
-        with (
-            damage(),
-            pa.memory_map(path) if "file" in files.protocol else pa.BufferReader(files.cat_file(path)) as source,
-        ):
-            return JoinIndex.of(open_batches(source, JOIN_ROWS, path).batch(0))
-    except Damaged as error:
-        raise StorageError(
-            f"{path}, which has the rows of a joined table, is damaged: {error}",
-            hint="delete it, then start the job again: it is copied or read again",
-        ) from error
+    return JoinIndex.of(open_file(url, JOIN_ROWS, _fault, mapped=True).batch(0))
+
+
+def _fault(path: str, fault: str) -> StorageError:
+    return StorageError(
+        f"{path}, which has the rows of a joined table, {fault}",
+        hint="delete it, then start the job again: it is copied or read again",
+    )
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from volley.arrow.batches import one_batch
 from volley.arrow.operators import Operator
 from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.source import SplitReader
+from volley.storage.state_formats import STATE
+from volley.store.files import new_file
 from volley.task.partials import PartialFile
-from volley.task.state_files import StateFile, new_file, open_file
+from volley.task.state_files import StateFile, open_states
 
 __all__ = ["MergeInput", "MergeSplit", "Merger"]
 
@@ -68,7 +70,7 @@ class Merger(SplitReader):
         old = [_States(each.states) for each in split.inputs]
         new = [_Partials(each.partials) for each in split.inputs]
         with ExitStack() as stack:
-            files = [stack.enter_context(new_file(each.target)) for each in split.inputs]
+            files = [stack.enter_context(new_file(each.target, STATE)) for each in split.inputs]
             for bucket in range(split.first, split.first + split.buckets):
                 merged = self.operator.merge(
                     self._tables(old, bucket), self._tables(new, bucket), split.before, split.watermark
@@ -93,7 +95,9 @@ class _Partials:
     """The states of an epoch's rows by bucket, in the order of the rows."""
 
     def __init__(self, files: Sequence[PartialFile]) -> None:
-        self._files = [(open_file(file.url), {bucket: at for at, bucket in enumerate(file.buckets)}) for file in files]
+        self._files = [
+            (open_states(file.url), {bucket: at for at, bucket in enumerate(file.buckets)}) for file in files
+        ]
 
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
         return [file.batch(places[bucket]) for file, places in self._files if bucket in places]
@@ -103,7 +107,7 @@ class _States:
     """The states before an epoch by bucket."""
 
     def __init__(self, files: Sequence[StateFile]) -> None:
-        self._files = [(state, open_file(state.url, state.size)) for state in files]
+        self._files = [(state, open_states(state.url, state.size)) for state in files]
 
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
         places = ((file, state.batch_of(bucket)) for state, file in self._files)

@@ -16,7 +16,8 @@ from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
 from volley.epoch import WriteResult
 from volley.errors import SourceError
 from volley.sink import TaskWriter, Writer
-from volley.task.state_files import new_file
+from volley.storage.state_formats import STATE
+from volley.store.files import new_file
 
 __all__ = ["Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
 
@@ -199,7 +200,7 @@ class _Partials(TaskWriter):
         states, buckets = states.take(pa.array(order)).combine_chunks(), buckets[order]
         present, starts = np.unique(buckets, return_index=True)
         url = f"{self.writer.folder}/{uuid.uuid4().hex}.arrow"
-        with new_file(url, durable=False) as file:
+        with new_file(url, STATE, durable=False) as file:
             for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
                 (batch,) = states.slice(start, end - start).to_batches()
                 file.write_batch(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,8 @@ from volley.storage.paths import filesystem
 from volley.storage.private import begin_file
 from volley.storage.remembered import damaged
 from volley.storage.state_formats import PARKED_ROWS
-from volley.store.batch_file import Batches, BatchFileWriter, Damaged, damage, open_batches
+from volley.store.batch_file import BatchFileWriter
+from volley.store.files import open_file
 
 __all__ = ["ParkedRows", "ParkingWriter", "Unpark", "delete_parked"]
 
@@ -57,25 +58,12 @@ class ParkedRows:
         Raises:
             StorageError: If the file can't be read, is damaged, or a newer Volley wrote it.
         """
-        files, path = filesystem(self.url, {})
-        with storage_errors(self.url, "reading"), files.open(path, "rb") as file:
-            batches = self._opened(pa.PythonFile(file, "r"), path)
-            for number in range(len(batches)):
-                with self._whole(path):
-                    batch = batches.batch(number)
-                yield batch
-
-    def _opened(self, file: pa.NativeFile, path: str) -> Batches:
-        with self._whole(path):
-            return open_batches(file, PARKED_ROWS, path)
-
-    @contextmanager
-    def _whole(self, path: str) -> Iterator[None]:
-        try:
-            with damage():
-                yield
-        except Damaged as error:
-            raise damaged(path, f"is damaged: {error}") from error
+        with storage_errors(self.url, "reading"):
+            file = open_file(self.url, PARKED_ROWS, damaged)
+        for number in range(len(file)):
+            with storage_errors(self.url, "reading"):
+                batch = file.batch(number)
+            yield batch
 
 
 def delete_parked(parked: Sequence[ParkedRows]) -> None:
