@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -133,14 +132,10 @@ def test_structs_are_ranked_by_their_fields(values: list[Any]) -> None:
 
 @given(numbers=st.lists(st.integers(0, 5), max_size=20))
 def test_rows_are_divided_by_bucket(numbers: list[int]) -> None:
-    order, present, bounds = divided(np.array(numbers, np.int64))
-    parts = {
-        bucket: order[start:end].tolist()
-        for bucket, (start, end) in zip(present.tolist(), pairwise(bounds), strict=True)
-    }
-    assert parts == {
-        bucket: [row for row, number in enumerate(numbers) if number == bucket] for bucket in sorted({*numbers})
-    }
+    rows = pa.record_batch({"row": pa.array(range(len(numbers)), pa.int64())})
+    parts = {bucket: part.column("row").to_pylist() for bucket, part in divided(rows, np.array(numbers, int)).parts()}
+    assert list(parts) == sorted({*numbers})
+    assert parts == {one: [row for row, number in enumerate(numbers) if number == one] for one in parts}
 
 
 @given(hashes=st.lists(st.integers(0, 2**64 - 1), max_size=20), bits=st.integers(0, 4))

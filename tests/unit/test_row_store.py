@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import StorageError
-from volley.arrow.keys.buckets import divided
-from volley.store.rows import RowStore, Run, merged
+from volley.arrow.keys.buckets import Divided, divided
+from volley.store.rows import RowStore, merged
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.none() | st.text(max_size=3)), min_size=1, max_size=6)
 
@@ -24,9 +24,8 @@ def batch(rows: list[tuple[int, str | None]]) -> pa.RecordBatch:
     )
 
 
-def by_bucket(rows: pa.RecordBatch) -> Run:
-    order, present, bounds = divided(rows.column("bucket").to_numpy())
-    return Run(rows.take(pa.array(order)), present.tolist(), bounds.tolist())
+def by_bucket(rows: pa.RecordBatch) -> Divided:
+    return divided(rows, rows.column("bucket").to_numpy())
 
 
 @given(

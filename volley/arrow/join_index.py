@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import decode
 from volley.arrow.keys.buckets import bucket_bounds
 from volley.arrow.keys.equality import Hashes, Indices, differing, hashes
 from volley.arrow.keys.normal import Bools, are_valid, comparable, numbered
-from volley.arrow.keys.order import ranks
+from volley.arrow.keys.order import ascending_order, ranks
 
 __all__ = ["JoinBuckets", "JoinIndex", "Keys", "build_index", "instants", "is_ordered", "key_columns", "known_since"]
 
@@ -89,7 +88,7 @@ def _order(keys: pa.RecordBatch, times: Indices | None, others: Sequence[pa.Arra
     if break_ties:
         # Lists and maps have no order: rows that differ in nothing else are sorted by their hash.
         by += [*_ranks(others), pa.array(hashes(numbered([*keys.columns, *others])))]
-    return pc.sort_indices(numbered(by), [(str(number), "ascending") for number in range(len(by))])
+    return ascending_order(by)
 
 
 def _ranks(columns: Sequence[pa.Array]) -> list[pa.Array]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from volley.arrow.keys.buckets import Divided
 from volley.storage.local import local_folder, no_room
 
-__all__ = ["Numbers", "RowStore", "Run", "merged", "on_disk", "one_bucket"]
+__all__ = ["Numbers", "RowStore", "merged", "on_disk", "one_bucket"]
 
 Numbers = npt.NDArray[np.int64]
 _Place = tuple[pa.RecordBatch, int, int]
@@ -23,23 +23,9 @@ _Block = tuple[pa.ipc.RecordBatchFileReader, int]
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-class Run(NamedTuple):
-    """Rows in the order in which they are kept, those of a bucket together.
-
-    Args:
-        rows: The rows.
-        buckets: The buckets that they are in.
-        bounds: Where each bucket starts, and where the last one ends.
-    """
-
-    rows: pa.RecordBatch
-    buckets: Sequence[int]
-    bounds: Sequence[int]
-
-
-def one_bucket(rows: pa.RecordBatch) -> Run:
+def one_bucket(rows: pa.RecordBatch) -> Divided:
     """Return a run of rows that are all in bucket 0."""
-    return Run(rows, [0], [0, rows.num_rows])
+    return Divided(rows, [0], [0, rows.num_rows])
 
 
 class RowStore:
@@ -61,7 +47,7 @@ class RowStore:
     """
 
     def __init__(
-        self, max_bytes: int, arrange: Callable[[pa.RecordBatch], Run] = one_bucket, compressed: bool = False
+        self, max_bytes: int, arrange: Callable[[pa.RecordBatch], Divided] = one_bucket, compressed: bool = False
     ) -> None:
         self._max_bytes = max_bytes
         self._arrange = arrange
@@ -103,19 +89,19 @@ class RowStore:
             self._keep(self._next_run())
         return self._places
 
-    def _next_run(self) -> Run:
+    def _next_run(self) -> Divided:
         rows = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
         self._waiting = []
         return self._arrange(rows)
 
-    def _keep(self, run: Run) -> None:
+    def _keep(self, run: Divided) -> None:
         for bucket, (start, end) in zip(run.buckets, pairwise(run.bounds), strict=True):
             self._places.setdefault(bucket, []).append((run.rows, start, end))
 
     def _spill(self) -> None:
         run = self._next_run()
         if self._compressed:
-            file = _on_disk([run.rows.slice(start, end - start) for start, end in pairwise(run.bounds)], _LZ4)
+            file = _on_disk([rows for _, rows in run.parts()], _LZ4)
             for number, bucket in enumerate(run.buckets):
                 self._places.setdefault(bucket, []).append((file, number))
         else:

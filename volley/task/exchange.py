@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from volley.arrow.dictionaries import decode_rows
-from volley.arrow.keys.buckets import buckets_of, divided
+from volley.arrow.keys.buckets import Divided, buckets_of, divided
 from volley.epoch import WriteResult
 from volley.sink import TaskWriter, Writer
-from volley.store.rows import RowStore, Run, one_bucket
+from volley.store.rows import RowStore, one_bucket
 
 __all__ = ["Exchange"]
 
@@ -37,7 +37,7 @@ class Exchange:
         """Return the writer of a task that reads: it keeps rows for others, and only checks them by the sink's own."""
         return _Divider(self, writer.open(task), task)
 
-    def divide(self, rows: pa.RecordBatch, turn: int) -> Run:
+    def divide(self, rows: pa.RecordBatch, turn: int) -> Divided:
         """Divide rows among the tasks that write: buckets are tasks.
 
         Args:
@@ -48,10 +48,9 @@ class Exchange:
             return one_bucket(rows)
         if not self.keys:
             tasks = [(turn + number) % self.tasks for number in range(self.tasks)]
-            return Run(rows, tasks, np.linspace(0, rows.num_rows, self.tasks + 1).astype(int).tolist())
+            return Divided(rows, tasks, np.linspace(0, rows.num_rows, self.tasks + 1).astype(int).tolist())
         keys = [rows.column(name) for name in self.keys]
-        order, present, bounds = divided(buckets_of(keys, self.tasks, rows.num_rows))
-        return Run(rows.take(pa.array(order)), present.tolist(), bounds.tolist())
+        return divided(rows, buckets_of(keys, self.tasks, rows.num_rows))
 
 
 class _Divider(TaskWriter):

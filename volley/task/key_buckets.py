@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.keys.buckets import bucket_bounds, key_hashes
+from volley.arrow.keys.buckets import Divided, bucket_bounds, key_hashes
 from volley.arrow.keys.normal import are_valid
-from volley.store.rows import RowStore, Run, one_bucket
+from volley.store.rows import RowStore, one_bucket
 
 __all__ = ["KeyBuckets"]
 
@@ -72,7 +72,7 @@ class KeyBuckets:
             places = [(run, *at[bucket : bucket + 2].tolist()) for run, at in zip(runs, bounds, strict=True)]
             yield pa.Table.from_batches([run.slice(start, end - start) for run, start, end in places], self._schema)
 
-    def _by_hash(self, rows: pa.RecordBatch) -> Run:
+    def _by_hash(self, rows: pa.RecordBatch) -> Divided:
         hashed = key_hashes(rows.select(list(self._keys)).columns)
         order = np.argsort(hashed, kind="stable")
         return one_bucket(rows.take(pa.array(order)).append_column(_HASH, pa.array(hashed[order])))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import concatenated, decode_rows
-from volley.arrow.keys.buckets import kept_buckets
+from volley.arrow.keys.buckets import divided, kept_buckets
 from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
 from volley.epoch import WriteResult
 from volley.errors import SourceError
@@ -196,15 +196,13 @@ class _Partials(TaskWriter):
         operator = self.writer.operator
         keys = operator.keys(self.writer.input, states)
         buckets = kept_buckets(keys, operator.timing.buckets, states.num_rows)
-        order = np.argsort(buckets, kind="stable")
-        states, buckets = states.take(pa.array(order)).combine_chunks(), buckets[order]
-        present, starts = np.unique(buckets, return_index=True)
+        (batch,) = states.to_batches()
+        by_bucket = divided(batch, buckets)
         url = f"{self.writer.folder}/{uuid.uuid4().hex}.arrow"
         with new_file(url, STATE, durable=False) as file:
-            for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
-                (batch,) = states.slice(start, end - start).to_batches()
-                file.write_batch(batch)
-        self._files.append(PartialFile(url, tuple(present.tolist()), states.nbytes))
+            for _, rows in by_bucket.parts():
+                file.write_batch(rows)
+        self._files.append(PartialFile(url, tuple(by_bucket.buckets), states.nbytes))
 
     def _misfits_of(self, times: pa.Array) -> _MisfitRows | None:
         """Return which rows are left out; None if none is."""

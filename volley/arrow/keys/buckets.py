@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,7 @@ from volley.arrow.keys.murmur3 import first_halves
 from volley.arrow.keys.normal import comparable, normal, numbered
 from volley.arrow.keys.value_bytes import value_bytes
 
-__all__ = ["bucket_bounds", "buckets_of", "divided", "kept_buckets", "kept_hashes", "key_hashes"]
+__all__ = ["Divided", "bucket_bounds", "buckets_of", "divided", "kept_buckets", "kept_hashes", "key_hashes"]
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(31)
@@ -72,16 +74,37 @@ def _buckets(hashed: Hashes, buckets: int) -> Indices:
     return (hashed % np.uint64(buckets)).astype(np.int64)
 
 
-def divided(buckets: Indices) -> tuple[Indices, Indices, Indices]:
-    """Return the order of rows by bucket, the buckets that are there, and where each starts; and where the last ends.
+class Divided(NamedTuple):
+    """Rows in the order of their buckets.
+
+    Args:
+        rows: A batch, or a table.
+        buckets: The buckets.
+        bounds: Where each bucket starts, and where the last one ends.
+    """
+
+    rows: Any
+    buckets: Sequence[int]
+    bounds: Sequence[int]
+
+    def parts(self) -> Iterator[tuple[int, Any]]:
+        """Yield each bucket with its rows."""
+        for bucket, (start, end) in zip(self.buckets, pairwise(self.bounds), strict=True):
+            yield bucket, self.rows.slice(start, end - start)
+
+
+def divided(rows: pa.RecordBatch | pa.Table, buckets: Indices) -> Divided:
+    """Return rows in the order of their buckets; those of a bucket keep theirs.
 
     Example:
-        >>> [part.tolist() for part in divided(np.array([2, 0, 2]))]
-        [[1, 0, 2], [0, 2], [0, 1, 3]]
+        >>> rows = divided(pa.record_batch({"id": [1, 2, 3]}), np.array([7, 5, 7]))
+        >>> [(bucket, part.column("id").to_pylist()) for bucket, part in rows.parts()]
+        [(5, [2]), (7, [1, 3])]
     """
     order = np.argsort(buckets, kind="stable")
-    present, starts = np.unique(buckets[order], return_index=True)
-    return order, present, np.append(starts, len(order))
+    buckets = buckets[order]
+    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    return Divided(rows.take(pa.array(order)), buckets[starts].tolist(), [*starts.tolist(), len(order)])
 
 
 def bucket_bounds(hashed: Hashes, bits: int) -> Indices:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from volley.arrow.compiled import whole
 from volley.arrow.keys.normal import Bools, plain
 
-__all__ = ["Hashes", "Indices", "differing", "hashes", "matching_rows", "row_hashes"]
+__all__ = ["Hashes", "Indices", "differing", "distinct", "hashes", "matching_rows", "row_hashes", "rows_among"]
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -27,6 +27,7 @@ _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
 # Bytes that are hashed at once: their terms, 8 bytes each, stay in the processor's cache.
 _BYTES = 32 << 10
 _BATCH_ROWS = 65_536
+_ROW = "_volley_row"
 
 
 def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str]) -> tuple[Indices, Indices]:
@@ -52,6 +53,27 @@ def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str]) -> tup
         part = slice(start, start + _BATCH_ROWS)
         same[part] = ~differing(left.take(pa.array(ours[part])), right.take(pa.array(theirs[part])))
     return ours[same], theirs[same]
+
+
+def rows_among(rows: pa.Table, keys: pa.Table) -> Indices:
+    """Return the numbers of the rows that are equal to one of some keys, by Arrow's join: a null equals nothing.
+
+    Args:
+        rows: Columns in their normal form, not nested.
+        keys: Columns of the same names and types.
+
+    Example:
+        >>> rows_among(pa.table({"id": [3, 1, 2, 1]}), pa.table({"id": [1, 2]})).tolist()
+        [1, 2, 3]
+    """
+    numbers = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    found = numbers.join(keys, keys.column_names, join_type="left semi", use_threads=False)[_ROW]
+    return np.sort(found.to_numpy())
+
+
+def distinct(rows: pa.Table) -> pa.Table:
+    """Return rows of columns in their normal form, each once."""
+    return rows.group_by(rows.column_names, use_threads=False).aggregate([])
 
 
 def row_hashes(table: pa.Table) -> Hashes:

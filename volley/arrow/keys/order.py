@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.keys.normal import normal, plain
+from volley.arrow.keys.normal import normal, numbered, plain
 from volley.errors import ExpressionError, near
 from volley.types.arrow import type_name
 
-__all__ = ["SortKey", "from_ordered", "ordered", "ranks", "sort_indices", "sort_keys"]
+__all__ = ["SortKey", "ascending_order", "from_ordered", "ordered", "ranks", "sort_indices", "sort_keys"]
 
 SortKey = tuple[str, str]
 """A column, and its direction: ``ascending`` (nulls first) or ``descending`` (nulls last)."""
@@ -57,6 +57,12 @@ def sort_indices(rows: pa.RecordBatch | pa.Table, keys: Sequence[SortKey]) -> pa
         columns += [values.is_valid().cast(pa.int8()), ordered(values)]
         directions += [direction, direction]
     return pc.sort_indices(pa.record_batch(columns, names=names), list(zip(names, directions, strict=True)))
+
+
+def ascending_order(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return the places of rows in the order of several columns, such as `ranks` returns."""
+    rows = numbered(columns)
+    return pc.sort_indices(rows, [(name, "ascending") for name in rows.schema.names])
 
 
 def ordered(values: pa.Array) -> pa.Array:

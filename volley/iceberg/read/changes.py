@@ -11,13 +11,13 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
-from volley.arrow.keys.buckets import buckets_of, divided
+from volley.arrow.keys.buckets import Divided, buckets_of, divided
 from volley.arrow.keys.equality import differing, matching_rows
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
 from volley.iceberg.read.entries import Content
 from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.schema.types import arrow_schema, rows_schema
-from volley.store.rows import RowStore, Run
+from volley.store.rows import RowStore
 
 __all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes"]
 
@@ -161,10 +161,9 @@ class _Comparison:
     def _divided(self, batches: Batches, parts: int) -> RowStore:
         """Divide rows into parts by the values that identify them."""
 
-        def arrange(rows: pa.RecordBatch) -> Run:
+        def arrange(rows: pa.RecordBatch) -> Divided:
             keys = rows.select(list(self.keys)).columns if self.keys else rows.columns
-            order, present, bounds = divided(buckets_of(keys, parts, rows.num_rows))
-            return Run(rows.take(pa.array(order)), present.tolist(), bounds.tolist())
+            return divided(rows, buckets_of(keys, parts, rows.num_rows))
 
         store = RowStore(_PART_BYTES, arrange, compressed=True)
         for batch in batches:

@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, NestedField, StructType
 
+from volley.arrow.keys.equality import distinct, rows_among
 from volley.arrow.keys.order import ordered
 from volley.errors import StorageError
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
@@ -103,7 +104,7 @@ def equal_positions(
     for field_ids, same in together.items():
         schema = keys[same[0].path]
         deleted = pa.concat_tables(_keys_of_file(io, names, delete, schema, field_ids) for delete in same)
-        yield from _matches(file, schema, field_ids, deleted.group_by(deleted.column_names).aggregate([]))
+        yield from _matches(file, schema, field_ids, distinct(deleted))
 
 
 def _keys_of_file(
@@ -128,8 +129,8 @@ def _matches(file: OpenDataFile, schema: Schema, field_ids: Sequence[int], delet
 
 def _joined(rows: Sequence[pa.RecordBatch], deleted: pa.Table) -> Positions:
     table = pa.Table.from_batches(rows)
-    matched = table.join(deleted, keys=deleted.column_names, join_type="left semi", use_threads=False)
-    return np.asarray(matched[_AT].to_numpy(), np.int64)
+    positions: Positions = table[_AT].to_numpy()
+    return positions[rows_among(table.drop_columns([_AT]), deleted)]
 
 
 def _keys(batch: pa.RecordBatch, schema: Schema, field_ids: Sequence[int]) -> pa.RecordBatch:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.compiled import as_array
 from volley.arrow.expressions import compile_expression
+from volley.arrow.keys.buckets import divided
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.route.names import SEPARATOR, TableNames
 
@@ -57,15 +57,4 @@ def divide(batch: pa.RecordBatch, keys: Keys) -> Iterator[tuple[str, pa.RecordBa
     if len(names) == 1:
         yield names[0], batch
         return
-    numbers = np.asarray(encoded.indices)
-    order = np.argsort(numbers, kind="stable")
-    rows = batch.take(pa.array(order))
-    ends = np.cumsum(np.bincount(numbers, minlength=len(names)))
-    yield from ((name, rows.slice(start, end - start)) for name, start, end in _parts(names, ends))
-
-
-def _parts(names: Sequence[str], ends: np.ndarray) -> Iterator[tuple[str, int, int]]:
-    start = 0
-    for name, end in zip(names, ends.tolist(), strict=True):
-        yield name, start, end
-        start = end
+    yield from ((names[number], rows) for number, rows in divided(batch, encoded.indices.to_numpy()).parts())

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from pyiceberg.table.locations import load_location_provider
 from volley.arrow.batches import conform
 from volley.arrow.compiled import whole
 from volley.arrow.keys.buckets import buckets_of, divided
+from volley.arrow.keys.equality import rows_among
 from volley.arrow.keys.normal import normal_rows
 from volley.arrow.uuids import stored
 from volley.epoch import WriteResult
@@ -38,7 +38,6 @@ __all__ = [
 BUCKETS = 32
 """The number of parts of a parked file, by a hash of the keys; a merge holds at least one part in memory."""
 
-_AT = "at"
 _DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
 _BUFFER_BYTES = 64 << 20
 _PIECES = 32
@@ -191,10 +190,8 @@ class UpsertWriter(Writer):
         chosen = [self.schema.empty_table()]
         for parked, group in ((file, group) for file in files for group in range(len(file.buckets))):
             rows = self._read(parked, [group], None)
-            numbered = normal_rows(rows.select(self.keys).rename_columns(names))
-            numbered = numbered.append_column(_AT, pa.array(np.arange(rows.num_rows)))
-            matches = numbered.join(keys, names, join_type="left semi", use_threads=False)
-            chosen.append(rows.take(pa.array(np.sort(matches[_AT].to_numpy()))))
+            found = rows_among(normal_rows(rows.select(self.keys).rename_columns(names)), keys)
+            chosen.append(rows.take(pa.array(found)))
         return pa.concat_tables(chosen)
 
     def bucket_rows(self, files: Sequence[ParkedFile], buckets: range) -> pa.Table:
@@ -331,12 +328,11 @@ class ParkingTaskWriter(TaskWriter):
         self._held, self._bytes = [], 0
         keys = normal_rows(rows.select(self._writer.keys))
         self._note_ranges(keys)
-        order, present, bounds = divided(buckets_of(list(map(whole, keys.columns)), BUCKETS, keys.num_rows))
-        rows = rows.take(pa.array(order))
+        by_bucket = divided(rows, buckets_of(list(map(whole, keys.columns)), BUCKETS, keys.num_rows))
         with storage_errors(self._path):
-            for start, end in pairwise(bounds.tolist()):
-                self._open().write_table(rows.slice(start, end - start), row_group_size=end - start)
-        self._buckets += present.tolist()
+            for bucket, part in by_bucket.parts():
+                self._open().write_table(part, row_group_size=part.num_rows)
+                self._buckets.append(bucket)
 
     def _open(self) -> pq.ParquetWriter:
         if self._parquet is None:

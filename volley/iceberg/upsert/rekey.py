@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.keys.equality import distinct
 from volley.arrow.keys.normal import normal_rows
 from volley.epoch import WriteResult
 from volley.iceberg.upsert.parked import (
@@ -66,7 +67,7 @@ class Rekey:
         rekeyed = steps.filter(pc.and_(is_partial(steps), pc.is_in(steps[ORDER], orders)))
         names = self.writer.key_schema.names
         keys = pa.concat_tables([deleted, rekeyed]).select(self.writer.keys).rename_columns(names)
-        return normal_rows(keys).group_by(names).aggregate([])
+        return distinct(normal_rows(keys))
 
 
 def _completed(rows: pa.Table, writer: UpsertWriter, columns: frozenset[str]) -> Iterator[tuple[int, _Sources]]:

@@ -15,8 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley.arrow.batches import conform
+from volley.arrow.keys.equality import rows_among
 from volley.arrow.keys.normal import normal_rows
-from volley.arrow.keys.order import ranks
+from volley.arrow.keys.order import ascending_order, ranks
 from volley.epoch import WriteResult
 from volley.errors import SourceError
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
@@ -115,9 +116,7 @@ def ascending(rows: pa.Table, writer: UpsertWriter) -> np.ndarray[Any, Any]:
     arrival = pa.array(np.arange(rows.num_rows))
     if writer.order_by is None:
         return np.asarray(arrival)
-    by = [*ranks(rows[writer.order_by].combine_chunks()), arrival]
-    table = pa.table(by, [str(number) for number in range(len(by))])
-    return np.asarray(pc.sort_indices(table, [(name, "ascending") for name in table.column_names]))
+    return np.asarray(ascending_order([*ranks(rows[writer.order_by].combine_chunks()), arrival]))
 
 
 def _last(keys: pa.Table, order: np.ndarray[Any, Any]) -> pa.Table:
@@ -191,9 +190,7 @@ class _FileTask:
         columns = (batch.select(self.writer.keys) for batch in self._read(self.writer.keys))
         batches = [conform(batch.rename_columns(schema.names), schema) for batch in columns]
         rows = pa.Table.from_batches(batches, schema)
-        rows = rows.append_column(_AT, pa.array(np.arange(rows.num_rows)))
-        matched = rows.join(keys.cast(schema), keys=schema.names, join_type="left semi", use_threads=False)
-        return np.sort(matched[_AT].to_numpy())
+        return rows_among(rows, keys.cast(schema))
 
     def _kept(self) -> Mask:
         """Return which rows of the file are not deleted yet."""

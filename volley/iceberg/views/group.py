@@ -13,7 +13,7 @@ from volley.arrow.aggregates import aggregated_schema, value_of
 from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.exact import doubles
 from volley.arrow.expressions import compile_expression
-from volley.arrow.keys.equality import matching_rows
+from volley.arrow.keys.equality import distinct, matching_rows
 from volley.arrow.keys.normal import normal, plain
 from volley.arrow.sums import sum_type
 from volley.arrow.uuids import storage_of, stored
@@ -165,8 +165,7 @@ class Group(Operator):
         Args:
             changes: The changes of the input, weighted.
         """
-        keys = self._inputs_of(changes).select(self.parts.keys)
-        return keys.group_by(keys.column_names, use_threads=False).aggregate([])
+        return distinct(self._inputs_of(changes).select(self.parts.keys))
 
     def regrouped(self, stored: pa.Table, changes: pa.Table) -> pa.Table:
         """Return the parts of the touched groups after the refresh, without those that have no rows any more.
@@ -217,8 +216,7 @@ class Group(Operator):
 
     def _has_lost(self, value: int, groups: pa.Table, removed: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which groups have lost a value of an expression that is not null."""
-        lost = removed.filter(removed[f"v{value}"].is_valid()).select(self.parts.keys)
-        keys = lost.group_by(self.parts.keys, use_threads=False).aggregate([])
+        keys = distinct(removed.filter(removed[f"v{value}"].is_valid()).select(self.parts.keys))
         has_lost = np.zeros(len(groups), bool)
         has_lost[matching_rows(groups.select(self.parts.keys), keys, self.parts.keys)[0]] = True
         return has_lost

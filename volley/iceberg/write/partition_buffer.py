@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.keys.buckets import Divided
 from volley.arrow.keys.order import ordered
 from volley.iceberg.layout.layout import Layout, Partition
 from volley.iceberg.write.data_files import RollingFiles
-from volley.store.rows import RowStore, Run, merged
+from volley.store.rows import RowStore, merged
 
 __all__ = ["PartitionBuffer"]
 
@@ -60,7 +61,7 @@ class PartitionBuffer:
             for rows in self._sorted(self._rows.read(number)):
                 files.write(rows)
 
-    def _run(self, rows: pa.RecordBatch) -> Run:
+    def _run(self, rows: pa.RecordBatch) -> Divided:
         """Sort rows by partition and sort order; their buckets are the numbers of their partitions."""
         values = self._layout.partition_values(rows)
         codes = _codes(values, rows.num_rows)
@@ -69,7 +70,7 @@ class PartitionBuffer:
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
         numbers = self._numbers_of([column.take(pa.array(order[starts])) for column in values], len(starts))
         is_sorted = len(starts) == 1 and self._layout.order.is_unsorted
-        return Run(rows if is_sorted else rows.take(pa.array(order)), numbers, [*starts.tolist(), rows.num_rows])
+        return Divided(rows if is_sorted else rows.take(pa.array(order)), numbers, [*starts.tolist(), rows.num_rows])
 
     def _order(self, rows: pa.RecordBatch, codes: _Numbers) -> _Numbers:
         sort_columns = self._layout.sort_columns(rows)
