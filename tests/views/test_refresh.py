@@ -203,6 +203,19 @@ def test_an_expiry_keeps_what_the_next_refresh_needs(orders: Known) -> None:
         orders.files.table.refresh()
 
 
+@pytest.mark.parametrize(("added", "expected"), [(11, 4), (2, 2), (-1, -1)], ids=["beyond", "between", "before"])
+def test_a_group_that_loses_all_extremes_that_are_known(added: int, expected: int, tmp_path: Path) -> None:
+    """A view keeps four of them; the least of the ten that a group has had are gone, and what is added is no less."""
+    orders = Known(tmp_path, SCHEMA)
+    orders.change([order(n, "a", n) for n in range(10)])
+    made = view_of(PER_CUSTOMER, {"orders": orders}, mode="incremental")
+    checked(made, PER_CUSTOMER, {"orders": orders})
+    orders.change([order(10, "a", added)], [0, 1, 2, 3])
+    checked(made, PER_CUSTOMER, {"orders": orders})
+    assert made.into.ref.to_arrow()["low"].to_pylist() == [expected]
+    orders.files.close()
+
+
 def test_fifty_refreshes_are_each_equal_to_the_recomputation(orders: Known, tmp_path: Path) -> None:
     """Inserts, updates and deletes in turn, of rows that are in many files; extremes and whole groups go, too."""
     dice = random.Random(50)

@@ -93,7 +93,7 @@ class LocalStep:
     def _written(self, writer: PartialWriter, batches: Sequence[pa.RecordBatch]) -> Partial:
         task = writer.open(0)
         for batch in batches:
-            task.write(conform(batch, self.schemas[writer.input]))
+            task.write(conform(batch, self.schemas[writer.input], dictionaries=True))
         (partial,) = task.close().committables
         assert isinstance(partial, Partial)
         return partial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -113,9 +114,13 @@ def batches(rows: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
 
 def expected(rows: Sequence[dict[str, Any]], window: Window, keys: Sequence[str]) -> list[str]:
     """What DuckDB says of the same windows."""
+    return rounded(from_duckdb(rows, window, keys, [f"{sql} as {name}" for name, (_, sql) in AGGREGATES.items()]))
+
+
+def from_duckdb(rows: Sequence[dict[str, Any]], window: Window, keys: Sequence[str], values: Sequence[str]) -> pa.Table:
+    """The groups of the same windows, with values of each."""
     table = pa.Table.from_pylist(list(rows), SCHEMA)
     groups = ["s", "e", *({"k": "k", "d": "d + 0.0"}[key] for key in keys)]
-    values = ", ".join(f"{sql} as {name}" for name, (_, sql) in AGGREGATES.items())
     names = ", ".join(f"{sql} as {name}" for sql, name in zip(groups, ["s", "e", *keys], strict=True))
     if isinstance(window, Session):
         by = f"partition by {', '.join(groups[2:])}" if keys else ""
@@ -132,8 +137,8 @@ def expected(rows: Sequence[dict[str, Any]], window: Window, keys: Sequence[str]
             select e.*, w.s as s, w.s + {size}000000 as e from (select *, epoch_us("at") as t from events) e,
             (select (generate_series * {every}000000)::bigint as s from generate_series(-20, 20)) w
             where w.s <= e.t and e.t < w.s + {size}000000"""
-    found = query(f"select {names}, {values} from ({windowed}) group by {', '.join(groups)}", events=table)
-    return rounded(found.to_arrow_table())
+    chosen = ", ".join([names, *values])
+    return query(f"select {chosen} from ({windowed}) group by {', '.join(groups)}", events=table).to_arrow_table()
 
 
 def rounded(table: pa.Table) -> list[str]:
@@ -163,6 +168,33 @@ def test_results_do_not_depend_on_epochs(
         assert local.misfits.untimed == sum(row["at"] is None for row in rows)
         assert (local.misfits.late, local.misfits.ahead) == (0, 0)
     assert rounded(pa.concat_tables(out)) == expected(rows, window, keys)
+
+
+@pytest.mark.parametrize("window", SPANS, ids=repr)
+@pytest.mark.parametrize("column", ["x", "i"])
+def test_many_rows_of_few_groups(window: Window, column: str, tmp_path: Path) -> None:
+    dice = random.Random(5)
+    rows = [
+        {
+            "k": dice.choice([None, "", "a", "b"]),
+            "x": dice.choice([None, 0.0, 1.5, -2.0, 1e9, math.inf]),
+            "i": dice.choice([None, *range(-5, 6)]),
+            "n": number,
+            "at": START + timedelta(seconds=dice.randrange(400)),
+        }
+        for number in range(3_000)
+    ]
+    # No value of one group is known, and each of another is below or above 0.
+    for row in rows:
+        row |= {"": {"x": None, "i": None}, "a": {"x": abs(row["x"] or 1), "i": abs(row["i"] or 1)}}.get(row["k"], {})
+    plain = {"rows": count(), "some": count(column), "total": sum_("i"), "low": min_(column), "top": max_(column)}
+    events = Environment().from_source(MemorySource(SCHEMA.empty_table())).key_by("k")
+    local = windows(events.window(window, on="at", buckets=3).aggregate(**plain), SCHEMA, tmp_path)
+    # Texts that repeat come as dictionaries, as Parquet has them.
+    encoded = [batch.set_column(0, "k", batch["k"].dictionary_encode()) for batch in batches(rows)]
+    out = local.epoch(0, [(0, [batch]) for batch in encoded], ends=True)
+    sql = [f"{text.replace('(x)', f'({column})')} as {name}" for name, (_, text) in AGGREGATES.items() if name in plain]
+    assert rounded(out) == rounded(from_duckdb(rows, window, ("k",), sql))
 
 
 @pytest.mark.parametrize("window", [tumbling("1 minute"), sliding("2m", every="30s"), session("20s")], ids=repr)
