@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from benchmarks.benchmark import Limit, Run, benchmark
 from benchmarks.events import FILES, batches, events_folder
@@ -18,8 +17,6 @@ from volley.arrow.compiled import CompiledExpression
 from volley.arrow.expressions import compile_expression
 from volley.arrow.nodes import lower
 from volley.plan.nodes import Filter, Node, Read, WithColumns
-from volley.spark.nodes import apply
-from volley.spark.session import open_session, session_for_job
 
 _READ = Read(FileSource("events", format="parquet"))
 _NODES: dict[str, list[Node]] = {
@@ -42,18 +39,15 @@ _BY_VALUE = (
 @benchmark(
     rows=4_000_000,
     repeat=5,
-    peers={"arrow": "Arrow-native, one thread", "spark": "general, all cores"},
+    peers={"arrow": "one thread"},
     case="expression",
     figures=("rows_per_second", "rows_per_cpu_second"),
 )
 def expressions(run: Run) -> None:
-    """Filters and computed columns, Arrow-native beside the general path: rows/s and rows per CPU-second."""
+    """Filters and computed columns: rows/s and rows per CPU-second."""
     folder = events_folder(run.rows, run.rows // FILES)
     compute = partial(_by_arrow, folder)
-    if run.peer == "spark":
-        spark = session_for_job(open_session(None), str(run.folder))
-        compute = partial(_by_spark, spark, folder, pq.read_schema(folder / "0000.parquet"))
-    # The first pass warms up: the JVM compiles what it does often.
+    # The first pass warms up.
     for nodes in _NODES.values():
         compute(nodes)
     for expression, nodes in _NODES.items():
@@ -64,13 +58,6 @@ def _by_arrow(folder: Path, nodes: list[Node]) -> None:
     stage = lower(nodes, pq.read_schema(folder / "0000.parquet"))
     for batch in batches(folder):
         stage(batch)
-
-
-def _by_spark(spark: SparkSession, folder: Path, schema: pa.Schema, nodes: list[Node]) -> None:
-    frame = spark.read.parquet(str(folder))
-    for node in nodes:
-        frame = apply(frame, node, schema)
-    frame.write.format("noop").mode("overwrite").save()
 
 
 class _OfTheSlowest(Limit):

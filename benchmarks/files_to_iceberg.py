@@ -11,7 +11,7 @@ from benchmarks.events import WARM_UP, events_folder
 from benchmarks.lake import Lake
 from benchmarks.peers import runtime
 from benchmarks.peers.plain import append, limit, rewrite
-from benchmarks.rows import AIMS, GENERAL, NATIVE, RUNTIME, SPARK_READS, case_of
+from benchmarks.rows import AIMS, NATIVE, RUNTIME, SPARK_READS, case_of
 from volley import FileSource, Progress, Source, SparkSource, col
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PEERS = {
     "volley": NATIVE,
     "runtime": RUNTIME,
 }
-_GENERAL = {"general": GENERAL, "spark_reads": SPARK_READS, "runtime": RUNTIME}
+_BY_SPARK = {"spark_reads": SPARK_READS, "runtime": RUNTIME}
 _WRITTEN = ("epochs", "files", "mb")
 _WARM_UP_FILES = 4
 _SETTINGS: dict[str, Any] = {
@@ -52,10 +52,10 @@ class SparkFiles(SparkSource):
         return reader.parquet(self.folder)
 
 
-@benchmark("general_path", peers=_GENERAL, **_SETTINGS)
+@benchmark("read_by_spark", peers=_BY_SPARK, **_SETTINGS)
 @benchmark(peers=PEERS, **_SETTINGS)
 def files_to_iceberg(run: Run) -> None:
-    """Files → Iceberg: rows/s and rows per CPU-second of the paths, beside Iceberg's Spark runtime and others."""
+    """Files → Iceberg: rows/s and rows per CPU-second, beside Iceberg's Spark runtime and others."""
     rows_per_epoch = int(run.case)
     # The limit has no epochs: one case is enough.
     if run.peer != "limit" or rows_per_epoch == run.options["rows_per_epoch"][0]:
@@ -105,5 +105,5 @@ def _job(run: Run, name: str, folder: Path, files: int) -> Progress:
     if run.peer == "spark_reads":
         source = SparkFiles(str(folder), files)
     lake = Lake(run.folder)
-    rows = lake.environment(arrow_native=run.peer != "general").from_source(source)
+    rows = lake.environment().from_source(source)
     return lake.fill(name, rows.filter_expr(col("id") >= 0))

@@ -34,10 +34,9 @@ def main() -> None:
     from volley import Environment, MemorySink, MemorySource, col
 
     with TemporaryDirectory() as folder:
-        for arrow_native in (True, False):
-            environment = Environment("local[2]", checkpoint_dir=folder, arrow_native=arrow_native)
-            rows = environment.from_source(MemorySource([{"id": 1}])).with_column("twice", col("id") * 2)
-            rows.to_sink(MemorySink("rows")).execute(f"classes-{arrow_native}")
+        environment = Environment("local[2]", checkpoint_dir=folder)
+        rows = environment.from_source(MemorySource([{"id": 1}])).with_column("twice", col("id") * 2)
+        rows.to_sink(MemorySink("rows")).execute("classes")
     SparkContext.getOrCreate().stop()
     gateway = SparkContext._gateway
     assert gateway is not None

@@ -34,12 +34,8 @@ from volley.spark.worker_python import choose_worker_python
 __all__ = ["warm_workers"]
 
 _MODULES = (
-    *("pyspark.worker", "pyspark.daemon", "pyspark.sql.worker.create_data_source"),
-    *("pyspark.sql.worker.lookup_data_sources", "pyspark.sql.worker.plan_data_source_read"),
-    *("volley.spark.datasource", "volley.task.task", "volley.iceberg.commit.committer"),
+    *("pyspark.worker", "pyspark.daemon", "volley.task.task", "volley.iceberg.commit.committer"),
     *("volley.connectors.files.reader", "volley.connectors.memory.reader", "volley.iceberg.read.reader"),
-    # Spark plans each epoch of a table's rows in a process that opens the catalog.
-    *("volley.iceberg.pyiceberg_private.sql", "sqlalchemy.dialects.sqlite"),
 )
 
 # A client passes its arguments, environment, folder and standard streams, and then each signal that it gets; it ends

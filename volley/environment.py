@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Environment"]
 
 _beginning = threading.Lock()
+_ONE_PATH = "Environment(arrow_native=…) has no effect: all steps run on Arrow batches; leave it out"
 
 
 @brief_methods
@@ -52,7 +54,7 @@ class Environment:
         checkpoint_interval: The time from the start of one epoch to the start of the next, for unbounded sources:
             a timedelta, seconds or a text such as ``"5s"``; 0 = start the next epoch at once. A sink's
             `flush_interval` shortens it.
-        arrow_native: False forces the general path, through Spark's own operators.
+        arrow_native: Deprecated: has no effect, as there is one path. It will be removed in 0.4.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -66,12 +68,14 @@ class Environment:
     spark: SparkSession | None = field(default=None, repr=False)
     checkpoint_dir: str | os.PathLike[str] | None = None
     checkpoint_interval: checks.Duration = timedelta(seconds=60)
-    arrow_native: bool = True
+    arrow_native: InitVar[bool | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, arrow_native: bool | None) -> None:
         optional = checks.optional
+        if arrow_native is not None:
+            warnings.warn(_ONE_PATH, DeprecationWarning, stacklevel=3)
         checks.keep(self, master=optional(checks.text), checkpoint_dir=optional(checks.path))
-        checks.keep(self, checkpoint_interval=checks.duration_or_zero, arrow_native=checks.flag)
+        checks.keep(self, checkpoint_interval=checks.duration_or_zero)
         _check_session(self.spark)
         if self.master is not None and self.spark is not None:
             raise ConfigError("both master and spark are given", hint="a given session already has its master")
@@ -157,10 +161,9 @@ class Environment:
         """
         start = Start.of(name, options)
         writes = self._writes(pipelines)
-        path = graph.choose_path(writes, self.arrow_native)
-        _check(writes, path)
+        _check(writes)
         with shown(name) if start.progress else nullcontext(), ExitStack() as on_failure:
-            job = self._start(writes, path, start, on_failure)
+            job = self._start(writes, start, on_failure)
             on_failure.pop_all()
         if start.progress and notebook.is_running():
             notebook.watch(job)
@@ -270,9 +273,7 @@ class Environment:
                 )
         return [write for pipeline in pipelines for write in pipeline._writes]
 
-    def _start(
-        self, writes: Sequence[nodes.Write], path: graph.ExecutionPath, start: Start, on_failure: ExitStack
-    ) -> Job:
+    def _start(self, writes: Sequence[nodes.Write], start: Start, on_failure: ExitStack) -> Job:
         if self.spark is None:
             self._begin_jvm(writes)
 
@@ -291,8 +292,8 @@ class Environment:
             endpoint = Endpoint(metrics.exposed, start.metrics_host, start.metrics_port, start.metrics_allowed_hosts)
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
-        sources = [read.source for read in graph.reads(writes, path)]
-        bounded = start.once or graph.is_bounded(writes, path)
+        sources = [read.source for read in graph.reads(writes)]
+        bounded = start.once or graph.is_bounded(writes)
         options = start
 
         def session() -> SparkSession:
@@ -309,7 +310,7 @@ class Environment:
             enter("checking")
             # Spark's session and Python's settings for it are one for all jobs.
             with _beginning, ExitStack() as undo:
-                epochs = launch(writes, path, options, checkpoint, session, metrics, undo)
+                epochs = launch(writes, options, checkpoint, session, metrics, undo)
                 run = Run(epochs, bounded, on_epoch_end, outage, list(map(repr, sources)))
                 run.start(self._interval(writes))
                 undo.pop_all()
@@ -348,24 +349,19 @@ def _check_session(spark: object) -> None:
         checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 
-def _check_late_rows(job: Stages) -> None:
-    for step, behind in zip(job.keyed, job.writes, strict=True):
+def _check_late_rows(job: Stages, writes: Sequence[nodes.Write]) -> None:
+    for step, behind in zip(job.keyed, job.behind, strict=True):
         to_letters = step.timing is not None and step.timing.late == "dead_letter"
-        if to_letters and not any(write.dead_letter for write in behind.values()):
+        if to_letters and not any(writes[sink].dead_letter for sink in behind):
             raise PlanError(
                 f'{step.label()} has late="dead_letter", and no sink behind it has a dead letter',
                 hint="give the sink one: to_sink(sink, dead_letter=…)",
             )
 
 
-def _check(writes: Sequence[nodes.Write], path: graph.ExecutionPath) -> None:
+def _check(writes: Sequence[nodes.Write]) -> None:
     sinks = [write.sink for write in writes]
     for number, sink in enumerate(sinks):
         if any(other is sink for other in sinks[:number]):
             raise PlanError(f"{sink!r} is in this job twice", hint="make a second sink")
-    _check_late_rows(stages(writes))
-    if not path.arrow_native and any(write.dead_letter for write in writes):
-        raise PlanError(
-            f"a sink has a dead_letter, which needs the Arrow-native path; this job takes the {path}",
-            hint="leave dead_letter out, or sort bad rows out by filter_expr",
-        )
+    _check_late_rows(stages(writes), writes)

@@ -1,4 +1,4 @@
-"""Plans and their execution path in words, for people."""
+"""Plans in words, for people."""
 
 from __future__ import annotations
 
@@ -13,15 +13,9 @@ from volley.source import SourceContext
 __all__ = ["as_html", "explained"]
 
 
-def explained(roots: Sequence[nodes.Node], arrow_native: bool) -> str:
-    """Return plans, the execution path with the reason for it, and what the sources leave out.
-
-    Args:
-        roots: The last node of each plan.
-        arrow_native: False if the environment asks for the general path.
-    """
-    path = f"path: {graph.choose_path(roots, arrow_native)}"
-    return "\n".join([path, *map(graph.describe, roots), *_of_sources(roots)])
+def explained(roots: Sequence[nodes.Node]) -> str:
+    """Return plans, by the last node of each, and what the sources leave out."""
+    return "\n".join([*map(graph.describe, roots), *_of_sources(roots)])
 
 
 def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
@@ -36,8 +30,7 @@ def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
             yield f"{read.source!r}: {line}"
 
 
-def as_html(title: str, roots: Sequence[nodes.Node], arrow_native: bool) -> str:
-    """Return plans and the execution path for a notebook; arguments as of `explained`."""
-    path = graph.choose_path(roots, arrow_native)
+def as_html(title: str, roots: Sequence[nodes.Node]) -> str:
+    """Return plans for a notebook."""
     plans = "\n".join(map(graph.describe, roots))
-    return f"<div><b>{title}</b> · {html.escape(str(path))}<pre>{html.escape(plans)}</pre></div>"
+    return f"<div><b>{title}</b><pre>{html.escape(plans)}</pre></div>"

@@ -16,7 +16,7 @@ from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.supported import check_query, obstacles
 from volley.iceberg.views.values import RefreshMode, View, ViewPlan, ViewRefresh, ViewStatus
-from volley.plan import keyed_nodes, nodes
+from volley.plan import keyed_nodes
 from volley.stream import DataStream
 from volley.verbs import check_callable
 
@@ -160,7 +160,7 @@ class MaterializedView:
         config, last = IcebergSourceConfig(self.into), self.query._node
         if isinstance(last, keyed_nodes.Aggregate):
             config = config.with_columns(last.names)
-        elif isinstance(last, nodes.Deduplicate):
+        elif isinstance(last, keyed_nodes.Deduplicate):
             config = config.with_columns(last.keys)
         return IcebergSource(config)
 

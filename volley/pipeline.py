@@ -22,9 +22,6 @@ __all__ = ["Pipeline", "Runner"]
 class Runner(Protocol):
     """The part of Environment that streams and pipelines use."""
 
-    @property
-    def arrow_native(self) -> bool: ...
-
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
 
     def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
@@ -68,8 +65,8 @@ class Pipeline:
         return self._environment.execute(name, self, **options)
 
     def explain(self) -> None:
-        """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
-        print(explained(self._writes, self._environment.arrow_native))
+        """Print the logical plan, and what the sources leave out."""
+        print(explained(self._writes))
 
     if not TYPE_CHECKING:
 
@@ -84,7 +81,7 @@ class Pipeline:
         return f"Pipeline(\n{self}\n)"
 
     def _repr_html_(self) -> str:
-        return as_html("Pipeline", self._writes, self._environment.arrow_native)
+        return as_html("Pipeline", self._writes)
 
     def _with(self, node: nodes.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
         if not isinstance(sink, Sink):

@@ -93,6 +93,11 @@ class TaskWriter(ABC):
         """
         return
 
+    @property
+    def is_full(self) -> bool:
+        """True if it needs no further rows: reading may end. The default is False."""
+        return False
+
     def rejected(self, error: Exception) -> None:
         """Take note of a row that goes to a dead letter. The default does nothing.
 

@@ -291,7 +291,7 @@ class Reader(SplitReader):
 
 
 class SparkSource(Source):
-    """A source that Spark reads itself, always on the general path. Implement `load` instead of `open`.
+    """A source that Spark reads itself; its rows enter the tasks as Arrow batches. Implement `load` instead of `open`.
 
     Example:
         >>> class Ticks(SparkSource):

@@ -197,18 +197,38 @@ class DataStream(Rows):
             check_continues(other._node, self._node)
         return self._then(nodes.Union((self._node, *(other._node for other in others))))
 
-    def deduplicate(self, *keys: str, event_time: str | None = None, within: Duration | None = None) -> DataStream:
+    def deduplicate(
+        self,
+        *keys: str,
+        event_time: str | None = None,
+        within: Duration | None = None,
+        late: LateRows = "drop",
+        max_ahead: Duration | None = MAX_AHEAD,
+        idle_after: Duration | None = None,
+        buckets: int = 16,
+    ) -> DataStream:
         """Keep the first row of each key, and drop the later ones.
+
+        The first row is that of the first epoch, and within an epoch of the first split. Null is a key like any other,
+        NaN equals NaN, and -0.0 equals 0.0.
 
         Args:
             keys: The key columns.
-            event_time: A timestamp column. With `within`, Spark drops a key from its state once it is that much older
-                than the watermark, so the state stays bounded; without both, the state keeps every key for ever.
+            event_time: A timestamp column. With `within`, a key is kept until the watermark, the latest event time so
+                far minus `within`, is that far behind the time of its row, so the state stays bounded; without both,
+                the state keeps every key for ever.
             within: The largest distance, in event time, between two rows of one key: a timedelta, seconds or a text
-                such as ``"5m"``.
+                such as ``"5m"``. A row that is behind the watermark, or has no time, is left out and counted.
+            late: What happens to such rows, besides being counted in the metric `rows_late`: ``"drop"`` or
+                ``"dead_letter"``: they go to the sink's dead letter.
+            max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is left out,
+                as a late one. None = no limit.
+            idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
+            buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
+                change while a job has a checkpoint.
 
         Raises:
-            ConfigError: If there is no key, or only one of `event_time` and `within`, or a wrong one.
+            ConfigError: If there is no key, or only one of `event_time` and `within`, or an argument is wrong.
         """
         if not keys:
             raise ConfigError("deduplicate without keys", hint='name the columns: deduplicate("id")')
@@ -219,7 +239,13 @@ class DataStream(Rows):
         for name in (*keys, *([] if event_time is None else [event_time])):
             check_text(name, "deduplicate")
         span = None if within is None else duration("within", within)
-        return self._then(nodes.Deduplicate(self._node, keys, event_time, span))
+        given: Any = {"late": late, "max_ahead": max_ahead, "idle_after": idle_after, "buckets": buckets}
+        timing = Timing(lateness=span or timedelta(0), **given)
+        if span is None and replace(timing, buckets=1) != Timing(max_ahead=MAX_AHEAD, buckets=1):
+            raise ConfigError(
+                "deduplicate has late, max_ahead or idle_after, and no event_time", hint='event_time="at", within="1h"'
+            )
+        return self._then(keyed_nodes.Deduplicate(self._node, keys, event_time, span, timing=timing))
 
     def join(
         self,
@@ -371,7 +397,7 @@ class DataStream(Rows):
         return self.filter(check_sample(fraction, [by] if isinstance(by, str) else by, seed))
 
     def limit(self, rows: int) -> DataStream:
-        """Keep at most this many rows of a stream that ends, whichever come first. Needs the general path.
+        """Keep at most this many rows of a stream that ends, the first ones; splits are read no further.
 
         Args:
             rows: The most rows.
@@ -381,7 +407,7 @@ class DataStream(Rows):
             PlanError: If a source has no end; `head` and `show` look at the rows that it has now.
         """
         check_bounded(self._node, "limit")
-        return self._then(nodes.Limit(self._node, count("rows", rows)))
+        return self._then(keyed_nodes.Limit(self._node, count("rows", rows)))
 
     def repartition(self, tasks: int | None = None, by: str | Sequence[str] = ()) -> DataStream:
         """Divide an epoch's rows among tasks that write them: the last step of a stream, or the one before its sort.
@@ -528,8 +554,8 @@ class DataStream(Rows):
         return collect(self._node, optional(count)("limit", limit))
 
     def explain(self) -> None:
-        """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
-        print(explained([self._node], self._environment.arrow_native))
+        """Print the logical plan, and what the sources leave out."""
+        print(explained([self._node]))
 
     if not TYPE_CHECKING:
 
@@ -544,7 +570,7 @@ class DataStream(Rows):
         return f"DataStream(\n{self}\n)"
 
     def _repr_html_(self) -> str:
-        return as_html("DataStream", [self._node], self._environment.arrow_native)
+        return as_html("DataStream", [self._node])
 
     def _then(self, node: nodes.Node) -> DataStream:
         check_continues(self._node, node)

@@ -35,16 +35,16 @@ _CHANGES = ("change", "change", "remake", "roll back", "expire", "nothing")
 
 @dataclass
 class _Job:
-    """A job of one execution path, its table, and the rows that each epoch has to give.
+    """A job, its table, and the rows that each epoch has to give.
 
     Args:
         folder: An empty folder.
-        arrow_native: Its path.
+        deduplicated: True if the join stands before a step that keeps state.
         max_bytes: The most bytes of the table's rows in memory.
     """
 
     folder: Path
-    arrow_native: bool
+    deduplicated: bool
     max_bytes: int = MAX_BYTES
     files: int = 0
     current: int = 0
@@ -108,7 +108,7 @@ class _Job:
 
     @property
     def _job(self) -> tuple[Path, bool, int, str | None]:
-        return self.folder, self.arrow_native, self.max_bytes, self.as_of
+        return self.folder, self.deduplicated, self.max_bytes, self.as_of
 
     def _next_epoch(self) -> int:
         log = SparkLog(str(self.folder / "checkpoints" / "joined"))
@@ -158,10 +158,9 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
         check_every: After so many deaths all jobs run to their end, and all rows are compared.
     """
     dice, happened = random.Random(seed), Counter[str]()
-    paths, sizes = {"native": True, "general": False}, {"small": MAX_BYTES, "large": joined.DIVIDED}
-    jobs = [_Job(folder / path / size, paths[path], sizes[size]) for size in sizes for path in paths]
-    # The general path has no dead letter for rows that are older than the history.
-    jobs += [_TimedJob(folder / "history" / size, True, sizes[size]) for size in sizes]
+    forms, sizes = {"plain": False, "deduplicated": True}, {"small": MAX_BYTES, "large": joined.DIVIDED}
+    jobs = [_Job(folder / form / size, forms[form], sizes[size]) for size in sizes for form in forms]
+    jobs += [_TimedJob(folder / "history" / size, False, sizes[size]) for size in sizes]
     for job in jobs:
         job.start()
     for number in range(kills):

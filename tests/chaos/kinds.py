@@ -171,11 +171,14 @@ def _upsert(strategy: Strategy) -> Kind:
 
 KINDS = {
     "append": Kind(new_rows, _computed, _good, columns=(*SCHEMA.names, "twice"), bad=_bad_rows),
-    "deduplicate": Kind(_with_duplicates, lambda stream: stream.deduplicate("id"), _first_of_each),
+    "deduplicate": Kind(
+        _with_duplicates, lambda stream: stream.deduplicate("id"), _first_of_each, points=WINDOW_POINTS
+    ),
     "deduplicate_within": Kind(
         _with_near_duplicates,
         lambda stream: stream.deduplicate("id", event_time="at", within=_WINDOW),
         _first_within,
+        points=WINDOW_POINTS,
     ),
     "windows": Kind(
         with_late_rows,

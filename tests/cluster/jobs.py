@@ -15,10 +15,7 @@ from tests.servers.seaweed import Seaweed
 
 def main(folder: Path, master: str, rest_uri: str, s3_endpoint: str, table: str) -> None:
     """Each job has a folder of its own, with its input, and one writes to a remote table; orphans are printed."""
-    orphans = {
-        path: pipeline.main(folder / path, path == "arrow-native", master).orphans
-        for path in ("arrow-native", "general")
-    }
+    orphans = {"plain": pipeline.main(folder / "plain", master).orphans}
     remote_pipeline.run(folder / "s3", RemoteLake(Seaweed(rest_uri, s3_endpoint), rest_uri, table).config, master)
     for name, fault in {"executor": lose_executor, "host": lose_host}.items():
         orphans[name] = run(folder / name, master, partial(fault, folder / name / "struck")).orphans

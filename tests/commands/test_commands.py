@@ -45,7 +45,7 @@ def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
     looked = volley(tmp_path, "preview", "orders")
     assert (looked.code, "pot" in looked.out, "25.0" in looked.out) == (0, False, True)
     planned = volley(tmp_path, "run", "--dry-run")
-    assert "path: Arrow-native" in planned.out
+    assert "read FileSource" in planned.out
     assert "  total: double" in planned.out
     assert "write IcebergSink" in volley(tmp_path, "explain").out
     assert "filter: amount > 0" in volley(tmp_path, "show").out

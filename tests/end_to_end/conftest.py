@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from volley import Environment, IcebergSinkConfig, IcebergStorage
 
 
-@pytest.fixture(params=[True, False], ids=["arrow-native", "general"])
-def environment(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Environment:
-    """An environment on each execution path."""
-    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=request.param)
+@pytest.fixture
+def environment(spark: SparkSession, tmp_path: Path) -> Environment:
+    """An environment on the one session."""
+    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
 
 
 @pytest.fixture

@@ -140,13 +140,13 @@ def test_streams_of_sparks_own_are_passed_over(spark: SparkSession, tmp_path: Pa
     assert [each for each in ids(sink) if each >= 0] == expected
 
 
-def test_with_state_an_epoch_is_told_when_spark_can_not_read_it_again(native: Environment, tmp_path: Path) -> None:
+def test_with_state_an_epoch_is_told_when_all_sinks_have_it(native: Environment, tmp_path: Path) -> None:
     expected = fill(tmp_path, range(3))
     sink = Noted("out", folder=tmp_path)
     native.from_source(Spool(tmp_path)).deduplicate("id").to_sink(sink).execute("job")
     assert calls(tmp_path) == [
-        *(("start",), ("out", 0), ("out", 1), ("committed", 1), ("out", 2), ("committed", 2)),
-        *(("committed", 3), ("stop",)),
+        *(("start",), ("out", 0), ("committed", 1), ("out", 1), ("committed", 2), ("out", 2), ("committed", 3)),
+        ("stop",),
     ]
     assert ids(sink) == expected
 

@@ -149,7 +149,7 @@ def test_a_table_that_is_empty_at_first(written: Written, read: Read) -> None:
 def test_limits_divide_scans_and_increments(limit: dict[str, int], written: Written, environment: Environment) -> None:
     for first in range(0, 10, 2):
         written.append(first, first + 1)
-    sink = MemorySink(f"limited-{limit}-{environment.arrow_native}")
+    sink = MemorySink(f"limited-{limit}")
     config = IcebergSourceConfig(written.config.table, **limit)  # type: ignore[arg-type]
 
     def run() -> Job:
@@ -165,7 +165,7 @@ def test_limits_divide_scans_and_increments(limit: dict[str, int], written: Writ
 
 def test_a_job_follows_the_table_until_it_is_stopped(written: Written, quick: Environment) -> None:
     written.append(0)
-    sink = MemorySink(f"followed-{quick.arrow_native}")
+    sink = MemorySink("followed")
     source = IcebergSource(written.config.with_mode(Incremental(poll_interval="100ms")))
     job = quick.from_source(source).to_sink(sink).start("following")
     try:
@@ -206,7 +206,7 @@ def test_starts_after_a_snapshot_or_a_time(written: Written, quick: Environment)
         "time": Incremental("50ms", start_timestamp=datetime.fromtimestamp(at / 1000, UTC)),
         "before": Incremental("50ms", start_timestamp="2020-01-01"),
     }.items():
-        sink = MemorySink(f"since-{name}-{quick.arrow_native}")
+        sink = MemorySink(f"since-{name}")
         source = IcebergSource(written.config.with_mode(start))
         job = quick.from_source(source).to_sink(sink).start(f"since-{name}")
         try:
@@ -251,10 +251,10 @@ def test_a_time_travel_has_the_columns_of_then(written: Written, environment: En
     first = written.append(1)
     with written.table.update_schema() as update:
         update.rename_column("kind", "sort").delete_column("price")
-    sink = MemorySink(f"then-{environment.arrow_native}")
+    sink = MemorySink("then")
     environment.from_source(IcebergSource(written.config.with_mode(Snapshot(first)))).to_sink(sink).execute("then")
     assert sink.rows() == [{"id": 1, "kind": "odd", "price": 0.5}]
-    now = MemorySink(f"now-{environment.arrow_native}")
+    now = MemorySink("now")
     environment.from_source(IcebergSource(written.config)).to_sink(now).execute("now")
     assert now.rows() == [{"id": 1, "sort": "odd"}]
 

@@ -109,12 +109,12 @@ class AskedSource(Source):
 
 
 def test_a_copy_of_the_reader_is_asked_for_offsets(environment: Environment, tmp_path: Path) -> None:
-    """On the Arrow-native path in this process: Spark's own for Python sources take more than a second to start."""
+    """In this process: Spark's own for Python sources take more than a second to start."""
     source, sink = AskedSource(tmp_path / "asked"), MemorySink("asked")
     job = environment.from_source(source).to_sink(sink).execute("asked")
     assert (sorted(row["n"] for row in sink.rows()), job.progress.epochs) == (list(range(10)), 3)
     asked = [line.split() for line in source.file.read_text().splitlines()]
-    assert ({process for process, *_ in asked} == {str(os.getpid())}) == (environment.arrow_native is not False)
+    assert {process for process, *_ in asked} == {str(os.getpid())}
     assert len({reader for _, reader, *_ in asked}) == 1
     assert asked[0][1] != str(id(source.reader[-1]))
     # The run ends with the rows that are there at its start.
@@ -322,21 +322,6 @@ def test_a_source_that_hangs_does_not_hold_up_a_stop(
     assert jobs[0].exception is None
 
 
-def test_a_source_that_hangs_on_the_general_path_does_not_hold_up_a_stop(native: Environment, tmp_path: Path) -> None:
-    """Spark asks it in another process, and does not wait for the answer."""
-    sink = MemorySink("out")
-    environment = replace(native, arrow_native=False, checkpoint_interval=0.1)
-    stream = environment.from_source(HangingSource(tmp_path / "asked")).to_sink(sink)
-    job = stream.start("hangs")
-    wait_while_it_runs(job, (tmp_path / "entered").exists, "the question")
-    job.stop()
-    assert (job.exception, job.progress.state, sink.rows()) == (None, State.STOPPED, [])
-    (tmp_path / "gate").touch()
-    with stream.start("hangs") as again:
-        wait_while_it_runs(again, lambda: len(sink.rows()) == 10, "all rows")
-    assert again.exception is None
-
-
 def test_a_failed_job_says_why_and_can_be_started_again(
     environment: Environment, config: IcebergSinkConfig, rows: Rows
 ) -> None:
@@ -424,7 +409,7 @@ def test_a_given_sessions_settings_do_not_change_what_expressions_mean(spark: Sp
     given = spark.newSession()
     given.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     given.conf.set("spark.sql.ansi.enabled", "false")
-    environment = Environment(spark=given, checkpoint_dir=str(tmp_path), arrow_native=False)
+    environment = Environment(spark=given, checkpoint_dir=str(tmp_path))
     stream = environment.from_source(MemorySource([{"at": "2024-01-01 00:00:00", "n": 2**62}]))
     sink = MemorySink("out")
     stream.select(col("at").cast("timestamp").alias("at")).to_sink(sink).execute("zone")
@@ -465,11 +450,10 @@ def test_a_verb_in_the_wrong_place_is_answered_with_the_right_one(native: Enviro
     assert not hasattr(stream, "execute")
 
 
-def test_explain_names_the_path_and_the_reason(environment: Environment, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_prints_the_plan(environment: Environment, capsys: pytest.CaptureFixture[str]) -> None:
     stream = environment.from_source(MemorySource([{"id": 1}])).filter_expr(col("id") > 0).to_sink(MemorySink("out"))
     stream.explain()
-    first, *plan = capsys.readouterr().out.splitlines()
-    assert first.startswith("path: Arrow-native" if environment.arrow_native else "path: general")
+    plan = capsys.readouterr().out.splitlines()
     assert [line.strip().split()[0] for line in plan] == ["write", "filter", "read"]
 
 

@@ -31,11 +31,10 @@ CUSTOMERS = MemorySource([{"customer": 0, "country": "NO"}, {"customer": 1, "cou
 COUNTRIES = MemorySource([{"country": "NO", "name": "Norway"}], name="countries")
 
 
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_joins_around_a_window(tmp_path: Path, arrow_native: bool) -> None:
+def test_joins_around_a_window(tmp_path: Path) -> None:
     sink = IcebergSink(IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local(str(tmp_path))))
     (
-        Environment(checkpoint_dir=tmp_path / "checkpoints", arrow_native=arrow_native)
+        Environment(checkpoint_dir=tmp_path / "checkpoints")
         .from_source(ORDERS)
         .join(CUSTOMERS, on="customer")
         .key_by("country")

@@ -34,12 +34,11 @@ def test_a_job_with_many_tables(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "RoutedSink('{shop}', Append(), omit=['note'])" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arrow_native", [True, False])
 @pytest.mark.usefixtures("spark")
-def test_a_job_of_many_tables_that_starts_over(tmp_path: Path, arrow_native: bool) -> None:
+def test_a_job_of_many_tables_that_starts_over(tmp_path: Path) -> None:
     storage = IcebergStorage.Local(str(tmp_path / "lake"))
     config = IcebergSinkConfig(namespace="db", table="{shop}", storage=storage)
-    environment = Environment(checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=arrow_native)
+    environment = Environment(checkpoint_dir=str(tmp_path / "checkpoints"))
     named = [row for row in ROWS if row["shop"] in ("oslo", "bergen")]
     source = MemorySource(named, "id long, shop string, note string")
     pipeline = environment.from_source(source).to_sink(IcebergSink(config).routed())

@@ -151,7 +151,7 @@ left = Path("left")
 slow = int(left.read_text())
 sink = MemorySink()
 try:
-    environment = Environment(master="local[1]", arrow_native=False)
+    environment = Environment(master="local[1]")
     environment.from_source(MemorySource([{"id": slow}])).to_sink(sink).execute(f"slow {slow}")
     print(sink.rows(), left.read_text().strip())
 except JobError as error:

@@ -34,10 +34,6 @@ MISTAKES = {
         "SourceError",
     ),
     "an unknown column": ('stream.filter(col("idd") > 1).to_sink(MemorySink()).execute("a")', "ExpressionError"),
-    "the same on the general path": (
-        'Environment(arrow_native=False).from_source(source).drop("x").to_sink(MemorySink()).execute("a")',
-        "ExpressionError",
-    ),
     "a type that does not fit": (
         'stream.with_column("x", col("id").str.upper()).to_sink(MemorySink()).execute("a")',
         "ExpressionError",

@@ -145,7 +145,7 @@ def test_a_run_goes_on_where_the_last_one_ended(native: Environment, tmp_path: P
         with pytest.raises(PlanError, match="stateful steps have changed"):
             other.to_sink(sink).execute("inner")
     two = paid(native, tmp_path, how="inner").to_sink(sink).to_sink(FileSink(str(tmp_path / "new")))
-    with pytest.raises(PlanError, match="can't fill a sink of a job with windows or joined streams"):
+    with pytest.raises(PlanError, match="can't fill a sink of a job with windows, joined streams"):
         two.execute("inner", backfill=True)
 
 
@@ -156,7 +156,7 @@ def test_what_a_job_refuses(native: Environment, tmp_path: Path) -> None:
         "follows another step that keeps state: inner join of streams": joined.key_by("user")
         .window(tumbling("1m"), on="at")
         .aggregate(n=count()),
-        "follows inner join of streams": joined.deduplicate("id"),
+        "deduplicate by 'id' follows another step": joined.deduplicate("id"),
         "a union of the rows of windows or joins with others": joined.select("id").union(rows.select("id")),
         'has late="dead_letter", and no sink': rows.join(
             rows, on="id", within="1m", time="at", columns=["user"], suffix="_2", late="dead_letter"

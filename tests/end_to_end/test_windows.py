@@ -196,7 +196,7 @@ def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) ->
         "follows another step that keeps state: aggregate": again,
         "has no dead letter|no sink behind it": late,
         "a union of the rows of windows or joins": mixed,
-        "follows aggregate": totals.deduplicate("user"),
+        "deduplicate by 'user' follows another step": totals.deduplicate("user"),
     }
     for message, stream in refused.items():
         with pytest.raises(PlanError, match=message):

@@ -51,11 +51,9 @@ from volley.engine.landed import Landed
 from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.parking import ParkedRows, ParkingWriter
-from volley.notes import UnknownField
 from volley.spark.log import SparkLog
 from volley.storage.paths import filesystem
 from volley.task.joined_rows import read_index, read_list, read_pin
-from volley.task.notes_folder import NotesFolder
 
 __all__ = ["SAMPLES", "Sample"]
 
@@ -195,17 +193,6 @@ def read_merged_file_log(folder: Path) -> object:
     return [(file.path, file.size, file.modified) for file in log.files()], log.offset(3), log.offset(5)
 
 
-def write_unknown_fields(folder: Path) -> None:
-    left = NotesFolder(str(folder / "unknown"))
-    left.make()
-    left.leave([UnknownField("price", "in/2.json", can_keep=True), UnknownField("who.age", "in/3.json")])
-
-
-def read_unknown_fields(folder: Path) -> object:
-    fields = NotesFolder(str(folder / "unknown")).take()
-    return [(field.name, field.position, field.can_keep) for field in fields if isinstance(field, UnknownField)]
-
-
 def _captured() -> CapturedTable:
     columns = (Column("id", 1, 23, -1, 0, False), Column("total", 2, 1700, 655366, None, True))
     table = Table(TableName("public", "orders"), 77, columns, files=(StoredFile(77, 78, 900, False),), gone=(3,))
@@ -341,7 +328,6 @@ SAMPLES = {
     "file-log": Sample(write_file_log, read_file_log),
     "merged-file-log": Sample(write_merged_file_log, read_merged_file_log, exact=False),
     "merged-loads": Sample(write_merged_loads, read_merged_loads),
-    "unknown-fields": Sample(write_unknown_fields, read_unknown_fields),
     "postgres": Sample(write_postgres, read_postgres),
     "segment": Sample(write_segment, read_segment, exact=False),
     "webhooks": Sample(write_webhooks, read_webhooks),

@@ -31,22 +31,21 @@ def _pipeline(
     folder: Path,
     source: PostgresSource,
     keys: Any,
-    arrow_native: bool = True,
     interval: Any = "1s",
     evolution: Any = "full",
 ) -> Pipeline:
-    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     lake = config(folder).with_commit_mode(Upsert(keys)).with_schema_evolution(evolution).with_flush_interval(interval)
     return environment.from_source(source).to_sink(IcebergSink(lake))
 
 
-def mirror(folder: Path, source: PostgresSource, keys: Any = None, arrow_native: bool = True) -> Job:
+def mirror(folder: Path, source: PostgresSource, keys: Any = None) -> Job:
     """One run of a bounded source."""
-    return _pipeline(folder, source, keys, arrow_native).execute("mirror")
+    return _pipeline(folder, source, keys).execute("mirror")
 
 
-def _appending(folder: Path, source: PostgresSource, arrow_native: bool = True, interval: Any = "1s") -> Pipeline:
-    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+def _appending(folder: Path, source: PostgresSource, interval: Any = "1s") -> Pipeline:
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     lake = config(folder).with_schema_evolution("full").with_flush_interval(interval)
     return environment.from_source(source).to_sink(IcebergSink(lake))
 
@@ -56,9 +55,9 @@ def append(folder: Path, source: PostgresSource) -> Job:
     return _appending(folder, source).execute("changelog")
 
 
-def start_appending(folder: Path, source: PostgresSource, arrow_native: bool = True, interval: Any = "1s") -> Job:
+def start_appending(folder: Path, source: PostgresSource, interval: Any = "1s") -> Job:
     """An endless run of it."""
-    return _appending(folder, source, arrow_native, interval).start("changelog")
+    return _appending(folder, source, interval).start("changelog")
 
 
 def start(folder: Path, source: PostgresSource, keys: Any = None, **settings: Any) -> Job:

@@ -34,10 +34,9 @@ def wait_for(job: Job, shop: Database, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_a_mirror_gets_columns_while_it_runs(shop: Database, tmp_path: Path, arrow_native: bool) -> None:
+def test_a_mirror_gets_columns_while_it_runs(shop: Database, tmp_path: Path) -> None:
     source = shop.source(bounded=False, on_rewrite="reload")
-    with start(tmp_path, source, arrow_native=arrow_native, interval=SLOW) as job:
+    with start(tmp_path, source, interval=SLOW) as job:
         wait_for(job, shop, tmp_path)
         # Rows before and after the change, in one transaction with it.
         shop.run(
@@ -64,10 +63,9 @@ def test_a_mirror_gets_columns_while_it_runs(shop: Database, tmp_path: Path, arr
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_a_changelog_gets_columns_while_it_runs(shop: Database, tmp_path: Path, arrow_native: bool) -> None:
+def test_a_changelog_gets_columns_while_it_runs(shop: Database, tmp_path: Path) -> None:
     source = shop.source(bounded=False, changelog=True)
-    with start_appending(tmp_path, source, arrow_native, interval=SLOW) as job:
+    with start_appending(tmp_path, source, interval=SLOW) as job:
         wait_for(job, shop, tmp_path)
         shop.run(
             "update orders set note = 'before' where id = 1",

@@ -18,24 +18,22 @@ from volley.connectors.postgres.loads import Loads
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_a_mirror(shop: Database, tmp_path: Path, arrow_native: bool) -> None:
-    mirror(tmp_path, shop.source(), arrow_native=arrow_native)
+def test_a_mirror(shop: Database, tmp_path: Path) -> None:
+    mirror(tmp_path, shop.source())
     assert difference(shop, tmp_path) == []
     shop.run("update orders set total = total + 1 where id % 7 = 0", "delete from orders where id % 5 = 0")
     shop.run("update orders set id = id + 10000 where id % 9 = 0", "insert into orders values (5, 'again', null, null)")
-    job = mirror(tmp_path, shop.source(), arrow_native=arrow_native)
+    job = mirror(tmp_path, shop.source())
     assert difference(shop, tmp_path) == []
     assert job.progress.epochs == 1
     assert IcebergSink(config(tmp_path)).table().schema().column_names == ["id", "customer", "total", "note"]
 
 
 def test_a_driver_that_dies_behind_the_commit_of_a_load(drivers: Drivers, shop: Database, tmp_path: Path) -> None:
-    """On the general path Spark plans the epoch again: the table is loaded anew, as the snapshot is gone."""
-    drivers.die("after-commit@0", mirror, tmp_path, shop.source(), arrow_native=False)
+    drivers.die("after-commit@0", mirror, tmp_path, shop.source())
     shop.run("update orders set total = total + 1 where id % 7 = 0", "delete from orders where id % 5 = 0")
     shop.run("update orders set id = id + 10000 where id % 9 = 0", "insert into orders values (5, 'again', null, null)")
-    mirror(tmp_path, shop.source(), arrow_native=False)
+    mirror(tmp_path, shop.source())
     assert difference(shop, tmp_path) == []
     assert len(Loads(f"{tmp_path}/checkpoints/mirror/volley/source-0").listed()) == 2
 

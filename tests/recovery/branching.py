@@ -12,10 +12,9 @@ SOURCES = ("left", "right")
 SCHEMA = "id long, price long"
 
 
-def main(folder: Path, path: str, master: str = "local[2]") -> Job:
-    """One run, over a file of each source in each epoch; the general path has no dead letter."""
-    native = path == "arrow-native"
-    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=native)
+def main(folder: Path, master: str = "local[2]") -> Job:
+    """One run, over a file of each source in each epoch."""
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
 
     def read(source: str) -> DataStream:
         return environment.from_source(FileSource(folder / source, "json", SCHEMA, max_files_per_epoch=1))
@@ -26,10 +25,9 @@ def main(folder: Path, path: str, master: str = "local[2]") -> Job:
 
     left, right = map(read, SOURCES)
     paid, rest = left.union(right).split(col("price") > 0)
-    letters = "bad" if native else None
     return environment.execute(
         "branching",
-        paid.with_column("twice", col("price") * 2).to_sink(table("paid"), letters),
-        rest.to_sink(table("rest"), letters),
-        left.select("id").to_sink(table("ids"), letters),
+        paid.with_column("twice", col("price") * 2).to_sink(table("paid"), "bad"),
+        rest.to_sink(table("rest"), "bad"),
+        left.select("id").to_sink(table("ids"), "bad"),
     )

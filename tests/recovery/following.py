@@ -24,9 +24,9 @@ def table(folder: Path, name: str) -> TableRef:
     return TableRef("db", name, IcebergStorage.Local(str(folder / "lake")))
 
 
-def main(folder: Path, master: str = "local[2]", arrow_native: bool = True) -> Job:
+def main(folder: Path, master: str = "local[2]") -> Job:
     """One run, over a snapshot of each of two tables in each epoch."""
-    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
 
     def sink(name: str) -> IcebergSinkConfig:
         return IcebergSinkConfig.from_table(table(folder, name)).with_max_records(100)

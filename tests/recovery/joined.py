@@ -35,13 +35,13 @@ DIVIDED = 8_000
 """So many bytes are less than the rows of the table have."""
 
 
-def main(folder: Path, arrow_native: bool = True, max_bytes: int = MAX_BYTES, as_of: str | None = None) -> Job:
-    """One run, a file an epoch; on the general path the join is in front of a step that keeps state."""
-    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+def main(folder: Path, deduplicated: bool = False, max_bytes: int = MAX_BYTES, as_of: str | None = None) -> Job:
+    """One run, a file an epoch; `deduplicated`: the join is in front of a step that keeps state."""
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     orders = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
     customers = IcebergTable(table(folder))
     joined = orders.join(customers, "customer", "left", as_of=as_of, columns=["version"], max_bytes=max_bytes)
-    if not arrow_native:
+    if deduplicated:
         joined = joined.deduplicate("id")
     configs = [IcebergSinkConfig.from_table(table(folder, name)) for name in SINKS]
     sinks = (IcebergSink(config.with_dead_letter(bad_rows(config.table) if as_of else None)) for config in configs)

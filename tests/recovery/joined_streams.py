@@ -13,9 +13,9 @@ __all__ = ["LATENESS", "WITHIN", "main"]
 LATENESS, WITHIN = timedelta(seconds=30), timedelta(seconds=45)
 
 
-def main(folder: Path, master: str = "local[2]", arrow_native: bool = True) -> Job:
+def main(folder: Path, master: str = "local[2]") -> Job:
     """One run, over a file of each side in each epoch."""
-    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
     ads, clicks = (
         environment.from_source(FileSource(str(folder / name), format="parquet", max_files_per_epoch=1))
         for name in ("ads", "clicks")

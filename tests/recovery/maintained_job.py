@@ -23,17 +23,14 @@ def config(folder: Path) -> IcebergSinkConfig:
     return table.with_commit_mode(Upsert("key", order_by="id", strategy="merge_on_read")).with_maintenance(_OFTEN)
 
 
-def main(folder: Path, arrow_native: bool, bounded: bool) -> None:
+def main(folder: Path, bounded: bool) -> None:
     """One run: an epoch is one file.
 
     Args:
         folder: Its folder ``in`` has the files.
-        arrow_native: The execution path.
         bounded: False waits for more files when all are read.
     """
-    environment = Environment(
-        "local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native, checkpoint_interval=0
-    )
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), checkpoint_interval=0)
     files = FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1, bounded=bounded)
     stream = environment.from_source(files).with_column("key", col("id") % KEYS)
     stream.to_sink(IcebergSink(config(folder))).execute("maintained")

@@ -39,12 +39,10 @@ class MemoryJob:
     Args:
         spark: The session.
         folder: Where its checkpoint, its tables and its files are.
-        arrow_native: The execution path.
     """
 
     spark: SparkSession
     folder: Path
-    arrow_native: bool = True
 
     @property
     def checkpoint(self) -> Path:
@@ -77,9 +75,7 @@ class MemoryJob:
             (self.folder / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
 
     def _run(self, source: Source, *sinks: Sink, **start: Any) -> Progress:
-        environment = Environment(
-            spark=self.spark, checkpoint_dir=str(self.checkpoint.parent), arrow_native=self.arrow_native
-        )
+        environment = Environment(spark=self.spark, checkpoint_dir=str(self.checkpoint.parent))
         stream = environment.from_source(source)
         return environment.execute("job", *map(stream.to_sink, sinks), **start).progress
 

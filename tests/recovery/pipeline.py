@@ -23,7 +23,6 @@ MODES: dict[str, CommitMode] = {
 
 def main(
     folder: Path,
-    arrow_native: bool,
     master: str = "local[2]",
     dead_letter: str | None = None,
     mode: str = "append",
@@ -48,7 +47,7 @@ def main(
         # Divided by zero, where it is a bad row.
         twice = twice + (lit(0) / (col("id") % 10 - 3)).cast("long")
     stream = (
-        Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+        Environment(master, checkpoint_dir=str(folder / "checkpoints"))
         .from_source(_of_kafka(*kafka) if kafka else _of_files(folder))
         .filter_expr(col("id") % 7 != 0)
         .with_column("twice", twice)

@@ -29,12 +29,12 @@ def storage(folder: Path) -> IcebergStorage:
     return IcebergStorage.Local(str(folder / "lake"))
 
 
-def main(folder: Path, arrow_native: bool = True, upsert: bool = False, on_error: Any = "fail") -> Job:
+def main(folder: Path, upsert: bool = False, on_error: Any = "fail") -> Job:
     """One run."""
     mode = Upsert("key", order_by="id") if upsert else Append()
     config = IcebergSinkConfig(namespace="db", table="{kind}", storage=storage(folder))
     return (
-        Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+        Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
         .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
         .to_sink(IcebergSink(config.with_commit_mode(mode)).routed(commits_at_once=1, on_error=on_error))
         .execute("routed")

@@ -9,14 +9,12 @@ from volley import Environment, FileSink, Job
 
 __all__ = ["FORMS", "main"]
 
-FORMS = ("arrow-native", "general", "stateful")
+FORMS = ("plain", "stateful")
 
 
 def main(folder: Path, form: str, dies_at: int | None = None) -> Job:
     """One run over a file an epoch."""
-    environment = Environment(
-        "local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=form == "arrow-native"
-    )
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     stream = environment.from_source(Spool(folder / "in", dies_at))
     stream = stream.deduplicate("id") if form == "stateful" else stream
     return stream.to_sink(FileSink(folder / "out")).execute("spool")

@@ -17,13 +17,8 @@ from volley import ConfigError, IcebergSink, MemorySink, PlanError, StorageError
 from volley.iceberg import Overwrite, Upsert
 
 
-@pytest.fixture(params=[True, False], ids=["arrow-native", "general"])
-def job(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> MemoryJob:
-    return MemoryJob(spark, tmp_path, request.param)
-
-
 @pytest.fixture
-def native(spark: SparkSession, tmp_path: Path) -> MemoryJob:
+def job(spark: SparkSession, tmp_path: Path) -> MemoryJob:
     return MemoryJob(spark, tmp_path)
 
 
@@ -37,84 +32,77 @@ def test_another_table_under_the_old_name_is_refused_and_not_made(job: MemoryJob
     assert job.ids("a") == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_sink_that_is_added_is_refused_until_it_is_filled(native: MemoryJob) -> None:
-    native.run(4, native.table("a"))
-    sinks = native.table("a"), native.table("b"), native.files("out")
+def test_a_sink_that_is_added_is_refused_until_it_is_filled(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    sinks = job.table("a"), job.table("b"), job.files("out")
     with pytest.raises(PlanError, match=r"writes to files:.*out, .*db\.b now, where the rows would be missing"):
-        native.run(6, *sinks)
-    assert (native.ids("b"), native.ids("out")) == (None, None)
-    native.run(6, *sinks, backfill=True)
-    assert native.ids("a") == native.ids("b") == native.ids("out") == [0, 1, 2, 3, 4, 5]
-    native.run(8, *sinks)
-    assert native.ids("a") == native.ids("b") == native.ids("out") == [0, 1, 2, 3, 4, 5, 6, 7]
+        job.run(6, *sinks)
+    assert (job.ids("b"), job.ids("out")) == (None, None)
+    job.run(6, *sinks, backfill=True)
+    assert job.ids("a") == job.ids("b") == job.ids("out") == [0, 1, 2, 3, 4, 5]
+    job.run(8, *sinks)
+    assert job.ids("a") == job.ids("b") == job.ids("out") == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_backfill_that_is_asked_for_again_adds_nothing(native: MemoryJob) -> None:
-    native.run(4, native.table("a"))
+def test_a_backfill_that_is_asked_for_again_adds_nothing(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
     for _ in range(2):
-        native.run(4, native.table("a"), native.table("b"), backfill=True)
-    assert native.ids("b") == [0, 1, 2, 3]
+        job.run(4, job.table("a"), job.table("b"), backfill=True)
+    assert job.ids("b") == [0, 1, 2, 3]
 
 
-def test_a_sink_that_was_left_out_for_a_while_is_refused(native: MemoryJob) -> None:
-    both = native.table("a"), native.table("b")
-    native.run(2, *both)
-    native.run(4, native.table("a"))
+def test_a_sink_that_was_left_out_for_a_while_is_refused(job: MemoryJob) -> None:
+    both = job.table("a"), job.table("b")
+    job.run(2, *both)
+    job.run(4, job.table("a"))
     with pytest.raises(PlanError, match=r"db\.b now, where the rows would be missing"):
-        native.run(6, *both)
+        job.run(6, *both)
     with pytest.raises(PlanError, match=r"db\.b has epochs of this job up to 0 already"):
-        native.run(6, *both, backfill=True)
-    assert native.ids("b") == [0, 1]
+        job.run(6, *both, backfill=True)
+    assert job.ids("b") == [0, 1]
 
 
-def test_a_backfill_through_spark_s_operators_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    general = MemoryJob(spark, tmp_path, arrow_native=False)
-    general.run(4, general.table("a"))
-    with pytest.raises(PlanError, match="backfill needs the Arrow-native path"):
-        general.run(4, general.table("a"), general.table("b"), backfill=True)
-
-
-def test_a_table_that_was_renamed_is_the_same(native: MemoryJob) -> None:
-    native.run(4, native.table("a"))
-    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+def test_a_table_that_was_renamed_is_the_same(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{job.folder}/lake/catalog.db")
     catalog.rename_table("db.a", "db.b")
     catalog.close()
     with pytest.raises(PlanError, match="adds nothing to a table that was only renamed"):
-        native.run(6, native.table("b"))
-    native.run(6, native.table("b"), backfill=True)
-    assert native.ids("b") == [0, 1, 2, 3, 4, 5]
+        job.run(6, job.table("b"))
+    job.run(6, job.table("b"), backfill=True)
+    assert job.ids("b") == [0, 1, 2, 3, 4, 5]
 
 
-def test_dead_letters_come_and_go(native: MemoryJob) -> None:
+def test_dead_letters_come_and_go(job: MemoryJob) -> None:
     def sink(letters: str | None) -> IcebergSink:
-        return IcebergSink(native.table("a").config.with_dead_letter(letters))
+        return IcebergSink(job.table("a").config.with_dead_letter(letters))
 
-    native.run(2, sink(None))
-    native.run(4, sink("letters"))
-    native.run(6, sink(str(native.folder / "bad")))
-    native.run(8, sink(None))
-    assert native.ids("a") == [0, 1, 2, 3, 4, 5, 6, 7]
+    job.run(2, sink(None))
+    job.run(4, sink("letters"))
+    job.run(6, sink(str(job.folder / "bad")))
+    job.run(8, sink(None))
+    assert job.ids("a") == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("point", some(["after-commit", "after-files", "before-commit"]))
-def test_a_backfill_that_is_killed_fills_the_sink_once(drivers: Drivers, point: str, native: MemoryJob) -> None:
-    native.run(4, native.table("a"))
-    drivers.die(f"{point}@1", backfill, native.folder)
-    native.run(6, native.table("a"), native.table("b"), backfill=True)
-    assert native.ids("a") == native.ids("b") == [0, 1, 2, 3, 4, 5]
+def test_a_backfill_that_is_killed_fills_the_sink_once(drivers: Drivers, point: str, job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    drivers.die(f"{point}@1", backfill, job.folder)
+    job.run(6, job.table("a"), job.table("b"), backfill=True)
+    assert job.ids("a") == job.ids("b") == [0, 1, 2, 3, 4, 5]
 
 
-def test_sinks_may_change_as_long_as_nothing_was_read(native: MemoryJob) -> None:
+def test_sinks_may_change_as_long_as_nothing_was_read(job: MemoryJob) -> None:
     with pytest.raises(VolleyError):
-        native.run(2, native.table("a", Upsert("no such column")))
-    native.run(2, native.table("b"))
-    assert native.ids("b") == [0, 1]
+        job.run(2, job.table("a", Upsert("no such column")))
+    job.run(2, job.table("b"))
+    assert job.ids("b") == [0, 1]
 
 
-def test_sinks_that_keep_nothing_come_and_go(native: MemoryJob) -> None:
-    native.run(2, native.table("a"))
+def test_sinks_that_keep_nothing_come_and_go(job: MemoryJob) -> None:
+    job.run(2, job.table("a"))
     memory = MemorySink("seen")
-    native.run(4, native.table("a"), memory)
+    job.run(4, job.table("a"), memory)
     assert [row["id"] for row in memory.rows()] == [2, 3]
 
 
@@ -132,49 +120,47 @@ def test_a_lost_checkpoint_doubles_nothing(target: str, job: MemoryJob) -> None:
     assert job.ids("out") == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_lost_checkpoint_is_noticed_when_the_job_s_snapshots_have_expired(native: MemoryJob) -> None:
-    native.run(4, native.table("a"))
-    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+def test_a_lost_checkpoint_is_noticed_when_the_job_s_snapshots_have_expired(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{job.folder}/lake/catalog.db")
     table = catalog.load_table("db.a")
     table.append(table.scan().to_arrow())
     table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in table.snapshots()[:-1]]).commit()
     catalog.close()
-    native.lose_checkpoint()
+    job.lose_checkpoint()
     with pytest.raises(PlanError, match="rows of earlier queries of job 'job'"):
-        native.run(4, native.table("a"))
+        job.run(4, job.table("a"))
 
 
-def test_rows_of_an_earlier_checkpoint_stay_on_request(native: MemoryJob) -> None:
-    native.run(2, native.table("a"))
-    native.lose_checkpoint()
-    native.run(4, native.table("a"), into="append")
-    assert native.ids("a") == [0, 0, 1, 1, 2, 3]
+def test_rows_of_an_earlier_checkpoint_stay_on_request(job: MemoryJob) -> None:
+    job.run(2, job.table("a"))
+    job.lose_checkpoint()
+    job.run(4, job.table("a"), into="append")
+    assert job.ids("a") == [0, 0, 1, 1, 2, 3]
 
 
-def test_a_lost_checkpoint_is_no_matter_to_a_table_that_was_emptied(native: MemoryJob) -> None:
-    native.run(2, native.table("a"))
-    native.lose_checkpoint()
-    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+def test_a_lost_checkpoint_is_no_matter_to_a_table_that_was_emptied(job: MemoryJob) -> None:
+    job.run(2, job.table("a"))
+    job.lose_checkpoint()
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{job.folder}/lake/catalog.db")
     catalog.load_table("db.a").delete()
     catalog.close()
-    native.run(4, native.table("a"))
-    assert native.ids("a") == [0, 1, 2, 3]
+    job.run(4, job.table("a"))
+    assert job.ids("a") == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("mode", [Upsert("id"), Overwrite()], ids=["upsert", "overwrite"])
-def test_a_lost_checkpoint_is_no_matter_where_rows_replace_each_other(
-    mode: Upsert | Overwrite, native: MemoryJob
-) -> None:
-    native.run(4, native.table("a", mode), per_epoch=4)
-    native.lose_checkpoint()
-    native.run(4, native.table("a", mode), per_epoch=4)
-    assert native.ids("a") == [0, 1, 2, 3]
+def test_a_lost_checkpoint_is_no_matter_where_rows_replace_each_other(mode: Upsert | Overwrite, job: MemoryJob) -> None:
+    job.run(4, job.table("a", mode), per_epoch=4)
+    job.lose_checkpoint()
+    job.run(4, job.table("a", mode), per_epoch=4)
+    assert job.ids("a") == [0, 1, 2, 3]
 
 
-def test_another_job_s_rows_in_the_table_are_its_own_affair(native: MemoryJob) -> None:
-    native.run(2, native.table("a"))
-    shutil.move(native.checkpoint, native.checkpoint.with_name("other"))
-    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+def test_another_job_s_rows_in_the_table_are_its_own_affair(job: MemoryJob) -> None:
+    job.run(2, job.table("a"))
+    shutil.move(job.checkpoint, job.checkpoint.with_name("other"))
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{job.folder}/lake/catalog.db")
     table = catalog.load_table("db.a")
     (name,) = (name for name in table.properties if name.startswith("volley.job."))
     with table.transaction() as change:
@@ -182,8 +168,8 @@ def test_another_job_s_rows_in_the_table_are_its_own_affair(native: MemoryJob) -
         change.update_snapshot().fast_append().commit()
     catalog.load_table("db.a").maintenance.expire_snapshots().by_ids([table.snapshots()[0].snapshot_id]).commit()
     catalog.close()
-    native.run(2, native.table("a"))
-    assert native.ids("a") == [0, 0, 1, 1]
+    job.run(2, job.table("a"))
+    assert job.ids("a") == [0, 0, 1, 1]
 
 
 def test_a_job_starts_over(job: MemoryJob) -> None:
@@ -196,39 +182,39 @@ def test_a_job_starts_over(job: MemoryJob) -> None:
     assert job.ids("b") == [0, 1]
 
 
-def test_a_start_over_that_is_refused_leaves_the_checkpoint_as_it_was(native: MemoryJob) -> None:
-    native.run(4, native.table("a"))
+def test_a_start_over_that_is_refused_leaves_the_checkpoint_as_it_was(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
     with pytest.raises(PlanError, match="would read its sources from the beginning"):
-        native.run(6, native.table("a"), fresh=True)
-    assert native.run(6, native.table("a")).rows == 2
-    assert native.ids("a") == [0, 1, 2, 3, 4, 5]
+        job.run(6, job.table("a"), fresh=True)
+    assert job.run(6, job.table("a")).rows == 2
+    assert job.ids("a") == [0, 1, 2, 3, 4, 5]
 
 
-def test_starting_over_touches_no_other_file_of_the_folder(native: MemoryJob) -> None:
-    native.run(2, native.table("a"))
-    (native.checkpoint / "notes.txt").write_text("mine")
-    native.run(2, native.table("a"), fresh=True, into="replace")
-    assert (native.checkpoint / "notes.txt").read_text() == "mine"
+def test_starting_over_touches_no_other_file_of_the_folder(job: MemoryJob) -> None:
+    job.run(2, job.table("a"))
+    (job.checkpoint / "notes.txt").write_text("mine")
+    job.run(2, job.table("a"), fresh=True, into="replace")
+    assert (job.checkpoint / "notes.txt").read_text() == "mine"
 
 
-def test_an_old_copy_of_the_checkpoint_passes_over_no_rows(native: MemoryJob) -> None:
-    native.run(4, native.table("a"))
-    copy = native.folder / "copy"
-    shutil.copytree(native.checkpoint, copy)
-    native.run(6, native.table("a"))
+def test_an_old_copy_of_the_checkpoint_passes_over_no_rows(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    copy = job.folder / "copy"
+    shutil.copytree(job.checkpoint, copy)
+    job.run(6, job.table("a"))
 
     def go_back() -> None:
-        native.lose_checkpoint()
-        shutil.copytree(copy, native.checkpoint)
+        job.lose_checkpoint()
+        shutil.copytree(copy, job.checkpoint)
 
     go_back()
     # Its third epoch has other rows now than the one in the table.
     with pytest.raises(StorageError, match=r"epoch 2 is in table db\.a already, but not known to have the rows"):
-        native.run(8, native.table("a"), per_epoch=4)
-    assert native.ids("a") == [0, 1, 2, 3, 4, 5]
+        job.run(8, job.table("a"), per_epoch=4)
+    assert job.ids("a") == [0, 1, 2, 3, 4, 5]
     go_back()
-    assert native.run(8, native.table("a")).skipped == 1
-    assert native.ids("a") == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert job.run(8, job.table("a")).skipped == 1
+    assert job.ids("a") == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("target", ["table", "folder"])
@@ -259,26 +245,26 @@ def test_an_old_copy_of_the_checkpoint_passes_over_no_files(target: str, job: Me
         ({"fresh": True, "backfill": True}, "fresh and backfill are both given"),
     ],
 )
-def test_starts_that_mean_nothing_are_refused(start: dict[str, Any], message: str, native: MemoryJob) -> None:
+def test_starts_that_mean_nothing_are_refused(start: dict[str, Any], message: str, job: MemoryJob) -> None:
     with pytest.raises(ConfigError, match=message):
-        native.run(2, native.table("a"), **start)
-    assert not native.checkpoint.exists()
+        job.run(2, job.table("a"), **start)
+    assert not job.checkpoint.exists()
 
 
-def test_a_folder_that_is_gone_is_not_made_again(native: MemoryJob) -> None:
-    native.run(2, native.files("out"))
-    shutil.rmtree(native.folder / "out")
+def test_a_folder_that_is_gone_is_not_made_again(job: MemoryJob) -> None:
+    job.run(2, job.files("out"))
+    shutil.rmtree(job.folder / "out")
     with pytest.raises(StorageError, match=r"out is gone: it has no _volley/folder\.json"):
-        native.run(4, native.files("out"))
-    assert not (native.folder / "out").exists()
+        job.run(4, job.files("out"))
+    assert not (job.folder / "out").exists()
 
 
 def test_a_checkpoint_of_another_program_is_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    native = MemoryJob(spark, tmp_path)
-    (native.checkpoint / "offsets").mkdir(parents=True)
-    (native.checkpoint / "metadata").write_text('{"id":"another"}')
+    job = MemoryJob(spark, tmp_path)
+    (job.checkpoint / "offsets").mkdir(parents=True)
+    (job.checkpoint / "metadata").write_text('{"id":"another"}')
     starts: list[dict[str, Any]] = [{}, {"fresh": True, "into": "replace"}]
     for start in starts:
         with pytest.raises(PlanError, match="was not made by Volley"):
-            native.run(2, native.table("a"), **start)
-    assert sorted(path.name for path in native.checkpoint.iterdir()) == ["metadata", "offsets"]
+            job.run(2, job.table("a"), **start)
+    assert sorted(path.name for path in job.checkpoint.iterdir()) == ["metadata", "offsets"]

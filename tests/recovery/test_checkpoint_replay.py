@@ -35,32 +35,31 @@ def forget(folder: Path, log: str, *epochs: int) -> None:
         (entries / f".{epoch}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("path", ["arrow-native", "general"])
 @pytest.mark.parametrize("forgotten", [[FILES - 1], [FILES - 2, FILES - 1]], ids=["the last", "the last two"])
-def test_commits_that_spark_has_forgotten(forgotten: list[int], path: str, tmp_path: Path) -> None:
+def test_commits_that_spark_has_forgotten(forgotten: list[int], tmp_path: Path) -> None:
     write_input(tmp_path)
-    pipeline.main(tmp_path, arrow_native=path == "arrow-native")
+    pipeline.main(tmp_path)
     forget(tmp_path, "commits", *forgotten)
-    again = pipeline.main(tmp_path, arrow_native=path == "arrow-native").progress
+    again = pipeline.main(tmp_path).progress
     assert (again.skipped, again.rows) == (1, 0)
     check_exactly_once(tmp_path)
 
 
 def test_all_of_spark_s_commits_forgotten(tmp_path: Path) -> None:
     write_input(tmp_path)
-    pipeline.main(tmp_path, arrow_native=True)
+    pipeline.main(tmp_path)
     forget(tmp_path, "commits", *range(FILES))
-    again = pipeline.main(tmp_path, arrow_native=True).progress
+    again = pipeline.main(tmp_path).progress
     assert again.rows == 0
     check_exactly_once(tmp_path)
 
 
 def test_epochs_that_spark_plans_anew_have_the_same_rows(tmp_path: Path) -> None:
     write_input(tmp_path)
-    pipeline.main(tmp_path, arrow_native=True)
+    pipeline.main(tmp_path)
     forget(tmp_path, "commits", FILES - 2, FILES - 1)
     forget(tmp_path, "offsets", FILES - 2, FILES - 1)
-    again = pipeline.main(tmp_path, arrow_native=True).progress
+    again = pipeline.main(tmp_path).progress
     assert (again.skipped, again.rows) == (2, 0)
     check_exactly_once(tmp_path)
 
@@ -91,7 +90,7 @@ def test_a_table_dropped_between_two_runs_is_neither_made_nor_filled_from_the_mi
     made_again: bool, tmp_path: Path
 ) -> None:
     write_input(tmp_path)
-    pipeline.main(tmp_path, arrow_native=True)
+    pipeline.main(tmp_path)
     catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
     schema = catalog.load_table("db.events").schema()
     catalog.drop_table("db.events")
@@ -101,7 +100,7 @@ def test_a_table_dropped_between_two_runs_is_neither_made_nor_filled_from_the_mi
         expected = PlanError
     catalog.close()
     with pytest.raises(expected, match=r"db\.events.* (is gone|was dropped and made again)") as caught:
-        pipeline.main(tmp_path, arrow_native=True)
+        pipeline.main(tmp_path)
     assert "fresh=True" in str(caught.value.hint)
     if made_again:
         assert load(tmp_path).snapshots() == []

@@ -47,6 +47,6 @@ def test_python_workers_are_killed_and_their_tasks_repeated(drivers: Drivers, pa
 @pytest.mark.usefixtures("spark")
 def test_nothing_is_left_after_a_clean_end(tmp_path: Path) -> None:
     write_input(tmp_path)
-    assert list(pipeline.main(tmp_path, arrow_native=True).orphans) == []
+    assert list(pipeline.main(tmp_path).orphans) == []
     assert data_files(tmp_path) == referenced(tmp_path)
     assert orphan_files(config(tmp_path), AT_ONCE) == []

@@ -28,15 +28,13 @@ def topic(kafka: Kafka) -> str:
     return topic
 
 
-def test_killed_in_every_epoch_and_on_the_way_changing_the_path(
-    drivers: Drivers, kafka: Kafka, topic: str, tmp_path: Path
-) -> None:
+def test_killed_in_every_epoch(drivers: Drivers, kafka: Kafka, topic: str, tmp_path: Path) -> None:
     for epoch, point in enumerate(("after-commit", "before-checkpoint", "after-files", "after-task")):
-        job = partial(pipeline.main, tmp_path, epoch != 1, "local[1]", kafka=(kafka.bootstrap, topic))
+        job = partial(pipeline.main, tmp_path, "local[1]", kafka=(kafka.bootstrap, topic))
         drivers.die(f"{point}@{epoch}", job, kill_driver=point == "after-task")
         # What comes meanwhile is read in its turn.
         kafka.produce(topic, [{"value": json.dumps({"id": 7 * (ROWS + epoch), "name": "filtered out"})}])
-    pipeline.main(tmp_path, False, kafka=(kafka.bootstrap, topic))
+    pipeline.main(tmp_path, kafka=(kafka.bootstrap, topic))
     rows = load(tmp_path).scan().to_arrow().sort_by("id").to_pylist()
     assert rows == [{"id": i, "name": f"row {i}", "twice": 2 * i} for i in range(ROWS) if i % 7]
     check_rows(tmp_path, [row["id"] for row in rows])
@@ -46,7 +44,7 @@ def test_with_dead_letters(drivers: Drivers, kafka: Kafka, tmp_path: Path) -> No
     topic = kafka.topic(partitions=2)
     values = ["{" if i in BROKEN else json.dumps({"id": i}) for i in range(ROWS)]
     kafka.produce(topic, [{"value": value, "partition": i % 2} for i, value in enumerate(values)])
-    job = partial(pipeline.main, tmp_path, True, dead_letter="dead", kafka=(kafka.bootstrap, topic))
+    job = partial(pipeline.main, tmp_path, dead_letter="dead", kafka=(kafka.bootstrap, topic))
     drivers.die("between-commits@1", job, "local[1]")
     job()
     check_rows(tmp_path, [i for i in range(ROWS) if i % 7 and i % 10 != 3 and i not in BROKEN])

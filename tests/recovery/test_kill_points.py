@@ -29,7 +29,6 @@ from volley.iceberg.layout.specs import spec_of
 from volley.iceberg.schema.types import to_iceberg_schema
 from volley.task.failpoints import POINTS, TASK_POINTS
 
-NATIVE, GENERAL = "arrow-native", "general"
 LETTERS = (None, "table", "folder")
 PLAIN = pa.schema({"id": pa.int64(), "name": pa.string(), "twice": pa.int64()})
 BEFORE = pa.schema({"id": pa.int32(), "label": pa.string(), "note": pa.string()})
@@ -42,12 +41,10 @@ class Kill:
     Args:
         point: Where.
         epoch: In which epoch.
-        path: The execution path of the run that dies.
     """
 
     point: str
     epoch: int
-    path: str = NATIVE
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Case:
     Args:
         kills: The deaths.
         mode: The commit mode.
-        letters: What takes bad rows; the general path has no dead letter.
+        letters: What takes bad rows.
         partitioned: Whether the table has partitions and an order, which win over the job's own settings.
         evolving: Whether epoch 0 changes the schema of a table that has a row.
         with_jvm: Whether the first driver takes its JVM along, as one that a machine takes along.
@@ -71,45 +68,45 @@ class Case:
     with_jvm: bool = False
 
 
-CHANGING_THE_PATH = (Kill("after-commit", 0), Kill("before-checkpoint", 1, GENERAL), Kill("before-commit", 2))
+IN_EACH_EPOCH = (Kill("after-commit", 0), Kill("before-checkpoint", 1), Kill("before-commit", 2))
 IN_ONE_EPOCH_AND_WHILE_IT_RECOVERS = tuple(
     Kill(point, 1)
     for point in ("before-planning", "after-files", "before-commit", "after-commit", "in-recovery", "in-recovery")
 )
 
 
-def on(path: str, *points: str) -> tuple[Kill, ...]:
+def on(*points: str) -> tuple[Kill, ...]:
     """A death in each epoch."""
-    return tuple(Kill(point, epoch, path) for epoch, point in enumerate(points))
+    return tuple(Kill(point, epoch) for epoch, point in enumerate(points))
 
 
-def first(path: str, *points: str) -> tuple[Kill, ...]:
+def first(*points: str) -> tuple[Kill, ...]:
     """All deaths in epoch 0."""
-    return tuple(Kill(point, 0, path) for point in points)
+    return tuple(Kill(point, 0) for point in points)
 
 
 CASES = [
-    Case(CHANGING_THE_PATH, with_jvm=True),
+    Case(IN_EACH_EPOCH, with_jvm=True),
     Case(IN_ONE_EPOCH_AND_WHILE_IT_RECOVERS),
-    Case(on(NATIVE, *TASK_POINTS), with_jvm=True),
-    Case(on(NATIVE, "between-commits", "before-commit"), letters="table", partitioned=True),
-    Case(first(NATIVE, "before-files", "after-commit"), letters="folder", evolving=True),
+    Case(on(*TASK_POINTS), with_jvm=True),
+    Case(on("between-commits", "before-commit"), letters="table", partitioned=True),
+    Case(first("before-files", "after-commit"), letters="folder", evolving=True),
     Case(
-        first(GENERAL, "between-commits", "before-commit", "after-commit"),
+        first("between-commits", "before-commit", "after-commit"),
         mode="overwrite",
         partitioned=True,
         evolving=True,
         with_jvm=True,
     ),
-    Case(first(NATIVE, "before-planning", "before-checkpoint"), mode="overwrite", letters="table", evolving=True),
-    Case(on(NATIVE, "before-files", "after-files"), mode="overwrite", letters="folder", partitioned=True),
-    Case(CHANGING_THE_PATH, mode="merge_on_read", with_jvm=True),
-    Case(first(NATIVE, "before-files", "after-files"), mode="merge_on_read", letters="table", evolving=True),
-    Case(on(NATIVE, "before-planning", "between-commits"), mode="merge_on_read", letters="folder", partitioned=True),
-    Case(on(GENERAL, "before-planning", "before-files", "after-files"), mode="copy_on_write", with_jvm=True),
-    Case(first(NATIVE, "between-commits", "after-commit"), mode="copy_on_write", letters="table", evolving=True),
+    Case(first("before-planning", "before-checkpoint"), mode="overwrite", letters="table", evolving=True),
+    Case(on("before-files", "after-files"), mode="overwrite", letters="folder", partitioned=True),
+    Case(IN_EACH_EPOCH, mode="merge_on_read", with_jvm=True),
+    Case(first("before-files", "after-files"), mode="merge_on_read", letters="table", evolving=True),
+    Case(on("before-planning", "between-commits"), mode="merge_on_read", letters="folder", partitioned=True),
+    Case(on("before-planning", "before-files", "after-files"), mode="copy_on_write", with_jvm=True),
+    Case(first("between-commits", "after-commit"), mode="copy_on_write", letters="table", evolving=True),
     Case(
-        first(NATIVE, "before-commit", "before-checkpoint"),
+        first("before-commit", "before-checkpoint"),
         mode="copy_on_write",
         letters="folder",
         partitioned=True,
@@ -117,7 +114,7 @@ CASES = [
     ),
 ]
 # Replaces each partition once; the others' modes are met with everything else.
-DYNAMIC = Case(on(NATIVE, "after-commit", "before-commit", "after-files"), mode="dynamic", partitioned=True)
+DYNAMIC = Case(on("after-commit", "before-commit", "after-files"), mode="dynamic", partitioned=True)
 
 
 def cost(case: Case) -> tuple[bool, int]:
@@ -147,9 +144,9 @@ def test_killed(drivers: Drivers, case: Case, tmp_path: Path) -> None:
         driver = Drivers() if case.with_jvm and number == 0 else drivers
         in_task = kill.point in TASK_POINTS
         # An epoch has one task: a second core would only start a Python worker more.
-        driver.die(f"{kill.point}@{kill.epoch}", job, kill.path == NATIVE, "local[1]", kill_driver=in_task)
+        driver.die(f"{kill.point}@{kill.epoch}", job, "local[1]", kill_driver=in_task)
         check_schemas(case, kill, tmp_path)
-    job(case.kills[-1].path == NATIVE)
+    job()
     check_table(case, load(tmp_path))
     if case.letters:
         check_letters(list(read_letters(case, tmp_path)))
@@ -157,25 +154,24 @@ def test_killed(drivers: Drivers, case: Case, tmp_path: Path) -> None:
 
 
 def test_the_cases_cover_every_pair() -> None:
-    """Of point, mode, path, dead letter, partitions and evolving, but for the general path's dead letters."""
+    """Of point, mode, dead letter, partitions and evolving."""
     covered = {
         pair
         for case in CASES
         for kill in case.kills
         for pair in pairs(
-            *(kill.point, case.mode, kill.path, case.letters),
+            *(kill.point, case.mode, case.letters),
             *(case.partitioned, case.evolving and kill.epoch == 0),
         )
     }
     modes = tuple(mode for mode in pipeline.MODES if mode != DYNAMIC.mode)
-    values: list[tuple[Any, ...]] = [POINTS, modes, (NATIVE, GENERAL), LETTERS]
+    values: list[tuple[Any, ...]] = [POINTS, modes, LETTERS]
     values += [(False, True), (False, True)]
     wanted = {
         ((one, first), (two, second))
         for (one, firsts), (two, seconds) in combinations(enumerate(values), 2)
         for first in firsts
         for second in seconds
-        if not (first == GENERAL and second in LETTERS[1:])
     }
     assert wanted - covered == set()
     met = {kill.point for case in CASES for kill in case.kills}

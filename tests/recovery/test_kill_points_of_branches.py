@@ -40,32 +40,28 @@ def is_bad(row: dict[str, Any]) -> bool:
     return bool(row["id"] % 50 == 49)
 
 
-def write_input(folder: Path, with_bad_rows: bool) -> None:
+def write_input(folder: Path) -> None:
     for source in branching.SOURCES:
         (folder / source).mkdir()
         rows = rows_of(source)
         for number in range(FILES):
             lines = [
-                json.dumps({**row, "price": "free"} if with_bad_rows and is_bad(row) else row) + "\n"
+                json.dumps({**row, "price": "free"} if is_bad(row) else row) + "\n"
                 for row in rows[number * ROWS_PER_FILE : (number + 1) * ROWS_PER_FILE]
             ]
             (folder / source / f"{number}.json").write_text("".join(lines))
 
 
-def check(folder: Path, with_bad_rows: bool) -> None:
+def check(folder: Path) -> None:
     """Compare each table with the input, row by row and value by value."""
-    left, right = (
-        [row for row in rows_of(source) if not (with_bad_rows and is_bad(row))] for source in branching.SOURCES
-    )
+    left, right = ([row for row in rows_of(source) if not is_bad(row)] for source in branching.SOURCES)
     paid = [row for row in left + right if row["price"] is not None and row["price"] > 0]
     assert read(folder, "paid") == [{**row, "twice": row["price"] * 2} for row in paid]
     assert read(folder, "rest") == [row for row in left + right if row not in paid]
     assert read(folder, "ids") == [{"id": row["id"]} for row in left]
-    if with_bad_rows:
-        letters = load(folder, "db.bad").scan().to_arrow().to_pylist()
-        bad = [row for source in branching.SOURCES for row in rows_of(source) if is_bad(row)]
-        found = sorted(json.loads(letter["payload"])["id"] for letter in letters)
-        assert found == [row["id"] for row in bad]
+    letters = load(folder, "db.bad").scan().to_arrow().to_pylist()
+    bad = [row for source in branching.SOURCES for row in rows_of(source) if is_bad(row)]
+    assert sorted(json.loads(letter["payload"])["id"] for letter in letters) == [row["id"] for row in bad]
 
 
 def read(folder: Path, table: str) -> list[dict[str, Any]]:
@@ -73,31 +69,29 @@ def read(folder: Path, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("path", "points"),
+    "points",
     [
-        pytest.param("arrow-native", AT_COMMITS[2:3], id="arrow-native, one"),
-        nightly("arrow-native", BEFORE_COMMITS, id="arrow-native, before commits"),
-        nightly("arrow-native", AT_COMMITS, id="arrow-native, at commits"),
-        nightly("general", AT_COMMITS, id="general, at commits"),
+        pytest.param(AT_COMMITS[2:3], id="one"),
+        nightly(BEFORE_COMMITS, id="before commits"),
+        nightly(AT_COMMITS, id="at commits"),
     ],
 )
-def test_killed(drivers: Drivers, path: str, points: list[str], tmp_path: Path) -> None:
-    with_bad_rows = path == "arrow-native"
-    write_input(tmp_path, with_bad_rows)
+def test_killed(drivers: Drivers, points: list[str], tmp_path: Path) -> None:
+    write_input(tmp_path)
     for each in points:
         # One takes its JVM along.
-        (Drivers() if each == "after-commit@2" else drivers).die(each, branching.main, tmp_path, path, MASTER)
-    branching.main(tmp_path, path)
-    check(tmp_path, with_bad_rows)
+        (Drivers() if each == "after-commit@2" else drivers).die(each, branching.main, tmp_path, MASTER)
+    branching.main(tmp_path)
+    check(tmp_path)
 
 
 @pytest.mark.nightly
 def test_killed_in_tasks(drivers: Drivers, tmp_path: Path) -> None:
-    write_input(tmp_path, with_bad_rows=True)
+    write_input(tmp_path)
     for epoch, point in enumerate(TASK_POINTS):
-        drivers.die(f"{point}@{epoch}", branching.main, tmp_path, "arrow-native", MASTER, kill_driver=True)
-    branching.main(tmp_path, "arrow-native")
-    check(tmp_path, with_bad_rows=True)
+        drivers.die(f"{point}@{epoch}", branching.main, tmp_path, MASTER, kill_driver=True)
+    branching.main(tmp_path)
+    check(tmp_path)
 
 
 def test_every_point_is_met() -> None:

@@ -28,20 +28,20 @@ KILLS = [
 
 
 @pytest.mark.parametrize(
-    ("arrow_native", "max_bytes", "kills"),
+    ("deduplicated", "max_bytes", "kills"),
     [
-        pytest.param(True, joined.DIVIDED, [("after-pin@0", True)], id="native-divided, one"),
-        nightly(True, joined.DIVIDED, KILLS, id="native-divided, all"),
-        nightly(False, MAX_BYTES, KILLS, id="general, all"),
+        pytest.param(False, joined.DIVIDED, [("after-pin@0", True)], id="divided, one"),
+        nightly(False, joined.DIVIDED, KILLS, id="divided, all"),
+        nightly(True, MAX_BYTES, KILLS, id="deduplicated, all"),
     ],
 )
 def test_the_table_changes_between_a_kill_and_the_repetition(
-    drivers: Drivers, tmp_path: Path, arrow_native: bool, max_bytes: int, kills: list[tuple[str, bool]]
+    drivers: Drivers, tmp_path: Path, deduplicated: bool, max_bytes: int, kills: list[tuple[str, bool]]
 ) -> None:
     write_orders(tmp_path, range(len(kills)))
     create_customers(tmp_path, 0)
     versions = []
-    job = joined.main, tmp_path, arrow_native, max_bytes
+    job = joined.main, tmp_path, deduplicated, max_bytes
     for number, (point, is_bound) in enumerate(kills):
         drivers.die(point, *job, kill_driver=point.startswith("in-task"))
         (remake_customers if number % 3 == 2 else change_customers)(tmp_path, number + 1)
@@ -61,7 +61,7 @@ HISTORIES = [
 def test_the_history_of_the_table_grows_between_a_kill_and_the_repetition(drivers: Drivers, tmp_path: Path) -> None:
     """It also loses its end and its beginning; each row has what DuckDB finds in the snapshots of its epoch."""
     create_customers(tmp_path, 0)
-    job = joined.main, tmp_path, True, joined.DIVIDED, "at"
+    job = joined.main, tmp_path, False, joined.DIVIDED, "at"
     expected = []
     for epoch, (point, is_bound, change) in enumerate(HISTORIES):
         orders, known = write_timed_orders(tmp_path, epoch), current_history(tmp_path)

@@ -21,14 +21,8 @@ from volley.spark.log import SparkLog
 
 _ROWS = 20
 _POINTS = {
-    "arrow-native": (
-        "in-rewrite@0",
-        "before-replacement@0",
-        "in-delete-merge@0",
-        "before-manifests@0",
-        "in-deletion@1",
-    ),
-    "general": (
+    "before": ("in-rewrite@0", "before-replacement@0", "in-delete-merge@0", "before-manifests@0", "in-deletion@1"),
+    "after": (
         *("after-rewrite@0", "after-replacement@0", "before-delete-commit@0", "after-delete-commit@0"),
         *("after-manifests@0", "after-expiry@0"),
     ),
@@ -41,9 +35,9 @@ def write_file(folder: Path, number: int) -> None:
     (folder / "next.parquet").rename(folder / "in" / f"{number:04}.parquet")
 
 
-def die(drivers: Drivers, point: str, folder: Path, native: bool, files: int) -> int:
+def die(drivers: Drivers, point: str, folder: Path, files: int) -> int:
     """Kill a run, which gets a file after the other until its maintenance is at the point; return how many files."""
-    driver = drivers.start(maintained_job.main, folder, native, bounded=False, failpoint=point, kill_driver=True)
+    driver = drivers.start(maintained_job.main, folder, bounded=False, failpoint=point, kill_driver=True)
     log = SparkLog(str(folder / "checkpoints" / "maintained"))
     deadline = time.monotonic() + RUN_SECONDS
     while driver.is_alive() and time.monotonic() < deadline:
@@ -56,14 +50,14 @@ def die(drivers: Drivers, point: str, folder: Path, native: bool, files: int) ->
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("path", _POINTS)
-def test_killed(drivers: Drivers, iceberg_spark: IcebergSpark, path: str, tmp_path: Path) -> None:
-    native, files = path == "arrow-native", 1
+@pytest.mark.parametrize("when", _POINTS)
+def test_killed(drivers: Drivers, iceberg_spark: IcebergSpark, when: str, tmp_path: Path) -> None:
+    files = 1
     (tmp_path / "in").mkdir()
     write_file(tmp_path, 0)
-    for point in _POINTS[path]:
-        files = die(drivers, point, tmp_path, native, files)
-    assert drivers.run(maintained_job.main, tmp_path, native, bounded=True) == 0
+    for point in _POINTS[when]:
+        files = die(drivers, point, tmp_path, files)
+    assert drivers.run(maintained_job.main, tmp_path, bounded=True) == 0
     rows = files * _ROWS
     expected = [{"id": each, "key": each % KEYS} for each in range(max(rows - KEYS, 0), rows)]
     lake = Lake(tmp_path / "lake", iceberg_spark)

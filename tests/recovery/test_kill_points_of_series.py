@@ -16,7 +16,7 @@ from tests.duck import query
 from tests.recovery import series_job
 from tests.recovery.rows import START, read_back
 from tests.recovery.runs import load
-from tests.tiers import deaths, nightly
+from tests.tiers import deaths
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -110,11 +110,10 @@ def _plain(row: Row) -> list[Any]:
 KILLS = ["in-task@0,after-partials@1", "after-merge@1", "after-state@2", "between-commits@3", "after-commit@4"]
 
 
-@pytest.mark.parametrize("arrow_native", [True, nightly(False)])
 @pytest.mark.parametrize("kills", deaths(KILLS, 2))
-def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, arrow_native: bool, kills: list[str]) -> None:
+def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, kills: list[str]) -> None:
     on_time = write_input(tmp_path)
     for points in kills:
-        drivers.die(points, series_job.main, tmp_path, MASTER, arrow_native)
-    series_job.main(tmp_path, arrow_native=arrow_native)
+        drivers.die(points, series_job.main, tmp_path, MASTER)
+    series_job.main(tmp_path)
     check(tmp_path, on_time)

@@ -13,7 +13,7 @@ from tests.recovery import stateful
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
 from tests.recovery.runs import load
 from tests.tiers import deaths
-from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
+from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS, WINDOW_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -47,7 +47,10 @@ def check(folder: Path) -> None:
 BEFORE_COMMITS = [
     "in-task@0,before-planning@1",
     "after-task@1,before-files@2",
-    "in-task@2,after-task@3,after-files@4",
+    "in-task@2,after-partials@3",
+    "after-merge@3",
+    "after-state@3",
+    "after-files@4",
 ]
 # A task may be done four times.
 MASTER = "local[2,4]"
@@ -88,4 +91,4 @@ def test_killed_in_tasks(drivers: Drivers, tmp_path: Path) -> None:
 
 def test_every_point_is_met() -> None:
     met = {each.partition("@")[0] for points in (*BEFORE_COMMITS, *AT_COMMITS) for each in points.split(",")}
-    assert met >= {*POINTS, "in-recovery"}
+    assert met >= {*POINTS, *WINDOW_POINTS, "in-recovery"}

@@ -75,13 +75,5 @@ def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, kills: list[str
     check(tmp_path, sides)
 
 
-def test_killed_on_the_general_path(drivers: Drivers, tmp_path: Path) -> None:
-    sides = write_input(tmp_path)
-    for points in ("after-partials@1", "after-state@3"):
-        drivers.die(points, joined_streams.main, tmp_path, MASTER, arrow_native=False)
-    joined_streams.main(tmp_path, arrow_native=False)
-    check(tmp_path, sides)
-
-
 def test_every_point_is_met() -> None:
     assert {each.partition("@")[0] for points in KILLS for each in points.split(",")} >= {*WINDOW_POINTS}

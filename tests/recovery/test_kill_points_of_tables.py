@@ -81,30 +81,26 @@ def check(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "arrow_native", "kills"),
+    ("strategy", "kills"),
     [
-        pytest.param("merge_on_read", True, ["after-files@2"], id="arrow-native, one"),
-        nightly("merge_on_read", True, KILLS, id="arrow-native, all"),
-        nightly("copy_on_write", False, KILLS, id="general, all"),
+        pytest.param("merge_on_read", ["after-files@2"], id="one"),
+        nightly("merge_on_read", KILLS, id="merge on read, all"),
+        nightly("copy_on_write", KILLS, id="copy on write, all"),
     ],
 )
 def test_killed(
-    strategy: Literal["copy_on_write", "merge_on_read"],
-    arrow_native: bool,
-    kills: list[str],
-    drivers: Drivers,
-    tmp_path: Path,
+    strategy: Literal["copy_on_write", "merge_on_read"], kills: list[str], drivers: Drivers, tmp_path: Path
 ) -> None:
     writer = Writer(tmp_path, strategy)
     for kill in kills:
         writer.write()
         by_task = kill.startswith(EXECUTOR_TASK_POINT)
-        drivers.die(kill, main, tmp_path, "local[2,4]", arrow_native, kill_driver=by_task)
+        drivers.die(kill, main, tmp_path, "local[2,4]", kill_driver=by_task)
         # The table changes between the death and the next run, too.
         if kill in ROLLED_BACK:
             writer.roll_back()
         writer.write()
-    main(tmp_path, arrow_native=arrow_native)
+    main(tmp_path)
     check(tmp_path)
 
 

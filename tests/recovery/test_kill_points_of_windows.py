@@ -150,14 +150,6 @@ def test_killed_while_several_tasks_merge(drivers: Drivers, tmp_path: Path) -> N
     check(tmp_path, files)
 
 
-def test_killed_on_the_general_path(drivers: Drivers, tmp_path: Path) -> None:
-    files = write_input(tmp_path)
-    for points in ("after-partials@1", "after-state@2", "after-commit@3"):
-        drivers.die(points, windowed.main, tmp_path, MASTER, arrow_native=False)
-    windowed.main(tmp_path, arrow_native=False)
-    check(tmp_path, files)
-
-
 def test_every_point_is_met() -> None:
     met = {each.partition("@")[0] for points in KILLS for each in points.split(",")}
     assert met >= {*POINTS, *WINDOW_POINTS, *TASK_POINTS, "in-recovery"} - {EXECUTOR_TASK_POINT}

@@ -46,9 +46,9 @@ def native(spark: SparkSession, tmp_path: Path) -> Environment:
     return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
 
 
-@pytest.fixture(params=[True, False], ids=["native", "general"])
-def environment(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Environment:
-    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=request.param)
+@pytest.fixture
+def environment(spark: SparkSession, tmp_path: Path) -> Environment:
+    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
 
 
 def table(folder: Path) -> IcebergSinkConfig:

@@ -36,26 +36,21 @@ def check(folder: Path, upsert: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrow_native", "upsert", "points"),
+    ("upsert", "points"),
     [
-        (True, False, ["after-route-2@1"]),
+        (False, ["after-route-2@1"]),
         nightly(
-            True,
             False,
             ["after-route-1@0", "after-route-2@0", "after-route-3@1", "before-checkpoint@1", "after-route-1@2"],
         ),
-        nightly(
-            False, True, ["after-files@0", "after-route-2@1", "before-commit@2", "after-commit@2", "after-route-4@3"]
-        ),
+        nightly(True, ["after-files@0", "after-route-2@1", "before-commit@2", "after-commit@2", "after-route-4@3"]),
     ],
 )
-def test_kills_between_any_two_commits(
-    tmp_path: Path, drivers: Drivers, arrow_native: bool, upsert: bool, points: list[str]
-) -> None:
+def test_kills_between_any_two_commits(tmp_path: Path, drivers: Drivers, upsert: bool, points: list[str]) -> None:
     write_input(tmp_path)
     for point in points:
-        drivers.die(point, routed_job.main, tmp_path, arrow_native, upsert)
-    assert drivers.run(routed_job.main, tmp_path, arrow_native, upsert) == 0
+        drivers.die(point, routed_job.main, tmp_path, upsert)
+    assert drivers.run(routed_job.main, tmp_path, upsert) == 0
     check(tmp_path, upsert)
 
 

@@ -36,9 +36,9 @@ def in_tasks(*args: Any) -> Job:
         return main(*args)
 
 
-def main(folder: Path, master: str = "local[2]", arrow_native: bool = True) -> Job:
+def main(folder: Path, master: str = "local[2]") -> Job:
     """One run, over a file in each epoch."""
-    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
     events = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
     users = events.key_by("user")
 

@@ -244,7 +244,7 @@ builder = builder.config("spark.eventLog.enabled", "true").config("spark.eventLo
 builder = builder.config("spark.eventLog.compress", "false").config("spark.driver.host", "127.0.0.1")
 storage = IcebergStorage.Local(folder + "/lake")
 config = IcebergSinkConfig(namespace=["db"], table="t", storage=storage, properties={"s3.secret-access-key": secret})
-environment = Environment(spark=builder.getOrCreate(), checkpoint_dir=folder + "/checkpoints", arrow_native=False)
+environment = Environment(spark=builder.getOrCreate(), checkpoint_dir=folder + "/checkpoints")
 options = {"auto_mkdir": True}
 stream = environment.from_source(FileSource(folder + "/in", format="json", schema="id long", storage_options=options))
 stream.to_sink(IcebergSink(config)).execute("good")

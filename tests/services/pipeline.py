@@ -22,10 +22,10 @@ def wanted(files: int) -> list[int]:
     return [number for number in range(files * 10) if number % 7]
 
 
-def run(folder: Path, config: IcebergSinkConfig, *, arrow_native: bool = True) -> None:
+def run(folder: Path, config: IcebergSinkConfig) -> None:
     """One run: an epoch is one file, and rows that 7 divides are left out."""
     (
-        Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+        Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
         .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
         .filter_expr(col("id") % 7 != 0)
         .to_sink(IcebergSink(config))

@@ -99,7 +99,7 @@ def test_the_general_path(request: pytest.FixtureRequest, tmp_path: Path) -> Non
     lake = lakes.rest(request)
     config = lake.config()
     write_file(tmp_path, 0)
-    run(tmp_path, config, arrow_native=False)
+    run(tmp_path, config)
     assert lake.ids(config) == wanted(1)
 
 

@@ -57,10 +57,9 @@ def forget(kafka: Kafka, group: str) -> None:
     future.result(30)
 
 
-@pytest.fixture(params=["arrow-native", "general", "stateful"])
+@pytest.fixture(params=["plain", "stateful"])
 def pipeline(request: pytest.FixtureRequest, kafka: Kafka, topic: str, spark: SparkSession, tmp_path: Path) -> Pipeline:
-    native = request.param == "arrow-native"
-    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=native)
+    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
     source = of_numbers(kafka, topic, bounded=True, max_rows_per_epoch=4, publish_group=f"monitor-{topic}")
     stream = environment.from_source(source)
     stream = stream.deduplicate("id") if request.param == "stateful" else stream

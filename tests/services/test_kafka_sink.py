@@ -104,12 +104,11 @@ def test_a_message_that_is_not_delivered_fails_its_task(kafka: Kafka) -> None:
         write(committer, EPOCH, [pa.RecordBatch.from_pylist([{"id": 1, "text": "a"}], JSON)])
 
 
-@pytest.mark.parametrize("arrow_native", [True, False], ids=["arrow-native", "general"])
 def test_from_topic_to_topic(
-    kafka: Kafka, spark: SparkSession, arrow_native: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka: Kafka, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = kafka.topic(), kafka.topic(partitions=2)
-    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path), arrow_native=arrow_native)
+    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path))
     rows: list[dict[str, Any]] = [{"id": i, "text": f"row {i}"} for i in range(100)]
     environment.from_source(MemorySource(rows)).to_sink(KafkaSink(kafka.bootstrap, first, key="id")).execute("out")
     login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": kafka.user}

@@ -14,23 +14,21 @@ from tests.services.readers import READERS, Lake, Reader, by_spark
 from volley import Environment, FileSource, IcebergSink, MemorySource
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["arrow-native", "general"])
+@pytest.fixture(scope="module")
 def lake(
-    request: pytest.FixtureRequest,
     spark: SparkSession,
     iceberg_spark: IcebergSpark,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Lake:
     """The table ``events`` with all types, ``spark_events`` without the one Spark lacks, and ``letters``."""
     folder = tmp_path_factory.mktemp("readers")
-    environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"), arrow_native=request.param)
+    environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
     made = Lake(folder / "lake", iceberg_spark)
     (folder / "lake").mkdir()
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
-    # Spark has no type for the time of a day, so neither has the general path.
-    spark_rows = rows.drop_columns("clock")
-    made.write(environment, "events", rows if request.param else spark_rows)
-    made.write(environment, "spark_events", spark_rows)
+    made.write(environment, "events", rows)
+    # Spark has no type for the time of a day.
+    made.write(environment, "spark_events", rows.drop_columns("clock"))
     return made
 
 

@@ -103,12 +103,11 @@ MODES: dict[str, tuple[Any, Partitioning | list[Partitioning], list[Row]]] = {
 }
 
 
-PATHS = {"arrow_native": True, "general": False}
-TABLES = [f"{name}_{path}" for name in MODES for path in PATHS]
+TABLES = [*MODES]
 
 
 def expected(table: str) -> list[Row]:
-    return next(rows for name, (_, _, rows) in MODES.items() if table in {f"{name}_{path}" for path in PATHS})
+    return MODES[table][2]
 
 
 def _make_sorted(lake: Lake, table: str) -> None:
@@ -117,31 +116,29 @@ def _make_sorted(lake: Lake, table: str) -> None:
     lake.catalog().create_table(f"db.{table}", schema, sort_order=SortOrder(by_text))
 
 
-def _write(lake: Lake, environment: Environment, name: str, table: str) -> None:
+def _write(lake: Lake, environment: Environment, table: str) -> None:
     """An epoch of the first rows, then one of the second; of overwrites a run for each."""
-    mode, partitions, _ = MODES[name]
-    if name == "sorted":
+    mode, partitions, _ = MODES[table]
+    if table == "sorted":
         _make_sorted(lake, table)
     config = lake.config(table).with_commit_mode(mode).with_partitioning(partitions)
     runs = {f"{table}-1": FIRST, f"{table}-2": SECOND} if isinstance(mode, Overwrite) else {table: BOTH}
     for job, rows in runs.items():
         stream = environment.from_source(MemorySource(pa.Table.from_pylist(rows, SCHEMA), rows_per_epoch=len(FIRST)))
-        stream = stream.select("id", "text") if name == "sorted" else stream
+        stream = stream.select("id", "text") if table == "sorted" else stream
         stream.to_sink(IcebergSink(config)).execute(job)
 
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A table of each mode, by each execution path."""
+    """A table of each mode."""
     folder = tmp_path_factory.mktemp("modes")
     made = Lake(folder / "lake", iceberg_spark)
     (folder / "lake").mkdir()
     made.catalog().create_namespace("db")
-    for path, arrow_native in PATHS.items():
-        checkpoints = str(folder / "checkpoints")
-        environment = Environment(spark=spark, checkpoint_dir=checkpoints, arrow_native=arrow_native)
-        for name in MODES:
-            _write(made, environment, name, f"{name}_{path}")
+    environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
+    for name in MODES:
+        _write(made, environment, name)
     return made
 
 
@@ -156,20 +153,19 @@ def test_rows_are_read_back_by_spark_also_where_it_leaves_partitions_out(lake: L
     for condition, fits in FILTERS.items():
         rows = [each for each in BOTH if fits(each)]
         assert rows
-        asked += [(f"select * from volley.db.partitioned_{path} where {condition}", rows) for path in PATHS]
+        asked.append((f"select * from volley.db.partitioned where {condition}", rows))
     found = spark_sql(lake, *(query for query, _ in asked))
     for (query, rows), got in zip(asked, found, strict=True):
         assert _ordered(got) == _ordered(rows), query
 
 
 def test_the_tables_are_what_their_modes_say(lake: Lake) -> None:
-    for path in PATHS:
-        assert 1 in _contents(lake, f"merge_on_read_{path}")
-        assert _contents(lake, f"copy_on_write_{path}") == {0}
-        assert len(lake.table(f"partitioned_{path}").spec().fields) == len(EVERY_TRANSFORM)
-        ordered = lake.table(f"sorted_{path}")
-        written = {task.file.sort_order_id for task in ordered.scan().plan_files()}
-        assert written == {ordered.sort_order().order_id}
+    assert 1 in _contents(lake, "merge_on_read")
+    assert _contents(lake, "copy_on_write") == {0}
+    assert len(lake.table("partitioned").spec().fields) == len(EVERY_TRANSFORM)
+    ordered = lake.table("sorted")
+    written = {task.file.sort_order_id for task in ordered.scan().plan_files()}
+    assert written == {ordered.sort_order().order_id}
 
 
 def _contents(lake: Lake, table: str) -> set[int]:

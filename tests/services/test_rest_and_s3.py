@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,12 +48,8 @@ def rows(server: Seaweed, table: str) -> list[int]:
     return sorted(catalog.load_table(f"db.{table}").scan().to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.parametrize("arrow_native", [True, False], ids=["arrow-native", "general"])
-def test_files_go_to_s3_and_snapshots_to_the_catalog(
-    environment: Environment, arrow_native: bool, seaweed: Seaweed
-) -> None:
-    environment = replace(environment, arrow_native=arrow_native)
-    table = f"events_{arrow_native}".lower()
+def test_files_go_to_s3_and_snapshots_to_the_catalog(environment: Environment, seaweed: Seaweed) -> None:
+    table = "events_rest"
     source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=4)
     stream = environment.from_source(source).to_sink(IcebergSink(seaweed.config(table)))
     assert stream.execute("rest").progress.epochs == 3

@@ -11,8 +11,6 @@ from tests.servers.seaweed import Seaweed
 from volley.connectors.files import log
 from volley.connectors.files.log import FileLog
 from volley.connectors.files.logged import LoggedFile
-from volley.notes import UnknownField
-from volley.task.notes_folder import NotesFolder
 
 
 @pytest.fixture
@@ -39,13 +37,3 @@ def test_the_log_of_files_is_merged_beside_a_reader(state: str, monkeypatch: pyt
     assert FileLog(f"{state}/files").files() == driver.files() == listed
     files = S3FileSystem().ls(f"{state}/files", refresh=True)
     assert [path.rpartition("/")[2] for path in files] == ["000000000000-000000000009-2.arrow", "000000000009.json"]
-
-
-def test_tasks_leave_unknown_fields(state: str) -> None:
-    driver, task = NotesFolder(f"{state}/unknown"), NotesFolder(f"{state}/unknown")
-    driver.make()
-    assert driver.take() == ()
-    for position in ("a.json", "b.json"):
-        task.leave([UnknownField("price", position)])
-    assert driver.take() == (UnknownField("price", "a.json"),)
-    assert driver.take() == ()

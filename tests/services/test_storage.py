@@ -63,11 +63,8 @@ def write(environment: Environment, config: IcebergSinkConfig, *ids: int) -> Non
 
 
 @pytest.mark.parametrize("place", STORAGES, indirect=True)
-@pytest.mark.parametrize("arrow_native", [True, False], ids=["arrow-native", "general"])
-def test_rows_in_are_rows_out_and_a_restart_goes_on(
-    place: Place, arrow_native: bool, spark: SparkSession, tmp_path: Path
-) -> None:
-    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=arrow_native)
+def test_rows_in_are_rows_out_and_a_restart_goes_on(place: Place, spark: SparkSession, tmp_path: Path) -> None:
+    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
     source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=5)
     stream = (
         environment.from_source(source).filter_expr(col("id").ne(lit(3))).to_sink(IcebergSink(place.config(tmp_path)))

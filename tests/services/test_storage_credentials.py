@@ -142,16 +142,15 @@ def vend(s3_server: S3) -> Fault:
     return named("vend", remember)
 
 
-@pytest.mark.parametrize("arrow_native", [True, False], ids=["arrow-native", "general"])
 def test_a_catalog_that_vends_keys_needs_none_here_and_each_epoch_has_fresh_ones(
-    spark: SparkSession, s3_server: S3, arrow_native: bool, tmp_path: Path, everywhere: Put
+    spark: SparkSession, s3_server: S3, tmp_path: Path, everywhere: Put
 ) -> None:
     everywhere("AWS_EC2_METADATA_DISABLED", "true")
-    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=arrow_native)
+    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
     s3_server.proxy.used.clear()
     with FaultProxy(s3_server.server.rest_uri) as catalog:
         given = documented("S3 with keys from the catalog", catalog=catalog.uri)
-        config = replace(given, table=f"vended_{arrow_native}".lower())
+        config = replace(given, table="vended")
         catalog.arm(vend(s3_server), "GET", rf"/tables/{config.table}", times=None)
         catalog.arm(vend(s3_server), "POST", r"/tables$", times=None)
         try:

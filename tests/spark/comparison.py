@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from tests.unit.beside_spark.case import SparkCase
 from tests.unit.beside_spark.cases import CASES
@@ -18,7 +20,7 @@ from tests.unit.beside_spark.differences import DIFFERENCES, RAISES, differences
 from tests.unit.beside_spark.rows import ROWS
 from volley import VolleyError
 from volley.arrow.expressions import compile_expression
-from volley.spark.expressions import to_spark_schema
+from volley.arrow.uuids import stored
 
 __all__ = ["found", "open_views", "run_in_spark"]
 
@@ -43,7 +45,7 @@ def open_views(spark: SparkSession) -> SparkSession:
     session.conf.set("spark.sql.timeType.enabled", "true")
     for name, rows in ROWS.items():
         numbered = rows.append_column("k_", pa.array(range(rows.num_rows), pa.int32()))
-        session.createDataFrame(numbered, to_spark_schema(numbered.schema)).createOrReplaceTempView(_view(name))
+        session.createDataFrame(numbered, _spark_schema(numbered.schema)).createOrReplaceTempView(_view(name))
     return session
 
 
@@ -69,6 +71,11 @@ def run_in_spark(session: SparkSession, cases: Sequence[SparkCase], first: int, 
     """
     columns = ", ".join(f"{case.spark} as c{number}" for number, case in enumerate(cases))
     session.sql(f"select {columns} from {_view(cases[0].rows)} where k_ between {first} and {last}").collect()
+
+
+def _spark_schema(schema: pa.Schema) -> StructType:
+    bytes_of = pa.schema([field.with_type(stored(field.type)) for field in schema])
+    return from_arrow_schema(bytes_of, prefer_timestamp_ntz=True)
 
 
 def _view(rows: str) -> str:

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import duckdb
-import pytest
 from pyspark.sql import SparkSession
 
 from volley import Environment, FileSource, MemorySink, col
@@ -17,8 +16,7 @@ CSV = "exported today\n" + "".join(
 )
 
 
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_options_of_files(arrow_native: bool, job_session: SparkSession, tmp_path: Path) -> None:
+def test_options_of_files(job_session: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(CSV)
     (tmp_path / "a.json").write_text(json.dumps([{"id": number, "x": [number]} for number in range(50)], indent=1))
     csv = FileSource(
@@ -31,7 +29,7 @@ def test_options_of_files(arrow_native: bool, job_session: SparkSession, tmp_pat
         include=["file", "row"],
     )
     array = FileSource(tmp_path / "a.json", schema="id long, x array<int>", include="row")
-    environment = Environment(spark=job_session, checkpoint_dir=tmp_path / "state", arrow_native=arrow_native)
+    environment = Environment(spark=job_session, checkpoint_dir=tmp_path / "state")
     sinks = MemorySink("csv"), MemorySink("array")
     environment.execute(
         "options", *(environment.from_source(of).to_sink(to) for of, to in zip((csv, array), sinks, strict=True))
@@ -48,13 +46,12 @@ def test_options_of_files(arrow_native: bool, job_session: SparkSession, tmp_pat
     )
 
 
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_columns_from_folders(arrow_native: bool, job_session: SparkSession, tmp_path: Path) -> None:
+def test_columns_from_folders(job_session: SparkSession, tmp_path: Path) -> None:
     for number in range(4):
         folder = tmp_path / f"in/day=2024-01-0{number + 1}"
         folder.mkdir(parents=True)
         (folder / "1.csv").write_text(f"id\n{number}\n{number + 10}\n")
-    days = Environment(spark=job_session, checkpoint_dir=tmp_path / "state", arrow_native=arrow_native).from_source(
+    days = Environment(spark=job_session, checkpoint_dir=tmp_path / "state").from_source(
         FileSource(f"{tmp_path}/in/*/*.csv", schema="id long, day date")
     )
     days.filter(col("day") > datetime.date(2024, 1, 2)).to_sink(sink := MemorySink("days")).execute("folders")

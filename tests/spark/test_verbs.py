@@ -43,9 +43,8 @@ def listed(rows: list[dict[str, object]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@pytest.mark.parametrize("arrow_native", [True, False])
-def test_explode_sample_limit(arrow_native: bool, job_session: SparkSession, tmp_path: Path) -> None:
-    environment = Environment(spark=job_session, checkpoint_dir=tmp_path, arrow_native=arrow_native)
+def test_explode_sample_limit(job_session: SparkSession, tmp_path: Path) -> None:
+    environment = Environment(spark=job_session, checkpoint_dir=tmp_path)
     exploded, kept, drawn, some = (MemorySink(name) for name in ("exploded", "kept", "drawn", "some"))
     rows = stream(environment)
     environment.execute(
@@ -122,9 +121,8 @@ def test_an_awaited_job_raises_its_error(spark: SparkSession, tmp_path: Path) ->
     assert errors == [caught.value]
 
 
-@pytest.mark.parametrize("arrow_native", [True, False], ids=["native", "general"])
-def test_repartition_and_sort(arrow_native: bool, job_session: SparkSession, tmp_path: Path) -> None:
-    environment = Environment(spark=job_session, checkpoint_dir=tmp_path / "c", arrow_native=arrow_native)
+def test_repartition_and_sort(job_session: SparkSession, tmp_path: Path) -> None:
+    environment = Environment(spark=job_session, checkpoint_dir=tmp_path / "c")
     ids = list(range(1000))
     source = MemorySource([{"id": number, "key": f"k{number % 7}"} for number in ids[::-1]], rows_per_epoch=500)
     rows = environment.from_source(source)

@@ -7,8 +7,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 import volley
 from tests.unit.test_yaml import MISTAKES
 
@@ -50,31 +48,6 @@ assert not heavy, heavy
 
 def test_building_a_pipeline_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", PIPELINE], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-PLANNER = """
-import sys
-import pyspark.sql.streaming.python_streaming_source_runner
-import volley.spark.datasource, volley.connectors.{reader}
-rooms = {{"volley." + name for name in ("environment", "stream", "metrics", "engine", "plan", "spark.compile")}}
-others = {{"volley.connectors." + name for name in {others}}}
-needless = ({{"pandas", "pyiceberg", "rich", "prometheus_client", "IPython"}} | rooms | others) & set(sys.modules)
-assert not needless, needless
-"""
-READERS = ["files.reader", "kafka.reader", "memory.reader"]
-NEEDLESS = [
-    *("files.source", "kafka.source", "memory.source", "console.sink", "rate"),
-    *("files.committer", "kafka.committer", "memory.committer"),
-]
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_the_process_that_plans_epochs_imports_its_reader_and_little_else(reader: str) -> None:
-    """Spark gives it ten seconds to start, imports included."""
-    others = [name for name in [*READERS, *NEEDLESS] if name != reader]
-    script = PLANNER.format(reader=reader, others=others)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

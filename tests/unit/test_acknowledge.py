@@ -17,8 +17,8 @@ def write(folder: Path, log: str, epoch: int, *lines: str) -> None:
     (folder / log / str(epoch)).write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *lines]))
 
 
-def readers(folder: Path, *each: Reader | None, stateful: bool = False) -> Readers:
-    return Readers("job", each or (SpoolReader(folder, None),), SparkLog(str(folder)), stateful)
+def readers(folder: Path, *each: Reader | None) -> Readers:
+    return Readers("job", each or (SpoolReader(folder, None),), SparkLog(str(folder)))
 
 
 def test_a_line_more_than_the_pipeline_has_sources_is_told_to_nobody(
@@ -68,19 +68,6 @@ def test_what_was_told_is_not_told_again_in_the_same_run(tmp_path: Path) -> None
     told.stop()
     told.stop()
     assert calls(tmp_path) == [("start",), ("committed", 1), ("stop",)]
-
-
-def test_with_state_the_last_epoch_is_told_at_the_end_if_spark_has_finished_it(tmp_path: Path) -> None:
-    for epoch in (0, 1):
-        write(tmp_path, "offsets", epoch, f'{{"files": {epoch + 1}}}')
-    told = readers(tmp_path, stateful=True)
-    told.start()
-    told.committed(0)
-    assert calls(tmp_path) == [("start",)]
-    write(tmp_path, "commits", 0)
-    told.committed(1)
-    told.stop()
-    assert calls(tmp_path) == [("committed", 1), ("stop",)]
 
 
 def test_readers_are_stopped_in_reverse(tmp_path: Path) -> None:

@@ -140,8 +140,12 @@ class Ticks(SparkSource):
 @pytest.mark.parametrize(
     ("draw", "error", "message"),
     [
-        (lambda stream: stream.deduplicate("id").head(), PlanError, "deduplicate by 'id' needs rows"),
-        (lambda _: ENVIRONMENT.from_source(Ticks()).head(), PlanError, "read by Spark itself"),
+        (
+            lambda stream: stream.deduplicate("id").head(),
+            PlanError,
+            "only a job can compute these rows: deduplicate by 'id'",
+        ),
+        (lambda _: ENVIRONMENT.from_source(Ticks()).head(), PlanError, "only Spark can read"),
         (lambda _: ENVIRONMENT.from_source(Ticks()).schema, PlanError, "only Spark can read"),
         (lambda stream: stream.head(0), ConfigError, "rows 0"),
         (lambda stream: stream.to_arrow(-1), ConfigError, "limit -1"),

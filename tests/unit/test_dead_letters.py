@@ -19,7 +19,6 @@ from volley import (
     JobError,
     MemorySource,
     Metrics,
-    PlanError,
     SchemaMismatchError,
     Sink,
     Source,
@@ -33,7 +32,6 @@ from volley.connectors.memory.sink import MemorySink
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.epoch import Epoch, WriteResult
 from volley.pipeline import Pipeline
-from volley.plan.graph import ExecutionPath as PlanPath
 from volley.plan.graph import reads
 from volley.sink import Committer, SinkContext, Writer
 from volley.stream import DataStream
@@ -106,7 +104,7 @@ def stream(source: Source) -> DataStream:
 def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda sink: True) -> list[WriteResult]:
     """One epoch in one task, committed; `due` tells which sinks lack it. Returns what the task wrote."""
     writes = pipeline._writes
-    (read,) = reads(writes, PlanPath(True, "test"))
+    (read,) = reads(writes)
     reader = read.source.open(SourceContext(str(folder / "state")))
     schemas = Schemas(lambda read: reader.schema)
     tree = grow(read, dict(enumerate(writes)), schemas, dictionaries=False)
@@ -314,22 +312,6 @@ def test_without_a_dead_letter_the_row_is_named(pipeline: Callable[[DataStream],
     with pytest.raises(VolleyError, match=r"the row {.id.: (2|4611686018427387904)}") as caught:
         run(pipeline(stream(rows(*values))), tmp_path)
     assert caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("pipeline", "reason"),
-    [
-        (lambda env: env.from_source(rows(1)).deduplicate("id"), "deduplicate"),
-    ],
-)
-def test_the_general_path_is_refused_before_anything_starts(
-    pipeline: Callable[[Environment], DataStream], reason: str, dead: MemorySink, tmp_path: Path
-) -> None:
-    environment = Environment(checkpoint_dir=str(tmp_path / "checkpoints"))
-    with pytest.raises(PlanError, match=f"dead_letter.*{reason}") as caught:
-        pipeline(environment).to_sink(Picky("out", letters=dead)).execute("job")
-    assert caught.value.hint
-    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_an_error_without_a_hint_is_a_job_error() -> None:

@@ -28,7 +28,6 @@ from volley.plan.functions import FUNCTIONS
 from volley.plan.nested import Lists, Maps
 from volley.plan.strings import Strings
 from volley.plan.times import Times
-from volley.spark.expressions import LOWERED as SPARK
 
 literals = st.one_of(
     st.none(),
@@ -108,10 +107,8 @@ def test_operators_are_methods(operator: Callable[[], Expr], method: Callable[[]
     assert operator().node == method().node
 
 
-def test_both_backends_lower_every_operation() -> None:
+def test_every_operation_is_computed() -> None:
     assert set(ARROW) == set(OPERATIONS) | set(FUNCTIONS)
-    # Arrow computes the others on both paths.
-    assert set(SPARK) == set(OPERATIONS) | {"coalesce", "when", "field", "murmur3", "xxhash64"}
 
 
 def test_an_expression_has_no_truth_value() -> None:

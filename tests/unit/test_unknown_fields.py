@@ -14,8 +14,6 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import LongType, StructField, StructType
 
 from volley import (
     ConfigError,
@@ -33,9 +31,6 @@ from volley.engine.notes import Notes
 from volley.epoch import WriteResult
 from volley.formats.messages import JsonValues
 from volley.notes import LostInput, UnknownField, note_lost, note_unknown, taken_notes
-from volley.source import Offset, Split
-from volley.spark.datasource import data_source
-from volley.task.notes_folder import NotesFolder
 
 Rows = list[dict[str, Any]]
 
@@ -269,44 +264,12 @@ def test_messages_that_are_one_value_have_no_fields(capsys: pytest.CaptureFixtur
     assert "the schema lacks" not in capsys.readouterr().out
 
 
-def test_tasks_leave_fields_for_the_driver(tmp_path: Path) -> None:
-    folder = NotesFolder(str(tmp_path / "unknown"))
-    assert folder.take() == ()
-    folder.make()
-    price, day = UnknownField("price", "b.json", can_keep=True), UnknownField("day", "c.json")
-    folder.leave([])
-    folder.leave([price])
-    # Another task has the same field from another file: one of them is enough.
-    folder.leave([UnknownField("price", "d.json")])
-    folder.leave([price, day])
-    assert len(list((tmp_path / "unknown").iterdir())) == 2
-    taken = folder.take()
-    assert sorted(taken, key=lambda note: note.subject) == [day, price, price]
-    assert all('"keep"' in note.hint for note in taken if note.subject == "price")
-    assert '"keep"' not in day.hint
-    assert folder.take() == ()
-    assert not list((tmp_path / "unknown").iterdir())
-
-
-def test_a_task_without_the_driver_s_folder_warns_in_its_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker on a machine that does not share the checkpoint makes no folder there."""
-    NotesFolder(str(tmp_path / "unknown")).leave([UnknownField("price", "b.json")])
-    (warning,) = caplog.messages
-    assert warning.startswith("field 'price' of b.json is in no column; its values are left out (the driver does not")
-    assert not list(tmp_path.iterdir())
-
-
-def test_tasks_leave_lost_input_for_the_driver_which_warns_of_each_loss_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = NotesFolder(str(tmp_path / "unknown"))
-    folder.make()
-    notes = Notes("job", [folder])
+def test_the_driver_warns_of_each_loss_once(caplog: pytest.LogCaptureFixture) -> None:
+    notes = Notes("job")
     for first in [2, 2, 9, 9]:
         # A task that is tried again loses the same.
         note_lost(f"events/0: 5 offsets from {first} on are lost, skipped", "keep them for longer")
-        folder.leave(taken_notes())
-        notes.record([])
+        notes.record([[WriteResult(notes=taken_notes())]])
     assert caplog.messages == [
         "job: events/0: 5 offsets from 2 on are lost, skipped: keep them for longer",
         "job: events/0: 5 offsets from 9 on are lost, skipped: keep them for longer",
@@ -320,53 +283,6 @@ def test_losses_are_warned_of_without_end_but_the_last_ones_are_kept(caplog: pyt
         notes.record([[WriteResult(notes=(LostInput(f"loss {number}", "hint"),))]])
     assert len(caplog.messages) == 1_200
     assert notes.lines == [f"loss {number}" for number in range(1_100, 1_200)]
-
-
-class _Losing(Reader):
-    """Notes a loss when it looks for new rows, when it plans an epoch and when it reads."""
-
-    schema = pa.schema({"id": pa.int64()})
-
-    def initial_offset(self) -> Offset:
-        return {}
-
-    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        note_lost("of the look", "hint")
-        return {"rows": 1}
-
-    def splits(self, start: Offset, end: Offset) -> list[Split]:
-        note_lost("of the plan", "hint")
-        return [1]
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        note_lost("of the task", "hint")
-        yield pa.RecordBatch.from_pydict({"id": [split]})
-
-
-def test_what_spark_s_own_processes_note_gets_to_the_driver(tmp_path: Path) -> None:
-    """On the general path, Spark plans epochs and reads rows in processes of its own."""
-    folder = NotesFolder(str(tmp_path / "unknown"))
-    folder.make()
-    schema = StructType([StructField("id", LongType())])
-    stream = data_source("losing", _Losing(), schema, None, folder)({}).streamReader(schema)
-    end = stream.latestOffset({}, ReadAllAvailable())
-    (partition,) = stream.partitions({}, end)
-    batches: Any = stream.read(partition)
-    assert [batch.to_pylist() for batch in batches] == [[{"id": 1}]]
-    assert sorted(map(str, folder.take())) == ["of the look", "of the plan", "of the task"]
-
-
-def test_a_damaged_note_is_told_once_and_fails_no_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = NotesFolder(str(tmp_path / "unknown"))
-    folder.make()
-    (tmp_path / "unknown" / "0.json").write_bytes(b"[{}]")
-    folder.leave([UnknownField("price", "b.json")])
-    fields = Notes("job", [folder])
-    for _ in range(3):
-        fields.record([])
-    assert [message.partition(":")[0] for message in caplog.messages] == ["job", "job"]
-    assert "0.json is damaged" in caplog.messages[0]
-    assert fields.lines == ["field 'price' of b.json is in no column; its values are left out"]
 
 
 def test_names_of_fields_are_bounded() -> None:

@@ -537,10 +537,10 @@ def test_a_file_becomes_the_values_that_python_builds(tmp_path: Path) -> None:
         metrics_port: 9100
       ticks: {source: ticks, sink: console, dead_letter: folder, enabled: false}
       copy: {source: table, sink: folder, steps: [{deduplicate: [id, day]}]}
-    runtime: {checkpoint_dir: /var/volley, checkpoint_interval: 30s, max_restarts: 2, backoff: 1s, arrow_native: false}
+    runtime: {checkpoint_dir: /var/volley, checkpoint_interval: 30s, max_restarts: 2, backoff: 1s}
     """
     config = config_of(tmp_path, text)
-    environment = Environment(checkpoint_dir="/var/volley", checkpoint_interval=30, arrow_native=False)
+    environment = Environment(checkpoint_dir="/var/volley", checkpoint_interval=30)
     orders = KafkaSource(
         ["a:9092", "b:9092"],
         "orders",

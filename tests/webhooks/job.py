@@ -13,17 +13,17 @@ __all__ = ["check", "drain", "log_folder", "receive"]
 _NAME = "hooks"
 
 
-def receive(folder: Path, port: int, arrow_native: bool = True) -> None:
+def receive(folder: Path, port: int) -> None:
     """Receive requests until this process is stopped."""
-    _run(folder, arrow_native, port=port)
+    _run(folder, port=port)
 
 
-def drain(folder: Path, arrow_native: bool = True) -> Job:
+def drain(folder: Path) -> Job:
     """Write the requests that are in the log."""
-    return _run(folder, arrow_native, bounded=True)
+    return _run(folder, bounded=True)
 
 
-def _run(folder: Path, arrow_native: bool, **settings: Any) -> Job:
+def _run(folder: Path, **settings: Any) -> Job:
     source = WebhookSource(
         schema="id long, text string",
         idempotency="header:Key",
@@ -32,9 +32,7 @@ def _run(folder: Path, arrow_native: bool, **settings: Any) -> Job:
         **settings,
     )
     config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
-    environment = Environment(
-        "local[2]", checkpoint_dir=str(folder / "checkpoints"), checkpoint_interval="200ms", arrow_native=arrow_native
-    )
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), checkpoint_interval="200ms")
     return environment.from_source(source).to_sink(IcebergSink(config)).execute(_NAME)
 
 

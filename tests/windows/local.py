@@ -11,13 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from volley import DataStream
-from volley.arrow.aggregator import Aggregator
 from volley.arrow.batches import conform
+from volley.arrow.keyed import operator_of
 from volley.arrow.operators import Operator
-from volley.arrow.series import SeriesOperator
-from volley.arrow.stream_joins import StreamJoiner
 from volley.engine.state import KeyedState
-from volley.plan.keyed_nodes import Aggregate, JoinStreams, Series
+from volley.plan.keyed_nodes import JoinStreams, Keyed
 from volley.task.merging import Merger
 from volley.task.partials import Misfits, Partial, PartialWriter
 from volley.task.state_files import open_states
@@ -100,7 +98,7 @@ class LocalStep:
 
 
 def windows(stream: DataStream, schema: pa.Schema, folder: Path, sources: int = 1, **more: Any) -> LocalStep:
-    """The windows or series of a stream that ends in a windowed aggregate, or in series functions.
+    """The last step of a stream, which keeps state of the rows of one input.
 
     Args:
         stream: The stream.
@@ -110,8 +108,8 @@ def windows(stream: DataStream, schema: pa.Schema, folder: Path, sources: int = 
         more: Further arguments of `LocalStep`.
     """
     node = stream._node
-    assert isinstance(node, Aggregate | Series)
-    operator = Aggregator(node, schema) if isinstance(node, Aggregate) else SeriesOperator(node, schema)
+    assert isinstance(node, Keyed)
+    operator = operator_of(node, schema)
     clocked = [(0, source) for source in range(sources)]
     return LocalStep(operator, (schema,), folder, clocked, **more)
 
@@ -128,7 +126,7 @@ def joined(stream: DataStream, left: pa.Schema, right: pa.Schema, folder: Path, 
     """
     node = stream._node
     assert isinstance(node, JoinStreams)
-    return LocalStep(StreamJoiner(node, left, right), (left, right), folder, [(0, 0), (1, 1)], **more)
+    return LocalStep(operator_of(node, left, right), (left, right), folder, [(0, 0), (1, 1)], **more)
 
 
 def row_count(file: str) -> int:

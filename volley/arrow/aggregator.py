@@ -18,7 +18,7 @@ from volley.arrow.expressions import compile_expression
 from volley.arrow.gaps import Gaps, fill_gaps
 from volley.arrow.groups import by_key
 from volley.arrow.keys.normal import normal
-from volley.arrow.operators import Merged, Times
+from volley.arrow.operators import Merged, Operator, Times
 from volley.arrow.uuids import restored, stored
 from volley.arrow.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
 from volley.plan.expression_nodes import Column
@@ -29,7 +29,7 @@ __all__ = ["Aggregator", "key_values"]
 
 
 @dataclass(frozen=True)
-class Aggregator:
+class Aggregator(Operator):
     """A windowed aggregate compiled for rows of one schema: an `Operator` with one input.
 
     Args:

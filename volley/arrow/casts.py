@@ -29,7 +29,7 @@ from volley.arrow.uuids import texts
 from volley.errors import ExpressionError
 from volley.types.arrow import type_name
 
-__all__ = ["can_cast", "cast", "casts_by_spark", "try_cast"]
+__all__ = ["can_cast", "cast", "try_cast"]
 
 Datum = Any
 
@@ -48,25 +48,17 @@ class _Cast(NamedTuple):
         target: Says whether a type is the target's.
         convert: Converts an array or scalar; raises ArrowInvalid for a value that the target can't represent.
         fits: Returns true for each value that the target can represent; None = for all.
-        by_spark: True if Spark computes the same.
     """
 
     source: Callable[[pa.DataType], bool]
     target: Callable[[pa.DataType], bool]
     convert: Callable[[Datum, pa.DataType], Datum]
     fits: Callable[[Datum, pa.DataType], Datum] | None = None
-    by_spark: bool = True
 
 
 def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """Return True if there is a cast between two types; if not, the plan is rejected."""
     return source == target or pa.types.is_null(source) or _find(source, target) is not None
-
-
-def casts_by_spark(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return True if Spark's cast has the same results; for example, Java reads and writes floats otherwise."""
-    found = None if source == target else _find(source, target)
-    return found is None or found.by_spark
 
 
 def cast(value: Datum, target: pa.DataType) -> Datum:
@@ -290,36 +282,36 @@ _CASTS = [
     _Cast(_is_int, pa.types.is_boolean, _nonzero),
     _Cast(pa.types.is_floating, _is_int, _truncated, _fits_int),
     _Cast(pa.types.is_floating, pa.types.is_floating, _lossy),
-    _Cast(pa.types.is_floating, pa.types.is_decimal, _float_to_decimal, _is_float_of_decimal, by_spark=False),
+    _Cast(pa.types.is_floating, pa.types.is_decimal, _float_to_decimal, _is_float_of_decimal),
     _Cast(pa.types.is_floating, pa.types.is_boolean, _nonzero),
-    _Cast(pa.types.is_floating, pa.types.is_string, lambda value, target: float_text(value), by_spark=False),
+    _Cast(pa.types.is_floating, pa.types.is_string, lambda value, target: float_text(value)),
     _Cast(pa.types.is_decimal, _is_int, _decimal_to_int, _fits_int),
     _Cast(pa.types.is_decimal, pa.types.is_floating, _decimal_to_float),
     _Cast(pa.types.is_decimal, pa.types.is_decimal, _rounded, _fits_decimal),
     _Cast(pa.types.is_decimal, pa.types.is_boolean, _nonzero),
-    _Cast(pa.types.is_decimal, pa.types.is_string, lambda value, target: decimal_text(value), by_spark=False),
+    _Cast(pa.types.is_decimal, pa.types.is_string, lambda value, target: decimal_text(value)),
     _Cast(pa.types.is_boolean, _is_int, pc.cast),
     _Cast(pa.types.is_boolean, pa.types.is_floating, pc.cast),
     _Cast(pa.types.is_boolean, pa.types.is_decimal, _boolean_to_decimal, _is_boolean_of_decimal),
     _Cast(pa.types.is_boolean, pa.types.is_string, pc.cast),
     _Cast(pa.types.is_string, _is_int, _string_to_int, _is_text_of_int),
-    _Cast(pa.types.is_string, pa.types.is_floating, _trimmed, is_text_of, by_spark=False),
-    _Cast(pa.types.is_string, pa.types.is_decimal, _string_to_decimal, _is_text_of_decimal, by_spark=False),
+    _Cast(pa.types.is_string, pa.types.is_floating, _trimmed, is_text_of),
+    _Cast(pa.types.is_string, pa.types.is_decimal, _string_to_decimal, _is_text_of_decimal),
     _Cast(pa.types.is_string, pa.types.is_boolean, _to_boolean, _is_boolean),
-    _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of, by_spark=False),
-    _Cast(pa.types.is_string, _is(_NTZ), _wall_clock, is_text_of, by_spark=False),
-    _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of, by_spark=False),
-    _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of, by_spark=False),
-    _Cast(pa.types.is_string, _is(pa.uuid()), lambda value, target: uuid_of(value), is_text_of, by_spark=False),
+    _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of),
+    _Cast(pa.types.is_string, _is(_NTZ), _wall_clock, is_text_of),
+    _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of),
+    _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of),
+    _Cast(pa.types.is_string, _is(pa.uuid()), lambda value, target: uuid_of(value), is_text_of),
     _Cast(pa.types.is_string, pa.types.is_binary, pc.cast),
-    _Cast(pa.types.is_binary, pa.types.is_string, pc.cast, lambda value, target: is_utf8(value), by_spark=False),
+    _Cast(pa.types.is_binary, pa.types.is_string, pc.cast, lambda value, target: is_utf8(value)),
     _Cast(pa.types.is_fixed_size_binary, pa.types.is_binary, pc.cast),
-    _Cast(pa.types.is_fixed_size_binary, pa.types.is_string, _fixed_to_text, _is_fixed_text, by_spark=False),
+    _Cast(pa.types.is_fixed_size_binary, pa.types.is_string, _fixed_to_text, _is_fixed_text),
     _Cast(_is(pa.uuid()), pa.types.is_string, lambda value, target: texts(value)),
-    _Cast(pa.types.is_date32, pa.types.is_string, _moment_to_text, _is_near, by_spark=False),
+    _Cast(pa.types.is_date32, pa.types.is_string, _moment_to_text, _is_near),
     _Cast(pa.types.is_date32, _TIMESTAMPS, _via_naive, _is_date_in_range),
     _Cast(_TIMESTAMPS, pa.types.is_date32, _via_naive),
     _Cast(_TIMESTAMPS, _TIMESTAMPS, pc.cast),
-    _Cast(_TIMESTAMPS, pa.types.is_string, _moment_to_text, _is_near, by_spark=False),
-    _Cast(pa.types.is_time64, pa.types.is_string, lambda value, target: moment_text(value), by_spark=False),
+    _Cast(_TIMESTAMPS, pa.types.is_string, _moment_to_text, _is_near),
+    _Cast(pa.types.is_time64, pa.types.is_string, lambda value, target: moment_text(value)),
 ]

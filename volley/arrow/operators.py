@@ -7,10 +7,10 @@ of its rows, and return what comes out and what is kept.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,48 +43,71 @@ class Merged:
     states: tuple[pa.Table, ...]
 
 
-class Operator(Protocol):
-    """A step that keeps state by key, compiled for the rows of its inputs; picklable. Inputs are numbered from 0."""
+class Operator(ABC):
+    """A step that keeps state by key, compiled for the rows of its inputs; picklable. Inputs are numbered from 0.
+
+    Args:
+        node: The step.
+    """
+
+    node: Keyed
 
     @property
-    def node(self) -> Keyed:
-        """The step."""
-
-    @property
+    @abstractmethod
     def timing(self) -> Timing:
         """How it follows event time."""
 
     @property
+    @abstractmethod
     def output(self) -> pa.Schema:
         """The schema of the rows that come out."""
 
     @property
+    @abstractmethod
     def states(self) -> tuple[pa.Schema, ...]:
-        """For each input, the schema of its states."""
+        """For each input, the schema of the states that are kept."""
 
     @property
+    def partials(self) -> tuple[pa.Schema, ...]:
+        """For each input, the schema of the states of an epoch's rows: by default that of the states that are kept."""
+        return self.states
+
+    @property
+    def most(self) -> int | None:
+        """How many rows a task needs at most; None = all."""
+        return None
+
+    @property
+    @abstractmethod
     def folder(self) -> str:
         """The beginning of the name of the folder for its state."""
 
     @property
+    @abstractmethod
     def faults(self) -> tuple[str, str]:
         """Why a row is left out, as dead letters say it: what follows from having no time, and from being late."""
 
-    def time_column(self, input: int) -> str:
-        """Return the name of an input's event time."""
+    @abstractmethod
+    def time_column(self, input: int) -> str | None:
+        """Return the name of an input's event time; None = the step follows none."""
 
+    @abstractmethod
     def ends(self, times: Times) -> Times:
         """Return for rows with these event times the watermark with which each becomes late."""
 
+    @abstractmethod
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
-        """Return the states of rows that all have an event time."""
+        """Return the states of rows; those of a step that follows event time all have one."""
 
+    @abstractmethod
     def reduced(self, input: int, states: pa.Table) -> pa.Table:
         """Return fewer states that mean the same, or the same ones."""
 
+    @abstractmethod
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
         """Return the keys of states: equal ones have equal bytes."""
 
+    @abstractmethod
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         """Merge the states of an epoch's rows into those before; all are of one bucket.
 
@@ -96,11 +119,12 @@ class Operator(Protocol):
         """
 
     def closing(self, latest: int) -> int | None:
-        """Return the watermark at the end of all sources; None = nothing waits for it.
+        """Return the watermark at the end of all sources; None = nothing waits for it, the default.
 
         Args:
             latest: The latest event time.
         """
+        return None
 
 
 def time_text(microseconds: int) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from volley.arrow.aggregates import aggregated_schema
+from volley.arrow.first_rows import check_deduplicate
 from volley.arrow.nodes import lower
 from volley.arrow.series import series_schema
 from volley.arrow.stream_joins import joined_streams_schema
-from volley.errors import ExpressionError, PlanError, near
+from volley.errors import PlanError
 from volley.plan import keyed_nodes, nodes
 from volley.plan.places import naming
 
@@ -61,8 +62,8 @@ class Schemas:
             return None
         if isinstance(node, nodes.Union):
             return _united(known)
-        if isinstance(node, nodes.Deduplicate):
-            _check_keys(node, known[0])
+        if isinstance(node, keyed_nodes.Deduplicate):
+            check_deduplicate(node, known[0])
             return known[0]
         if isinstance(node, keyed_nodes.Aggregate):
             return aggregated_schema(node, known[0])
@@ -70,7 +71,7 @@ class Schemas:
             return joined_streams_schema(node.join, *known)
         if isinstance(node, keyed_nodes.Series):
             return series_schema(node, known[0])
-        if isinstance(node, nodes.Limit | keyed_nodes.Side):
+        if isinstance(node, keyed_nodes.Limit | keyed_nodes.Side):
             return known[0]
         return lower([node], known[0]).schema
 
@@ -84,12 +85,6 @@ def _united(schemas: Sequence[pa.Schema]) -> pa.Schema:
                 hint="bring them into one shape with select, cast and alias first",
             )
     return first
-
-
-def _check_keys(node: nodes.Deduplicate, schema: pa.Schema) -> None:
-    for name in (*node.keys, *([node.event_time] if node.event_time else [])):
-        if name not in schema.names:
-            raise ExpressionError(f"deduplicate by unknown column {name!r}", hint=near(name, schema.names))
 
 
 def _listed(schema: pa.Schema) -> str:

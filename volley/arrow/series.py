@@ -16,7 +16,7 @@ from volley.arrow.compiled import CompiledExpression, whole
 from volley.arrow.dictionaries import decode
 from volley.arrow.expressions import compile_expression
 from volley.arrow.groups import by_key
-from volley.arrow.operators import Merged, Times
+from volley.arrow.operators import Merged, Operator, Times
 from volley.arrow.series_functions import SeriesPart, SeriesRows, series_part, series_type
 from volley.arrow.uuids import stored
 from volley.arrow.windows import microseconds
@@ -42,7 +42,7 @@ def series_schema(node: Series, schema: pa.Schema) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class SeriesOperator:
+class SeriesOperator(Operator):
     """Series functions compiled for rows of one schema: an `Operator` with one input.
 
     A state is a row with its key, and what the functions keep of it. A row comes out once the watermark is behind its

@@ -20,7 +20,7 @@ from volley.arrow.join_index import JoinIndex, Keys, build_index
 from volley.arrow.joins import joined_schema
 from volley.arrow.keys.equality import Indices
 from volley.arrow.keys.normal import Bools, are_valid, comparable
-from volley.arrow.operators import Merged, Times
+from volley.arrow.operators import Merged, Operator, Times
 from volley.arrow.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.joins import StreamJoin
@@ -56,7 +56,7 @@ def joined_streams_schema(join: StreamJoin, left: pa.Schema, right: pa.Schema) -
 
 
 @dataclass(frozen=True)
-class StreamJoiner:
+class StreamJoiner(Operator):
     """A join of streams compiled for rows of two schemas: an `Operator` with the left side as input 0, the right as 1.
 
     Args:

@@ -77,7 +77,7 @@ def show(file: File = DEFAULT) -> None:
 
 
 def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
-    """Print the plan of each pipeline and view, the execution path and why, and what sources leave out.
+    """Print the plan of each pipeline and view, and what sources leave out.
 
     Examples:
 
@@ -88,7 +88,7 @@ def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
     config = loaded(file)
     pipelines, views = _chosen(config, pipeline)
     for each in pipelines:
-        say(f"{each.name}\n{explained(each.pipeline._writes, config.environment.arrow_native)}\n", config)
+        say(f"{each.name}\n{explained(each.pipeline._writes)}\n", config)
     _explain_views(config, views)
 
 
@@ -133,7 +133,7 @@ def _dry_run(config: Config, pipelines: list[ConfiguredPipeline]) -> None:
     from volley.explain import explained
 
     for each in pipelines:
-        lines = [f"{each.name}", explained(each.pipeline._writes, config.environment.arrow_native)]
+        lines = [f"{each.name}", explained(each.pipeline._writes)]
         try:
             for branch in each.branches:
                 lines += [f"columns for {', '.join(branch.sinks)}:"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, create_model
 
@@ -48,6 +48,10 @@ class Deduplication(Model):
     keys: Names = Field(description="The key columns.")
     event_time: str | None = Field(None, description="A timestamp column, with within.")
     within: Span | None = Field(None, description="How far two rows of one key are apart at most.")
+    late: Literal["drop", "dead_letter"] | None = Field(None, description="What happens to late rows.")
+    max_ahead: Span | None = Field(None, description="How far ahead of the clock a row can be; null = no limit.")
+    idle_after: Span | None = Field(None, description="A source without rows for so long holds nothing back.")
+    buckets: Whole | None = Field(None, description="The number of parts of the state.")
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ def _with_column(stream: DataStream, columns: dict[str, Expression], scope: Scop
 def _deduplicate(stream: DataStream, by: list[str] | Deduplication, scope: Scope, path: Path) -> DataStream:
     if isinstance(by, list):
         return stream.deduplicate(*by)
-    return stream.deduplicate(*by.keys, event_time=by.event_time, within=by.within)
+    settings = given(by)
+    return stream.deduplicate(*settings.pop("keys"), **settings)
 
 
 def _explode(stream: DataStream, step: str | Explosion, scope: Scope, path: Path) -> DataStream:

@@ -24,15 +24,12 @@ class Readers:
         job: The job's name.
         readers: One per line of an epoch's entry in Spark's offset log, in its order; None = Spark reads that source.
         log: Spark's log of the query.
-        stateful: True if Spark may read a committed epoch again: to rebuild the epoch's state, if the driver dies
-            before the epoch is in Spark's commit log.
     """
 
-    def __init__(self, job: str, readers: Sequence[Reader | None], log: SparkLog, stateful: bool) -> None:
+    def __init__(self, job: str, readers: Sequence[Reader | None], log: SparkLog) -> None:
         self._job = job
         self._readers = readers
         self._log = log
-        self._stateful = stateful
         self._started: list[Reader] = []
         self._acknowledged = -1
         self._is_running = False
@@ -62,8 +59,7 @@ class Readers:
         Args:
             epoch: An epoch that every sink has.
         """
-        # Spark logs an epoch in its commit log before it starts the next one.
-        self._acknowledge(epoch - 1 if self._stateful else epoch)
+        self._acknowledge(epoch)
 
     def lags(self, epoch: int) -> list[Lag]:
         """Return how far the end of an epoch is behind each source that can tell."""

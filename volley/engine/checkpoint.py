@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import posixpath
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,8 @@ _OURS = "volley"
 PIPELINE = f"{_OURS}/pipeline.json"
 # Leave everything else in the folder alone: a user may have chosen one with other files.
 _CONTENTS = (METADATA, f".{METADATA}.crc", OFFSETS, COMMITS, "sources", STATE, _OURS)
+# What keyed steps say of their state ends otherwise.
+_SPARK_S_STATE = re.compile(r"deduplicate by (?!.*, in \d+ buckets)|limit \d+\b(?!, counted)")
 # In bytes, on a local disk.
 _MAX_NAME = 255
 _ASIDE = "replaced"
@@ -79,12 +82,10 @@ class Binding:
     targets: Mapping[str, str | None] | None = None
 
     @classmethod
-    def of(cls, writes: Sequence[nodes.Write], path: graph.ExecutionPath, targets: Sequence[str]) -> Binding:
+    def of(cls, writes: Sequence[nodes.Write], targets: Sequence[str]) -> Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
-        uses, walked = graph.uses(writes, path), graph.walk(writes)
-        sources = [(node.source.identity, last) for node, last in uses if isinstance(node, nodes.Read)]
-        steps = [(node.label(), last) for node, last in uses if node.stateful]
-        steps += [(node.state, node) for node in walked if isinstance(node, keyed_nodes.Keyed)]
+        sources = [(read.source.identity, read) for read in graph.reads(writes)]
+        steps = [(node.state, node) for node in graph.walk(writes) if isinstance(node, keyed_nodes.Keyed)]
         return cls(str(uuid.uuid4()), _told_apart(sources, writes), _told_apart(steps, writes), dict.fromkeys(targets))
 
     @classmethod
@@ -248,6 +249,7 @@ class Checkpoint:
             if not self.begun:
                 return self._begin(now, new_query)
             old = self._binding()
+        _check_state(old, self.url)
         _compare(old, now, self.url)
         if old.targets is not None:
             dropped = sorted(set(old.targets) - set(now.targets or ()))
@@ -351,6 +353,17 @@ class Checkpoint:
 
     def _path(self, name: str) -> str:
         return f"{self.log.root}/{name}".rstrip("/")
+
+
+def _check_state(old: Binding, checkpoint: str) -> None:
+    """Raise PlanError for a checkpoint in which Spark kept the state of a step, as it did until 0.2.0."""
+    if step := next(filter(_SPARK_S_STATE.match, old.stateful or ()), None):
+        raise PlanError(
+            f"in checkpoint {checkpoint} Spark kept the state of {step}, as Volley 0.2.0 has it; this version keeps "
+            "that state itself, and does not read Spark's",
+            hint='start over, fresh=True: with into="replace"; or with into="append" and a source that starts where '
+            "the rows end. Or end the job by the version that began it",
+        )
 
 
 def _compare(old: Binding, now: Binding, checkpoint: str) -> None:

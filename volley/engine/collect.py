@@ -69,13 +69,12 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
         PlanError: If a step or a source needs Spark.
         VolleyError: If a source can't be read, a step does not fit its input, or a step fails at a row.
     """
-    while isinstance(node, nodes.Limit):
+    while isinstance(node, keyed_nodes.Limit):
         limit, node = min(node.rows, node.rows if limit is None else limit), node.input
-    path = graph.choose_path([node])
     keyed = [step.label() for step in graph.walk([node]) if isinstance(step, keyed_nodes.Keyed)]
-    if keyed or not path.arrow_native:
+    if keyed:
         raise PlanError(
-            f"only a job can compute these rows: {keyed[0] if keyed else path.reason}",
+            f"only a job can compute these rows: {keyed[0]}",
             hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
         )
     (write,) = with_schemas([nodes.Write(node, MemorySink("rows"))])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
+from volley.engine.levels import Levels
 from volley.engine.notes import Notes
 from volley.engine.run_start import RunStart
-from volley.engine.second_stage import SecondStage
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics import Metrics
@@ -23,7 +23,7 @@ from volley.source import Split
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import SparkLog
 from volley.spark.progress import EpochCounters
-from volley.spark.run import evaluate, run_on_executors, run_rows, run_splits
+from volley.spark.run import evaluate, run_on_executors, run_sources
 from volley.task.failpoints import reach
 from volley.task.task import InputSplit, Task
 
@@ -94,7 +94,7 @@ class Epochs:
     Args:
         job: The job's name.
         plan: The compiled plan.
-        splits: Returns the splits of an epoch, each with its reader's index; None on the general path.
+        splits: Returns the splits of an epoch, each with its reader's index.
         committers: One per sink of the job.
         executor_tasks: Per sink: runs its executor tasks and counts what they write.
         targets: The dead-letter sinks.
@@ -105,13 +105,13 @@ class Epochs:
         tables: The tables that it joins.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill the slower ones.
-        second_stage: Runs the second stage of a job with keyed steps; None without any.
+        levels: Runs the levels of a job with keyed steps; None without any.
         run_start: Records the first epoch of a bounded run; None = no sink asks for it.
     """
 
     job: str
     plan: CompiledPlan
-    splits: Callable[[int], list[tuple[int, Split]]] | None
+    splits: Callable[[int], list[tuple[int, Split]]]
     committers: Sequence[Committer]
     executor_tasks: Sequence[ExecutorTasks]
     targets: DeadLetterSinks
@@ -122,7 +122,7 @@ class Epochs:
     tables: JoinedTables
     unfinished: int | None
     speculative: bool
-    second_stage: SecondStage | None = None
+    levels: Levels | None = None
     run_start: RunStart | None = None
 
     @cached_property
@@ -194,7 +194,7 @@ class Epochs:
         """Write and commit an epoch to the sinks that lack it.
 
         Args:
-            frame: The epoch's rows; empty on the Arrow-native path.
+            frame: The epoch's rows of the sources that Spark reads.
             epoch: The epoch.
 
         Raises:
@@ -206,18 +206,17 @@ class Epochs:
         results: list[list[WriteResult]] = [[] for _ in self._all]
         if skipped:
             reach("in-recovery", epoch.number)
-            if self.second_stage is not None:
-                self.second_stage.skip(epoch.number)
-            if self.plan.stateful:
-                self.tables.pin(epoch.number)
+            if self.levels is not None:
+                self.levels.skip(epoch.number)
+            if self.plan.has_frames:
                 evaluate(frame)
         else:
             reach("before-files", epoch.number)
             self.log.make_durable(epoch.number)
             self.tables.pin(epoch.number)
             self._write_and_commit(frame, epoch, due, results)
-            if self.second_stage is not None:
-                self.second_stage.record()
+            if self.levels is not None:
+                self.levels.record()
             reach("before-checkpoint", epoch.number)
         sinks = [[*written, *tasks.take()] for written, tasks in zip(results, self.executor_tasks, strict=False)]
         return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
@@ -269,20 +268,18 @@ class Epochs:
         writers = tuple(
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
-        behind = [] if self.second_stage is None else self.second_stage.behind
+        behind = [] if self.levels is None else self.levels.behind_inputs
         letters = self.targets.letters(self.job, epoch, letters_due, behind)
         task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
-        first = task if self.second_stage is None else self.second_stage.first(task, due)
-        sources = None
-        if self.splits is None:
-            tasks = run_rows(frame, first)
-        else:
-            splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
-            sources = [split.reader for split in splits]
-            tasks = run_splits(frame.sparkSession, first, splits)
+        if self.levels is not None:
+            task = self.levels.task(task, due)
+        splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
+        reading = replace(task, writers=task.plan.reached(task.writers))
+        results = run_sources(frame.sparkSession, reading, splits, frame if self.plan.has_frames else None)
+        tasks = [result for _, result in results]
         self.notes.record(tasks)
-        if self.second_stage is not None:
-            tasks = self.second_stage.second(frame.sparkSession, task, tasks, sources)
+        if self.levels is not None:
+            tasks = self.levels.run(frame.sparkSession, task, results)
         return [[task[index] for task in tasks] for index in range(len(self._all))]
 
     def _commit_all(

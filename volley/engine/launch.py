@@ -14,11 +14,11 @@ from volley.engine.dead_letters import DeadLetterSinks, dead_letters
 from volley.engine.epochs import Epochs, ExecutorTasks
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
+from volley.engine.levels import Levels, RunEnd
 from volley.engine.options import Start
 from volley.engine.preview import preview
 from volley.engine.repair import check
 from volley.engine.run_start import RunStart
-from volley.engine.second_stage import RunEnd, SecondStage
 from volley.engine.state import KeyedState
 from volley.errors import PlanError
 from volley.metrics import Metrics
@@ -34,7 +34,8 @@ from volley.spark.progress import EpochCounters
 from volley.spark.run import run_beside
 from volley.spark.session import has_context, session_for_job
 from volley.task.sorter import SCHEMA
-from volley.task.tree import Tree, grouped
+from volley.task.task import TaskPlan
+from volley.task.tree import grouped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,6 @@ _log = logging.getLogger(__name__)
 
 def launch(
     writes: Sequence[nodes.Write],
-    path: graph.ExecutionPath,
     start: Start,
     checkpoint: Checkpoint,
     session: Callable[[], SparkSession],
@@ -57,7 +57,6 @@ def launch(
 
     Args:
         writes: The writes of the job.
-        path: Its execution path.
         start: Its checked start options.
         checkpoint: Its checkpoint.
         session: Returns the Spark session, or starts one.
@@ -80,21 +79,20 @@ def launch(
     writes = tables.open(writes)
     # With a join, pushed-down columns hide columns of one name from the compiler.
     if tables or not has_context():
-        preview(writes, path, f"{checkpoint.url}/volley")
+        preview(writes, f"{checkpoint.url}/volley")
         for sink in dead_letters(writes):
             sink.check(SCHEMA)
-    now = Binding.of(writes, path, _known(names) + _known(letters))
+    now = Binding.of(writes, _known(names) + _known(letters))
     bound = checkpoint.bind(now, _known(names), start.backfill, new_query=start.into is not None)
     begun = checkpoint.begun
     known = frozenset(bound.targets or ()) if begun else frozenset()
 
     spark = session_for_job(session(), checkpoint.url)
     preload(spark.sparkContext, graph.worker_modules(writes))
-    end = _end_of_run(writes, path, checkpoint)
-    plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name, end.target if end else None)
-    readers = [reader for reader in plan.readers if reader is not None]
-    planned = PlannedEpochs(checkpoint.log, readers) if path.arrow_native else None
-    counters = EpochCounters(spark.sparkContext, len(plan.tasks.readers), _groups(plan, len(sinks)))
+    end = _end_of_run(writes, checkpoint)
+    plan = compile_plan(spark, writes, f"{checkpoint.url}/volley", start.name, end.target if end else None)
+    planned = PlannedEpochs(checkpoint.log, plan.readers)
+    counters = EpochCounters(spark.sparkContext, len(plan.tasks.trees), _groups(plan, len(sinks)))
     metrics.begin_run()
     metrics.follow(lambda: counters.progress)
     executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]
@@ -116,7 +114,7 @@ def launch(
     epochs = Epochs(
         job=start.name,
         plan=plan,
-        splits=None if planned is None else planned.splits,
+        splits=planned.splits,
         committers=committers,
         executor_tasks=executor_tasks,
         targets=targets,
@@ -127,8 +125,8 @@ def launch(
         tables=tables,
         unfinished=checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
-        run_start=_run_start(writes, path, start, checkpoint),
-        second_stage=_second_stage(plan, start.name, checkpoint, path, end, [run.metrics for run in executor_tasks]),
+        run_start=_run_start(writes, start, checkpoint),
+        levels=_levels(plan, start.name, checkpoint, end, [run.metrics for run in executor_tasks]),
     )
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     if not begun:
@@ -148,18 +146,16 @@ def launch(
     return epochs
 
 
-def _end_of_run(writes: Sequence[nodes.Write], path: graph.ExecutionPath, checkpoint: Checkpoint) -> RunEnd | None:
+def _end_of_run(writes: Sequence[nodes.Write], checkpoint: Checkpoint) -> RunEnd | None:
     """Return where a run ends, for keyed steps over bounded sources that Volley reads; else None."""
-    sources = [read.source for read in graph.reads(writes, path)]
+    sources = [read.source for read in graph.reads(writes)]
     has_end = all(source.bounded and not isinstance(source, SparkSource) for source in sources)
     return RunEnd(checkpoint.log) if has_end and stages(writes).keyed else None
 
 
-def _run_start(
-    writes: Sequence[nodes.Write], path: graph.ExecutionPath, start: Start, checkpoint: Checkpoint
-) -> RunStart | None:
+def _run_start(writes: Sequence[nodes.Write], start: Start, checkpoint: Checkpoint) -> RunStart | None:
     """Return the record of where a bounded run began, if a sink asks for it."""
-    bounded = start.once or graph.is_bounded(writes, path)
+    bounded = start.once or graph.is_bounded(writes)
     return RunStart(checkpoint.log) if bounded and any(write.sink.overwrites for write in writes) else None
 
 
@@ -169,43 +165,40 @@ def _groups(plan: CompiledPlan, sinks: int) -> list[int]:
     return grouped(trees, len(plan.tasks.sinks))[:sinks]
 
 
-def _second_stage(
-    plan: CompiledPlan,
-    job: str,
-    checkpoint: Checkpoint,
-    path: graph.ExecutionPath,
-    end: RunEnd | None,
-    metrics: Sequence[Metrics],
-) -> SecondStage | None:
+def _levels(
+    plan: CompiledPlan, job: str, checkpoint: Checkpoint, end: RunEnd | None, metrics: Sequence[Metrics]
+) -> Levels | None:
     if plan.merging is None:
         return None
     tasks, state_of = plan.frame.sparkSession.sparkContext.defaultParallelism, f"{checkpoint.url}/volley"
+    sources = len(plan.tasks.readers) + 1
     states, first = [], len(metrics)
     for number, operator in enumerate(plan.operators):
         intakes = range(first, first := first + len(operator.states))
-        clocked = _clocked(plan.tasks.trees, intakes, path)
+        clocked = _clocked(plan, plan.merging, intakes)
         states.append(KeyedState(operator, f"{state_of}/{operator.folder}-{number}", clocked, tasks, _ends(end)))
-    counters = tuple(metrics[tree.sinks[0]] for tree in plan.merging.trees)
-    return SecondStage(job, tuple(states), plan.merging, len(metrics), counters)
+    return Levels(job, tuple(states), plan.merging, plan.levels, plan.behind, len(metrics), sources, metrics)
 
 
-def _clocked(trees: Sequence[Tree], intakes: Sequence[int], path: graph.ExecutionPath) -> list[tuple[int, int]]:
+def _clocked(plan: CompiledPlan, merging: TaskPlan, intakes: Sequence[int]) -> list[tuple[int, int]]:
     """Return a keyed step's inputs and the sources whose rows they get; each pair has a clock.
 
+    The frames that Spark reads are one source, as a task may have rows of several; keyed steps are sources, too.
+
     Args:
-        trees: The steps behind each source; on the general path, behind each head of the plan.
+        plan: The job's plan.
+        merging: What the tasks of the keyed steps do.
         intakes: The numbers of the step's intakes.
-        path: The execution path.
     """
-    if not path.arrow_native:
-        # Spark mixes the rows of the sources of a head.
-        return [(number, 0) for number in range(len(intakes))]
-    return [
-        (number, source)
-        for number, intake in enumerate(intakes)
-        for source, tree in enumerate(trees)
-        if intake in tree.sinks
+    of_spark = len(plan.tasks.readers)
+    trees = [
+        *((min(number, of_spark), tree) for number, tree in enumerate(plan.tasks.trees)),
+        *enumerate(merging.trees, start=of_spark + 1),
     ]
+    pairs = [
+        (number, source) for number, intake in enumerate(intakes) for source, tree in trees if intake in tree.sinks
+    ]
+    return list(dict.fromkeys(pairs))
 
 
 def _ends(end: RunEnd | None) -> Callable[[int], bool]:
@@ -291,18 +284,19 @@ def _prepare_backfill(new: Sequence[Committer], query_id: str, start: Start) -> 
         _clear(empty)
 
 
-def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new: list[bool], start: Start) -> None:
+def _backfill(epochs: Epochs, planned: PlannedEpochs, query_id: str, new: list[bool], start: Start) -> None:
     """Write the rows of all epochs so far to new sinks, as one epoch: the last planned one."""
     if not any(new):
         return
-    if epochs.second_stage is not None:
+    if epochs.levels is not None:
         raise PlanError(
-            "backfill can't fill a sink of a job with windows or joined streams: rows that came out are not kept",
+            "backfill can't fill a sink of a job with windows, joined streams or other steps that keep state: rows "
+            "that came out are not kept",
             hint="start the pipeline under another job name, which fills its sinks from the beginning",
         )
-    if planned is None:
+    if epochs.plan.has_frames:
         raise PlanError(
-            "backfill needs the Arrow-native path, and this pipeline takes the general one",
+            "backfill can't fill a sink of a job with a source that Spark reads: Volley can't read its rows again",
             hint="start the pipeline under another job name, which fills its sinks from the beginning",
         )
     if epochs.tables:

@@ -11,7 +11,6 @@ from itertools import chain
 
 from volley.epoch import WriteResult
 from volley.notes import LostInput, Note, NotesBox, UnknownField, taken_notes
-from volley.task.notes_folder import NotesFolder
 
 __all__ = ["Notes"]
 
@@ -26,12 +25,12 @@ class Notes:
 
     Args:
         job: The job's name.
-        folders: Where tasks, and whoever plans, leave what no result tells.
+        planning: Has what the sources note while they are asked for offsets.
         count_lost: Counts losses of input.
     """
 
     job: str
-    folders: Sequence[NotesFolder | NotesBox] = ()
+    planning: NotesBox = field(default_factory=NotesBox)
     count_lost: Callable[[int], object] = int
     _fields: dict[str, UnknownField] = field(default_factory=dict)
     _lost: deque[LostInput] = field(default_factory=lambda: deque(maxlen=_LAST_LOST))
@@ -42,7 +41,7 @@ class Notes:
         """Warn of what no earlier task has noted; of the first thousand fields, as input may have any."""
         told = (note for results in tasks for result in results for note in result.notes)
         with self._lock:
-            for note in chain(told, taken_notes(), *map(self._left, self.folders)):
+            for note in chain(told, taken_notes(), self.planning.take()):
                 if self._is_new(note):
                     _log.warning("%s: %s: %s", self.job, note, note.hint)
                     self.count_lost(isinstance(note, LostInput))
@@ -55,14 +54,6 @@ class Notes:
                 self._lost.append(note)
             return is_new
         return len(self._fields) < _MOST_FIELDS and self._fields.setdefault(note.name, note) is note
-
-    def _left(self, folder: NotesFolder | NotesBox) -> Sequence[Note]:
-        """Return what tasks have left in a folder; a warning that can't be read fails no job."""
-        try:
-            return folder.take()
-        except Exception as error:
-            _log.warning("%s: what tasks have noted of a source is not known: %s", self.job, error)
-            return ()
 
     @property
     def lines(self) -> Sequence[str]:

@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["preview"]
 
 
-def preview(writes: Sequence[nodes.Write], path: graph.ExecutionPath, state: str) -> None:
+def preview(writes: Sequence[nodes.Write], state: str) -> None:
     """Check each step against the schema of its input, and each sink, as far as the schemas of sources are known yet.
 
     Args:
         writes: The writes of the job.
-        path: Its execution path.
         state: The fsspec URL of the folder below which sources keep their state, as long as the checkpoint lives.
 
     Raises:
         VolleyError: If a source can't be read, a step does not fit its input, or a sink can't take the rows.
     """
-    folders = {id(read): folder for read, folder in graph.states(writes, path, state)}
+    folders = {id(read): folder for read, folder in graph.states(writes, state)}
 
     def of_read(read: nodes.Read) -> pa.Schema | None:
         if isinstance(read.source, SparkSource):

@@ -16,7 +16,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.outages import through_outages
-from volley.engine.reading import Reading
 from volley.engine.running import note_hanging
 from volley.epoch import Epoch
 from volley.errors import JobError, SourceError, VolleyError
@@ -77,8 +76,7 @@ class Run:
         self.has_epochs = False
         self._on_epoch_end = on_epoch_end
         self._sources = sources
-        self._reading = Reading(epochs.job, epochs.plan, epochs.counters, epochs.metrics)
-        self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log, epochs.plan.stateful)
+        self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log)
         self._outage = outage
         self._halt = threading.Event()
         self._gate = threading.Condition()
@@ -132,8 +130,6 @@ class Run:
         if self._stopping:
             # A query counts as ended as soon as it is told to stop, before its thread has ended.
             self._stopped.wait()
-        if self._query is not None:
-            self._reading.finish(self._query)
         if self.bounded and self.failure is None and not self._stopping:
             self.failure = self._unfinished() or self._end()
         if self.failure is None and self._query_id is not None:
@@ -252,7 +248,7 @@ class Run:
             self._query_id = query_id
             self.has_epochs |= not finished.skipped
             self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
-            self._reading.count(self._query, number)
+            self._count_rows_read()
             self._readers.committed(number)
             for lag in self._readers.lags(number):
                 self.epochs.metrics.record_lag(lag)
@@ -268,6 +264,10 @@ class Run:
             with self._gate:
                 self._in_epoch = False
                 self._gate.notify_all()
+
+    def _count_rows_read(self) -> None:
+        for source, rows in zip(self.epochs.plan.sources, self.epochs.counters.rows_read, strict=True):
+            self.epochs.metrics.record_read(source.identity, rows)
 
     def _attempt(self, frame: DataFrame, epoch: Epoch) -> EpochResult:
         """Run an epoch once; what an attempt before has counted does not count."""

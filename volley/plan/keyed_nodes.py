@@ -1,10 +1,11 @@
-"""The nodes of steps that keep state by key: they begin the second stage of a job."""
+"""The nodes of steps that keep state by key: each begins a level of a job's plan."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import ClassVar
 
 from volley.plan.aggregates import Aggregation
@@ -14,7 +15,9 @@ from volley.plan.nodes import Node, Step
 from volley.plan.series import Ordering, SeriesFunction
 from volley.plan.windows import Session, Timing, Windowing
 
-__all__ = ["CHANGE", "WINDOW_COLUMNS", "Aggregate", "JoinStreams", "Keyed", "Series", "Side"]
+__all__ = [
+    *("CHANGE", "WINDOW_COLUMNS", "Aggregate", "Deduplicate", "JoinStreams", "Keyed", "Limit", "Series", "Side"),
+]
 
 WINDOW_COLUMNS = ("window_start", "window_end")
 """The columns of a windowed aggregate before its keys."""
@@ -25,7 +28,10 @@ CHANGE = "_change"
 
 
 class Keyed(Node):
-    """A step for which Volley keeps state by key: it begins the second stage of a job, which follows its intakes."""
+    """A step for which Volley keeps state by key: it begins a level of the job, which follows its intakes."""
+
+    passes_rows: ClassVar[bool] = False
+    """True if its rows come out as they went in, in the same epoch: other steps that keep state may follow it."""
 
     @property
     @abstractmethod
@@ -178,3 +184,54 @@ class Series(Step, Keyed):
     def label(self) -> str:
         functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
         return f"series {functions} by {', '.join([*map(repr, self.keys), repr(self.ordering.on)])}"
+
+
+@dataclass(frozen=True)
+class Deduplicate(Step, Keyed):
+    """Keeps the first row of each key; with `within`, drops keys from the state that long after their `event_time`."""
+
+    passes_rows: ClassVar[bool] = True
+    keys: tuple[str, ...]
+    event_time: str | None = None
+    within: timedelta | None = None
+    timing: Timing = field(default=Timing(), kw_only=True)
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return (self,)
+
+    @property
+    def used_columns(self) -> frozenset[str]:
+        """The names of the columns that it uses of its input."""
+        return frozenset(self.keys if self.event_time is None else (*self.keys, self.event_time))
+
+    @property
+    def state(self) -> str:
+        return f"{self.label()}, in {self.timing.buckets} buckets"
+
+    def label(self) -> str:
+        window = f" within {self.within} of {self.event_time!r}" if self.within else ""
+        return f"deduplicate by {', '.join(map(repr, self.keys))}{window}"
+
+
+@dataclass(frozen=True)
+class Limit(Step, Keyed):
+    """Keeps at most a number of rows of a stream that ends: the first ones."""
+
+    passes_rows: ClassVar[bool] = True
+    rows: int
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return (self,)
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(buckets=1)
+
+    @property
+    def state(self) -> str:
+        return f"{self.label()}, counted"
+
+    def label(self) -> str:
+        return f"limit {self.rows}"

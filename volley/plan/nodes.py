@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, ClassVar
 
 from volley.plan.expression_nodes import ExprNode
@@ -16,13 +15,11 @@ from volley.source import Source
 
 __all__ = [
     "Apply",
-    "Deduplicate",
     "Drop",
     "Explode",
     "Filter",
     "FlatMap",
     "Join",
-    "Limit",
     "Map",
     "MapBatches",
     "Node",
@@ -52,9 +49,6 @@ class Node(ABC):
     narrow: ClassVar[bool] = False
     """True if a row's output depends on that row alone, and on a table that all tasks have, so that any task can run
     the step on Arrow batches."""
-
-    stateful: ClassVar[bool] = False
-    """True if Spark keeps state for the step: its frame must be evaluated in every epoch."""
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -212,17 +206,6 @@ class Explode(Step):
 
 
 @dataclass(frozen=True)
-class Limit(Step):
-    """Keeps at most a number of rows of a stream that ends, whichever come first."""
-
-    stateful: ClassVar[bool] = True
-    rows: int
-
-    def label(self) -> str:
-        return f"limit {self.rows}"
-
-
-@dataclass(frozen=True)
 class Repartition(Step):
     """Divides an epoch's rows among tasks that write them; only a sort or writes follow.
 
@@ -288,20 +271,6 @@ class Union(Node):
 
     def label(self) -> str:
         return "union"
-
-
-@dataclass(frozen=True)
-class Deduplicate(Step):
-    """Keeps the first row of each key; with `within`, drops keys from the state that long after their `event_time`."""
-
-    stateful: ClassVar[bool] = True
-    keys: tuple[str, ...]
-    event_time: str | None = None
-    within: timedelta | None = None
-
-    def label(self) -> str:
-        window = f" within {self.within} of {self.event_time!r}" if self.within else ""
-        return f"deduplicate by {', '.join(map(repr, self.keys))}{window}"
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,9 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 return used_by_side(step)
             case nodes.Drop():
                 own = frozenset(step.columns)
-            case nodes.Union():
+            case keyed_nodes.Deduplicate():
+                own = step.used_columns
+            case nodes.Union() | keyed_nodes.Limit():
                 own = frozenset()
             case nodes.Join():
                 further, added = used_after(step), step.added

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from volley.errors import ConfigError, JobError, PlanError, SessionLostError, VolleyError
+from volley.errors import ConfigError, JobError, SessionLostError, VolleyError
 from volley.spark.gateway import loss_behind, may_replace
 from volley.spark.output import log_file
 from volley.spark.session import log_trace
@@ -15,7 +15,6 @@ from volley.task.errors import find_carried
 __all__ = ["is_slow_start", "translate", "unpicklable"]
 
 _SLOW_START = "Python worker failed to connect back"
-_OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
 _UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
@@ -52,11 +51,6 @@ def translate(error: BaseException, job: str) -> VolleyError:
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
             hint="the CPU is probably starved: run less beside the job or give it more cores, then start it again",
-        )
-    if _OTHER_STATE.search(text):
-        return PlanError(
-            f"the columns by which job {job!r} finds duplicates have other types than the state in its checkpoint",
-            hint="go on with the old types (cast behind deduplicate), or start over: fresh=True",
         )
     if versions := _OTHER_PYTHON.search(text):
         return ConfigError(

@@ -161,16 +161,17 @@ class SparkLog:
 
 
 class PlannedEpochs:
-    """The splits of each planned epoch, on the Arrow-native path.
+    """The splits of each planned epoch.
 
     Args:
         log: Spark's log.
-        readers: The readers of the job's sources, in the order of Spark's offset log.
+        readers: One per line of an epoch's entry in Spark's offset log, in its order; None = Spark reads that source.
     """
 
-    def __init__(self, log: SparkLog, readers: Sequence[Reader]) -> None:
+    def __init__(self, log: SparkLog, readers: Sequence[Reader | None]) -> None:
         self._log = log
-        self._readers = readers
+        self._lines = len(readers)
+        self._readers = {line: reader for line, reader in enumerate(readers) if reader is not None}
         self._last = -1, self._initial()
 
     def splits(self, epoch: int) -> list[tuple[int, Split]]:
@@ -194,23 +195,23 @@ class PlannedEpochs:
     def _between(self, starts: Sequence[Offset], ends: Sequence[Offset]) -> list[tuple[int, Split]]:
         return [
             (number, split)
-            for number, (reader, start, end) in enumerate(zip(self._readers, starts, ends, strict=True))
+            for number, (reader, start, end) in enumerate(zip(self._readers.values(), starts, ends, strict=True))
             # An epoch has offsets of all sources, also of those without new rows.
             if start != end
             for split in reader.splits(start, end)
         ]
 
     def _initial(self) -> list[Offset]:
-        return [reader.initial_offset() for reader in self._readers]
+        return [reader.initial_offset() for reader in self._readers.values()]
 
     def _ends(self, epoch: int) -> list[Offset]:
         lines = self._log.offsets(epoch)
         with usable(self._log.checkpoint):
-            if len(lines) != len(self._readers):
-                raise ValueError(f"{OFFSETS}/{epoch} has {len(lines)} sources and not {len(self._readers)}")
+            if len(lines) != self._lines:
+                raise ValueError(f"{OFFSETS}/{epoch} has {len(lines)} sources and not {self._lines}")
             return [
-                reader.initial_offset() if line == NO_OFFSET else json.loads(line)
-                for reader, line in zip(self._readers, lines, strict=True)
+                reader.initial_offset() if lines[line] == NO_OFFSET else json.loads(lines[line])
+                for line, reader in self._readers.items()
             ]
 
 

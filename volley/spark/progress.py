@@ -14,9 +14,8 @@ from volley.figures import EpochProgress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["EpochCounters", "TaskCounts", "rows_read_by_spark"]
+__all__ = ["EpochCounters", "TaskCounts"]
 
 _Counts = tuple[int, ...]
 """Tasks, files and bytes, then the rows read per source, then the rows written per sink."""
@@ -66,7 +65,7 @@ class EpochCounters:
 
     Args:
         context: Spark's context.
-        sources: The number of sources whose rows the tasks read; 0 on the general path, where Spark reads them.
+        sources: The number of sources whose rows the tasks read.
         groups: The group of each sink, see `grouped`; sinks of one group get the same rows.
     """
 
@@ -116,20 +115,3 @@ class EpochCounters:
     def rows_read(self) -> Sequence[int]:
         """The rows that the finished tasks of the epoch have read, per source."""
         return self.task_counts.sums.value[3 : 3 + self._sources]
-
-
-def rows_read_by_spark(query: StreamingQuery, after: int) -> dict[int, list[int]]:
-    """Return the rows that Spark has read per source, by the number of the epoch, for the last hundred epochs.
-
-    Args:
-        query: The query.
-        after: Only epochs after this one are told.
-    """
-    read: dict[int, list[int]] = {}
-    # The query's own object: PySpark's copy of a hundred reports takes half a second.
-    for report in query._jsq.recentProgress():
-        if (epoch := report.batchId()) > after:
-            rows = [max(0, source.numInputRows()) for source in report.sources()]
-            # Spark reports an epoch that has not begun yet as one without rows.
-            read[epoch] = [one + other for one, other in zip(read.get(epoch, [0] * len(rows)), rows, strict=True)]
-    return read

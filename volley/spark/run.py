@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -12,7 +13,6 @@ import pyarrow as pa
 from volley.epoch import WriteResult
 from volley.sink import ExecutorTask
 from volley.spark.errors import translate
-from volley.spark.nodes import map_in_arrow
 from volley.spark.progress import EpochCounters
 from volley.task.context import task_and_attempt
 from volley.task.errors import carried
@@ -21,11 +21,57 @@ from volley.task.memory import settle
 from volley.task.task import InputSplit, Record, Task
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["evaluate", "run_beside", "run_on_executors", "run_rows", "run_splits", "run_tasks"]
+__all__ = [
+    "TaskResults",
+    "evaluate",
+    "of_sources",
+    "run_beside",
+    "run_on_executors",
+    "run_sources",
+    "run_splits",
+    "run_tasks",
+]
 
 T = TypeVar("T")
+
+
+TaskResults = list[tuple[int | None, tuple[WriteResult, ...]]]
+"""Per task, the number of the source of its rows, and a result for each sink, then for each input of each keyed step,
+then for each dead letter. The sources that Spark reads have one number, behind the others, and keyed steps those behind
+that; None = the task only writes what others have read."""
+
+
+def run_sources(spark: SparkSession, task: Task, splits: Sequence[InputSplit], frame: DataFrame | None) -> TaskResults:
+    """Run one Spark task per split, and those in which Spark reads the rows of a frame.
+
+    Rows that other tasks write go to them through Spark's shuffle.
+
+    Args:
+        spark: The session.
+        task: The task.
+        splits: The splits of an epoch.
+        frame: The rows that Spark reads in it; None = it reads no source.
+    """
+    sources, of_spark = [split.reader for split in splits], len(task.plan.readers)
+    if frame is None:
+        return of_sources(sources, run_splits(spark, task, splits))
+    if task.plan.exchanges:
+        divided = _run_over(frame, task.divide)
+        if splits:
+            divided = spark.sparkContext.union([_divided(spark, task, splits), divided])
+        readers = divided.getNumPartitions() - len(splits)
+        return of_sources([*sources, *[of_spark] * readers], _exchanged(task, divided))
+    results = of_sources(sources, run_splits(spark, task, splits))
+    rows = _run_over(frame, replace(task, first=len(results))).collect()
+    return results + of_sources([of_spark] * len(rows), rows)
+
+
+def of_sources(sources: Sequence[int], results: Sequence[tuple[WriteResult, ...]]) -> TaskResults:
+    """Return the results of tasks with the sources of those that read, which come first."""
+    return list(zip_longest(sources, results))
 
 
 def run_splits(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
@@ -33,32 +79,39 @@ def run_splits(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) ->
 
     Rows that other tasks write go to them through Spark's shuffle; their entries follow.
     """
-    tasks = task.plan.exchanges
-    if not tasks or not splits:
+    if not task.plan.exchanges or not splits:
         return _in_tasks(spark, task, splits)
-    taking = replace(task, first=task.first + len(splits))
+    return _exchanged(task, _divided(spark, task, splits))
+
+
+def _divided(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> RDD[Any]:
+    return spark.sparkContext.parallelize(splits, len(splits)).mapPartitions(_settled(task.divide))
+
+
+def _run_over(frame: DataFrame, run: Callable[[Iterable[Any]], Iterator[Any]]) -> RDD[Any]:
+    """Return what a task yields over the rows of a frame."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for item in run(batches):
+            yield pa.record_batch({"item": pa.array([pickle.dumps(item)], pa.binary())})
+        settle()
+
+    return _map_in_arrow(frame, work, "item binary").rdd.map(lambda row: pickle.loads(row.item))
+
+
+def _exchanged(task: Task, divided: RDD[Any]) -> list[tuple[WriteResult, ...]]:
+    """Run the tasks that write what others have divided. Return the results of these, then their own."""
+    taking = replace(task, first=task.first + divided.getNumPartitions())
 
     def take(records: Iterable[tuple[int, Record]]) -> Iterator[Any]:
         yield from taking.take(record for _, record in records)
 
-    divided = spark.sparkContext.parallelize(splits, len(splits)).mapPartitions(_settled(task.divide))
-    results = divided.partitionBy(tasks, int).mapPartitions(_settled(take)).collect()
+    results = divided.partitionBy(task.plan.exchanges, int).mapPartitions(_settled(take)).collect()
     return [result for _, result in sorted(results, key=lambda each: each[0])]
 
 
-def run_rows(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
-    """Run the task over an epoch's frame. Return one entry per Spark task, with one result per sink."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for results in task(batches):
-            yield pa.record_batch({"result": pa.array([pickle.dumps(results)], pa.binary())})
-        settle()
-
-    return [pickle.loads(row.result) for row in map_in_arrow(frame, work, "result binary").collect()]
-
-
 def evaluate(frame: DataFrame) -> None:
-    """Compute an epoch's rows and discard them, so that Spark commits the state of its stateful operators."""
+    """Compute the rows that Spark reads in an epoch and discard them, so that Spark commits the state of its frames."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -150,3 +203,17 @@ def _settled(work: Callable[[Iterable[Any]], Iterator[T]]) -> Callable[[Iterable
         settle()
 
     return settled
+
+
+def _map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """Call `DataFrame.mapInArrow`, for any column names: Spark itself fails on a dot or a backtick in a name."""
+    names = frame.columns
+    renamed = frame.toDF(*(f"c{number}" for number in range(len(names))))
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with carried():
+            yield from function(batch.rename_columns(names) for batch in batches)
+
+    return renamed.mapInArrow(work, schema)

@@ -41,7 +41,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _SEMANTICS = {
-    # The Arrow-native path computes in UTC and raises on overflow; so must the general path.
+    # What pushed filters compare, and the frames of sources that Spark reads, is in UTC, as in Arrow.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     # Names are case-sensitive in Arrow and Iceberg.

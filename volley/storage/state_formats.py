@@ -26,7 +26,6 @@ __all__ = [
         "STATE",
         "STATE_OF_EPOCH",
         "STATE_PLAN",
-        "UNKNOWN_FIELDS",
         "WEBHOOK_KEYS",
         "WEBHOOK_LOG",
     ),
@@ -53,7 +52,6 @@ SCHEMA = Format("schema")
 FILE_LOG = Format("file-log")
 MERGED_FILE_LOG = Format("merged-file-log")
 FAILURE = Format("failure")
-UNKNOWN_FIELDS = Format("unknown-fields")
 
 # PostgreSQL.
 SLOT = Format("slot")

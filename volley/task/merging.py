@@ -73,7 +73,10 @@ class Merger(SplitReader):
             files = [stack.enter_context(new_file(each.target, STATE)) for each in split.inputs]
             for bucket in range(split.first, split.first + split.buckets):
                 merged = self.operator.merge(
-                    self._tables(old, bucket), self._tables(new, bucket), split.before, split.watermark
+                    _tables(old, self.operator.states, bucket),
+                    _tables(new, self.operator.partials, bucket),
+                    split.before,
+                    split.watermark,
                 )
                 for file, states in zip(files, merged.states, strict=True):
                     file.write_batch(one_batch(states))
@@ -82,13 +85,6 @@ class Merger(SplitReader):
     def read_tolerant(self, split: MergeSplit) -> Iterator[PositionedBatch | BadRow]:
         last = split.first + split.buckets - 1
         return numbered(self.read(split), f"{self.operator.folder} of buckets {split.first} to {last}")
-
-    def _tables(self, files: Sequence[_States | _Partials], bucket: int) -> list[pa.Table]:
-        """Return the states of a bucket, one table for each input; of columns that are not needed any more, none."""
-        return [
-            pa.Table.from_batches([batch.select(schema.names) for batch in each.batches(bucket)], schema)
-            for each, schema in zip(files, self.operator.states, strict=True)
-        ]
 
 
 class _Partials:
@@ -112,3 +108,11 @@ class _States:
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
         places = ((file, state.batch_of(bucket)) for state, file in self._files)
         return [file.batch(place) for file, place in places if place is not None]
+
+
+def _tables(files: Sequence[_States | _Partials], schemas: Sequence[pa.Schema], bucket: int) -> list[pa.Table]:
+    """Return the states of a bucket, one table for each input; of columns that are not needed any more, none."""
+    return [
+        pa.Table.from_batches([batch.select(schema.names) for batch in each.batches(bucket)], schema)
+        for each, schema in zip(files, schemas, strict=True)
+    ]

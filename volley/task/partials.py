@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from volley.sink import TaskWriter, Writer
 from volley.storage.state_formats import STATE
 from volley.store.files import new_file
 
-__all__ = ["Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
+__all__ = ["NO_ROWS", "Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
 
 _ROWS_AT_ONCE = 1 << 20
 _STATES_AT_ONCE = 1 << 20
@@ -86,6 +87,10 @@ class Partial:
     misfits: Misfits
 
 
+NO_ROWS = Partial((), None, Misfits())
+"""What a task knows of an input whose rows it does not read."""
+
+
 @dataclass(frozen=True)
 class PartialWriter(Writer):
     """Opens what turns rows into states in an epoch's tasks; pickled to the executors.
@@ -102,14 +107,17 @@ class PartialWriter(Writer):
     folder: str
     limits: Limits
 
+    suits_driver: ClassVar[bool] = True
+
     @property
     def states(self) -> pa.Schema:
         """The schema of the states."""
-        return self.operator.states[self.input]
+        return self.operator.partials[self.input]
 
-    def times_of(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the event times of rows in microseconds, with nulls."""
-        return batch.column(self.operator.time_column(self.input)).cast(pa.int64())
+    def times_of(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """Return the event times of rows in microseconds, with nulls; None if the step follows none."""
+        name = self.operator.time_column(self.input)
+        return None if name is None else batch.column(name).cast(pa.int64())
 
     def open(self, task: int) -> TaskWriter:
         return _Partials(self)
@@ -125,14 +133,15 @@ class _Partials(TaskWriter):
     _bytes: int = 0
     _is_sampled: bool = False
     _reduces: bool = True
+    _taken: int = 0
     _latest: int | None = None
     _misfits: Misfits = Misfits()
 
     def check(self, batch: pa.RecordBatch) -> None:
         if self.writer.operator.timing.late != "dead_letter":
             return
-        misfits = self._misfits_of(self.writer.times_of(batch))
-        if misfits is None:
+        times = self.writer.times_of(batch)
+        if times is None or (misfits := self._misfits_of(times)) is None:
             return
         error = _LeftOut(self._reason(batch, misfits), hint=_HINT)
         error.counts = misfits.counts
@@ -143,14 +152,18 @@ class _Partials(TaskWriter):
             self._misfits += error.counts
 
     def write(self, batch: pa.RecordBatch) -> None:
+        if (most := self.writer.operator.most) is not None:
+            batch = batch.slice(0, most - self._taken)
         times = self.writer.times_of(batch)
-        if (misfits := self._misfits_of(times)) is not None:
+        if times is not None and (misfits := self._misfits_of(times)) is not None:
             self._misfits += misfits.counts
             batch, times = batch.filter(misfits.others), times.filter(misfits.others)
         if not batch.num_rows:
             return
-        latest = pc.max(times).as_py()
-        self._latest = latest if self._latest is None else max(self._latest, latest)
+        if times is not None:
+            latest = pc.max(times).as_py()
+            self._latest = latest if self._latest is None else max(self._latest, latest)
+        self._taken += batch.num_rows
         self._chunk.append(self.writer.operator.lifted(self.writer.input, batch, times))
         if not self._is_sampled and batch.num_rows >= _SAMPLE:
             self._is_sampled = True
@@ -160,6 +173,10 @@ class _Partials(TaskWriter):
         self._bytes += self._chunk[-1].nbytes
         if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
             self._reduce()
+
+    @property
+    def is_full(self) -> bool:
+        return self._taken == self.writer.operator.most
 
     def close(self) -> WriteResult:
         self._reduce()
@@ -223,7 +240,7 @@ class _Partials(TaskWriter):
         untimed, late = operator.faults
         if misfits.counts.untimed:
             return f"it has no time in {name!r}, so {untimed}"
-        (time,) = self.writer.times_of(batch).slice(0, 1).to_pylist()
+        (time,) = batch.column(name).cast(pa.int64()).slice(0, 1).to_pylist()
         if misfits.counts.late:
             watermark = time_text(self.writer.limits.watermark)
             return f"it is late: {late} ({name} is {time_text(time)}, the watermark was {watermark})"

@@ -1,4 +1,4 @@
-"""The work of a Spark task: read splits or take Spark's batches, run the steps, feed the writers."""
+"""The work of a Spark task: read splits or take the batches of a frame of Spark, run the steps, feed the writers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow
+from volley.bad_rows import BadRow, numbered
 from volley.epoch import WriteResult
 from volley.errors import VolleyError
 from volley.notes import taken_notes
@@ -31,8 +31,8 @@ class TaskPlan:
     """What the tasks of a job do in every epoch; pickled to the executors.
 
     Args:
-        readers: Read the splits on the Arrow-native path; empty on the general path, where Spark passes batches.
-        trees: The steps and sinks of the rows: one tree per reader; on the general path one per head of the plan.
+        readers: Read the splits.
+        trees: The steps and sinks of the rows: one tree per reader, then one per frame that Spark reads.
         sinks: The last step before each sink.
         of_sources: True if the readers are those of the job's sources, False if they read what tasks have written.
     """
@@ -47,9 +47,18 @@ class TaskPlan:
         """The number of tasks that write the rows which those that read divide; 0 = each writes its own."""
         return max((step.exchange.tasks for step in self.sinks if step.exchange), default=0)
 
-    def reaches(self, sink: int) -> bool:
-        """Return True if rows can get to a sink."""
-        return any(sink in tree.sinks for tree in self.trees)
+    def reached(
+        self, writers: Sequence[Writer | None], trees: Iterable[int] | None = None
+    ) -> tuple[Writer | None, ...]:
+        """Return the writers of the sinks that rows can get to, and None for the others.
+
+        Args:
+            writers: A writer for each sink.
+            trees: The numbers of the trees that the rows are of; None = all.
+        """
+        rows = self.trees if trees is None else [self.trees[number] for number in trees]
+        sinks = {sink for tree in rows for sink in tree.sinks}
+        return tuple(writer if sink in sinks else None for sink, writer in enumerate(writers))
 
     def suits_driver(self, writers: Iterable[Writer | None]) -> bool:
         """Return True if the driver may run a task over a few rows.
@@ -63,12 +72,13 @@ class TaskPlan:
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows for each tree in a batch from Spark, with the tree's index.
 
-        With several trees, a batch has a struct column per tree: a row's values are in one, the others are null.
+        With several frames, a batch has a struct column per frame: a row's values are in one, the others are null.
         """
-        if len(self.trees) == 1:
-            yield 0, batch
+        first = len(self.readers)
+        if len(self.trees) == first + 1:
+            yield first, batch
             return
-        for number, part in enumerate(batch.columns):
+        for number, part in enumerate(batch.columns, start=first):
             rows = part.filter(part.is_valid())
             if len(rows):
                 yield number, pa.RecordBatch.from_struct_array(rows)
@@ -117,7 +127,7 @@ class Task:
         """Run one task.
 
         Args:
-            inputs: The task's splits, as InputSplits; without readers its batches.
+            inputs: The task's splits, as InputSplits, or its batches from Spark.
 
         Yields:
             One tuple: the task's results.
@@ -218,38 +228,59 @@ class Task:
             reach(point, self.epoch)
 
     def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> Sequence[int]:
-        """Feed the writers; return the rows read by each reader."""
-        read = [0] * len(self.plan.readers)
-        if not self.plan.readers:
-            for batch in inputs:
-                for number, rows in self.plan.parts(batch):
-                    self._feed(number, rows, writers, lambda row: None)
-            return read
-        for split in inputs:
-            if self.letters and self.letters.takes(self.plan.trees[split.reader]):
-                read[split.reader] += self._sort(split, self.letters, writers)
+        """Feed the writers, and the dead letters with bad rows; return the rows read for each tree."""
+        read = [0] * len(self.plan.trees)
+        sorters = [self._sorter(tree, writers) for tree in self.plan.trees]
+        for item in inputs:
+            if not isinstance(item, InputSplit):
+                self._take_batch(item, writers, sorters, read)
+            elif sorter := sorters[item.reader]:
+                read[item.reader] += self._sort(item, sorter)
             else:
-                read[split.reader] += self._read(split, writers)
+                read[item.reader] += self._read(item, writers)
+        for sorter in filter(None, sorters):
+            sorter.finish()
         return read
 
-    def _sort(self, split: InputSplit, letters: DeadLetters, writers: Sequence[TaskWriter | None]) -> int:
-        """Feed the rows of a split, and its bad rows to the dead letters; return their number."""
+    def _sorter(self, tree: Tree, writers: Sequence[TaskWriter | None]) -> Sorter | None:
+        """Return what sorts out the bad rows of a tree; None if these have no dead letter."""
+        if not self.letters or not self.letters.takes(tree):
+            return None
         sinks = len(self.plan.sinks)
-        tree = self.plan.trees[split.reader]
-        sorter = Sorter(letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:])
+        return Sorter(self.letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:])
+
+    def _take_batch(
+        self,
+        batch: pa.RecordBatch,
+        writers: Sequence[TaskWriter | None],
+        sorters: Sequence[Sorter | None],
+        read: list[int],
+    ) -> None:
+        """Feed the rows of a batch from Spark, and count them."""
+        for number, rows in self.plan.parts(batch):
+            if sorter := sorters[number]:
+                for positioned in numbered(iter([rows]), f"task {task_and_attempt()[0]}", read[number]):
+                    sorter.write(positioned)
+            else:
+                self._feed(number, rows, writers, lambda row: None)
+            read[number] += rows.num_rows
+
+    def _sort(self, split: InputSplit, sorter: Sorter) -> int:
+        """Feed the rows of a split, and its bad rows to the dead letters; return their number."""
         count = 0
         for rows in gathered(self.plan.readers[split.reader].read_tolerant(split.split)):
             sorter.write(rows)
             count += 1 if isinstance(rows, BadRow) else rows.batch.num_rows
-        sorter.finish()
         return count
 
     def _read(self, split: InputSplit, writers: Sequence[TaskWriter | None]) -> int:
         """Feed the rows of a split; return their number."""
-        before = 0
+        before, reached = 0, [writer for sink in self.plan.trees[split.reader].sinks if (writer := writers[sink])]
         for batch in self.plan.readers[split.reader].read(split.split):
             self._feed(split.reader, batch, writers, partial(self._position, split, before))
             before += batch.num_rows
+            if reached and all(writer.is_full for writer in reached):
+                break
         return before
 
     def _feed(

@@ -81,7 +81,7 @@ class Branch:
         """Apply the steps to a batch, and validate the result if `checks_values`."""
         rows = self.steps(batch)
         if self.checks_values:
-            # After the steps: rows that they drop must not raise, on either path.
+            # After the steps: rows that they drop must not raise.
             check_values(rows)
         return rows
 
@@ -101,7 +101,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Tree:
-    """All narrow steps from one input (a source, or a head of the plan on the general path) to the sinks.
+    """All narrow steps from one input (a source, or a keyed step) to the sinks.
 
     Args:
         schema: The schema of the input.

@@ -24,7 +24,7 @@ from volley.iceberg.views.operators import Operator, Side, plain_column, restric
 from volley.iceberg.views.parts import ROWS, Part, Parts
 from volley.iceberg.views.scan import Tally
 from volley.iceberg.views.zsets import WEIGHT, copies
-from volley.plan import keyed_nodes, nodes
+from volley.plan import keyed_nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column
 
@@ -53,7 +53,7 @@ class Group(Operator):
     reads_before = True
 
     def __init__(
-        self, node: keyed_nodes.Aggregate | nodes.Deduplicate, before: Operator, tally: Tally, is_kept: bool
+        self, node: keyed_nodes.Aggregate | keyed_nodes.Deduplicate, before: Operator, tally: Tally, is_kept: bool
     ) -> None:
         if isinstance(node, keyed_nodes.Aggregate):
             keys, self._aggregates = node.keys, node.aggregates

@@ -66,7 +66,7 @@ class Compiler:
                 return Union(node, [self.operator(before) for before in node.inputs])
             case keyed_nodes.Aggregate():
                 return Group(node, self.operator(node.input), self.tally, node is self.query)
-            case nodes.Deduplicate():
+            case keyed_nodes.Deduplicate():
                 return self._distinct(node)
             case nodes.Join():
                 return Join(node, self.operator(node.input), self._table(node))
@@ -90,7 +90,7 @@ class Compiler:
             columns |= {join.valid_from}
         return Scan(nodes.Read(IcebergSource(config)), config, self.pin(config), columns, None, self.tally)
 
-    def _distinct(self, node: nodes.Deduplicate) -> Group:
+    def _distinct(self, node: keyed_nodes.Deduplicate) -> Group:
         before = self.operator(node.input)
         if {*node.keys} != {*before.schema.names}:
             raise PlanError(

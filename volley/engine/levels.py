@@ -1,0 +1,188 @@
+"""The levels of an epoch, in a job with keyed steps: each merges the states that the tasks before it have made."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from volley.engine.state import KeyedState, Merge
+from volley.epoch import WriteResult
+from volley.metrics import Metrics
+from volley.sink import Writer
+from volley.source import Offset, Reader
+from volley.spark.log import NO_OFFSET, SparkLog
+from volley.spark.run import TaskResults, of_sources, run_splits
+from volley.spark.session import runs_locally
+from volley.task.failpoints import reach
+from volley.task.partials import NO_ROWS
+from volley.task.task import InputSplit, Task, TaskPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Levels", "RunEnd"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Runs the levels of a job's epochs.
+
+    Args:
+        job: The job's name.
+        states: The state of each keyed step.
+        plan: What the tasks of the keyed steps do.
+        levels: The numbers of the steps of each level.
+        behind: Per keyed step, the sinks behind it.
+        sinks: The number of the job's sinks.
+        sources: The number of its sources; those that Spark reads count as one, the last one.
+        metrics: The counters of each sink.
+    """
+
+    job: str
+    states: tuple[KeyedState, ...]
+    plan: TaskPlan
+    levels: Sequence[Sequence[int]]
+    behind: Sequence[Sequence[int]]
+    sinks: int
+    sources: int
+    metrics: Sequence[Metrics]
+    _merges: dict[int, Merge] = field(default_factory=dict, compare=False)
+
+    @property
+    def behind_inputs(self) -> list[Sequence[int]]:
+        """For each input of each keyed step, the sinks behind the step."""
+        return [sinks for state, sinks in zip(self.states, self.behind, strict=True) for _ in range(state.inputs)]
+
+    def task(self, task: Task, due: Sequence[bool]) -> Task:
+        """Return the task of an epoch that also makes states of rows, for the steps before due sinks.
+
+        Args:
+            task: The task with a writer for each sink.
+            due: Per sink, whether it lacks the epoch.
+
+        Raises:
+            StorageError: If the state is missing, or damaged.
+        """
+        partials: list[Writer | None] = []
+        for state, sinks in zip(self.states, self.behind, strict=True):
+            is_due = any(due[sink] for sink in sinks)
+            if not is_due:
+                state.check(task.epoch)
+            partials += state.writers(task.epoch) if is_due else [None] * state.inputs
+        return replace(task, writers=(*task.writers, *partials))
+
+    def skip(self, epoch: int) -> None:
+        """Check that the state has an epoch that all sinks have.
+
+        Raises:
+            StorageError: If it does not.
+        """
+        for state in self.states:
+            state.check(epoch)
+
+    def run(self, spark: SparkSession, task: Task, results: TaskResults) -> list[tuple[WriteResult, ...]]:
+        """Run the levels; return the results of all tasks without those of the keyed steps.
+
+        Args:
+            spark: The session.
+            task: The epoch's task, with a writer for each sink and each input of a keyed step.
+            results: The results of the tasks that read the job's sources.
+        """
+        for level in self.levels:
+            merges = {number: self._merge(number, task, results) for number in level if self._is_due(number, task)}
+            if merges:
+                results = results + self._merged(spark, task, merges, first=len(results))
+            self._merges.update(merges)
+        end = self.sinks + sum(state.inputs for state in self.states)
+        return [(*result[: self.sinks], *result[end:]) for _, result in results]
+
+    def _is_due(self, number: int, task: Task) -> bool:
+        return task.writers[self._first(number)] is not None
+
+    def _first(self, number: int) -> int:
+        """Return the place of a step's first input in a task's results."""
+        return self.sinks + sum(state.inputs for state in self.states[:number])
+
+    def _merge(self, number: int, task: Task, results: TaskResults) -> Merge:
+        first, state = self._first(number), self.states[number]
+        partials = [
+            (source, [next(iter(each.committables), NO_ROWS) for each in result[first : first + state.inputs]])
+            for source, result in results
+            if source is not None
+        ]
+        return state.merge(task.epoch, partials)
+
+    def _merged(self, spark: SparkSession, task: Task, merges: Mapping[int, Merge], first: int) -> TaskResults:
+        """Run the tasks of a level. On one machine the driver merges few states itself."""
+        reach("after-partials", task.epoch)
+        splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]
+        stage = replace(task, plan=self.plan, writers=self.plan.reached(task.writers, merges), first=first)
+        is_small = all(merge.is_small for merge in merges.values())
+        if is_small and runs_locally(spark) and self.plan.suits_driver(stage.writers):
+            # One split a step.
+            tasks = (replace(stage, first=first + number) for number in range(len(splits)))
+            results = [result for split, own in zip(splits, tasks, strict=True) for result in own([split])]
+        else:
+            results = run_splits(spark, stage, splits)
+        for number, merge in merges.items():
+            self.states[number].finish(merge)
+        return of_sources([self.sources + split.reader for split in splits], results)
+
+    def record(self) -> None:
+        """Count the rows that were left out, and the watermarks, of an epoch that is committed."""
+        for number, merge in self._merges.items():
+            misfits, metrics = merge.misfits, self.metrics[self.behind[number][0]]
+            metrics.record_misfits(misfits.late, misfits.ahead, misfits.untimed)
+            if merge.watermark is not None:
+                metrics.record_watermark(merge.watermark)
+            if misfits.late or misfits.ahead or misfits.untimed:
+                _log.warning(
+                    "%s: epoch %d leaves rows out of %s: %s late, %s too far ahead of the clock, %s without a time",
+                    *(self.job, merge.epoch, self.states[number].operator.folder),
+                    *(f"{rows:,}" for rows in (misfits.late, misfits.ahead, misfits.untimed)),
+                )
+        self._merges.clear()
+
+
+class RunEnd:
+    """Where a run over bounded sources ends, set when the run starts.
+
+    Args:
+        log: Spark's log of the query.
+    """
+
+    def __init__(self, log: SparkLog) -> None:
+        self._log = log
+        last = log.last_planned
+        self._starts = [] if last is None else log.offsets(last)
+        self._targets: dict[int, Offset] = {}
+        self._initial: dict[int, Offset] = {}
+
+    def target(self, number: int, reader: Reader) -> Offset:
+        """Return the last offset that the run reads of a source.
+
+        Args:
+            number: The number of its line in Spark's offset log.
+            reader: Its reader.
+        """
+        self._initial[number] = reader.initial_offset()
+        start = self._offset(number, self._starts)
+        target = reader.latest_offset(start, None, reader.latest_offset(start, None, None))
+        self._targets[number] = target
+        return target
+
+    def reached(self, epoch: int) -> bool:
+        """Return True if the run ends with an epoch."""
+        lines = self._log.offsets(epoch)
+        return all(self._offset(number, lines) == target for number, target in self._targets.items())
+
+    def _offset(self, number: int, lines: Sequence[str]) -> Offset:
+        if number >= len(lines) or lines[number] == NO_OFFSET:
+            return self._initial[number]
+        offset: Mapping[str, object] = json.loads(lines[number])
+        return dict(offset)
