@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,7 +42,10 @@ def write(folder: Path, number: int, ids: Sequence[int], **more: Any) -> None:
     )
     for name, column in more.items():
         table = table.append_column(name, column)
-    pq.write_table(table, folder / f"{number}.parquet")
+    path = folder / f"{number}.parquet"
+    pq.write_table(table, path)
+    # Spark reads files in the order in which they were changed.
+    os.utime(path, (START.timestamp() + number,) * 2)
 
 
 @pytest.fixture
