@@ -20,6 +20,7 @@ from pyspark.java_gateway import launch_gateway
 
 from tests.processes import RUN_SECONDS, plain_environment
 from tests.waiting import wait_until
+from volley.spark import sockets
 from volley.spark.jvm import PRELOAD
 from volley.spark.output import log_file
 from volley.spark.worker_python import choose_worker_python
@@ -81,7 +82,9 @@ class Drivers:
         _start_fork_server()
         logged = {} if deaths is None else {LOG: str(deaths)}
         environment = plain_environment(**{VARIABLE: failpoint}, **logged, **self._address())
-        driver = _processes.Process(target=_drive, args=(environment, kill_driver, job, args, more))
+        # The sockets of a JVM that outlives its drivers are where this process has them.
+        folder = None if self.jvm is None else sockets.socket_folder()[0]
+        driver = _processes.Process(target=_drive, args=(environment, kill_driver, folder, job, args, more))
         driver.start()
         return driver
 
@@ -148,14 +151,20 @@ def _start_fork_server() -> None:
 
 
 def _drive(
-    environment: dict[str, str], kill_driver: bool, job: Callable[..., object], args: Any, more: dict[str, Any]
+    environment: dict[str, str],
+    kill_driver: bool,
+    folder: Path | None,
+    job: Callable[..., object],
+    args: Any,
+    more: dict[str, Any],
 ) -> None:
     """Run a job in this process, the driver."""
     os.environ.clear()
     os.environ.update(environment)
     if kill_driver:
         os.environ[VICTIM] = str(os.getpid())
-    if "PYSPARK_GATEWAY_PORT" in environment:
+    if folder is not None:
+        sockets._own = os.getpid(), folder, -1
         _arm_workers()
         _number_callbacks()
     job(*args, **more)

@@ -7,15 +7,16 @@ from pathlib import Path
 from tests.spark.files import SparkFiles
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
 
-__all__ = ["SCHEMA", "main"]
+__all__ = ["KEYS", "main"]
 
-SCHEMA = "id long"
+KEYS = 450
+"""Fewer than there are rows, and so many that the first epochs have new ones."""
 
 
 def main(folder: Path, master: str = "local[2]") -> Job:
     """One run, over a file of each source in each epoch: all rows, and the first one of each key."""
     environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
-    by_spark = environment.from_source(SparkFiles(folder / "spark", SCHEMA))
+    by_spark = environment.from_source(SparkFiles(folder / "spark", "id long"))
     own = environment.from_source(FileSource(str(folder / "own"), format="parquet", max_files_per_epoch=1))
 
     def sink(table: str) -> IcebergSink:
@@ -23,5 +24,5 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage).with_max_records(50))
 
     both = by_spark.union(own)
-    first = both.with_column("key", col("id") % 150).deduplicate("key").select("key")
+    first = both.with_column("key", col("id") % KEYS).deduplicate("key").select("key")
     return environment.execute("spark", both.to_sink(sink("all")), first.to_sink(sink("keys")))

@@ -93,16 +93,6 @@ def test_files_are_filtered_into_a_table_and_the_next_run_adds_only_what_is_new(
     assert epochs(any_lake.table(config)) == ["0", "1", "2"][-1 if any_lake.name == "nessie" else 0 :]
 
 
-@pytest.mark.services
-def test_the_general_path(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    # The catalog is none of the path's business: one is enough.
-    lake = lakes.rest(request)
-    config = lake.config()
-    write_file(tmp_path, 0)
-    run(tmp_path, config)
-    assert lake.ids(config) == wanted(1)
-
-
 # --- schemas
 
 
