@@ -293,11 +293,11 @@ def write_route(folder: Path) -> None:
     tables.tables["a"] = KnownTable(0, "a", ("db", "a"), str(UUID(int=7)), ("k",), schema, 4)
     tables.tables["b"] = KnownTable(1, "b", ("db", "b"))
     tables.save()
-    Backlog(str(folder / "backlog"), {}).add(Epoch(QUERY, 3, "offsets"), [ParkedRows("parked.arrow", 3, schema)])
+    Backlog(str(folder / "backlog"), QUERY).add(Epoch(QUERY, 3, "offsets"), [ParkedRows("parked.arrow", 3, schema)])
 
 
 def read_route(folder: Path) -> object:
-    epochs = Backlog.load(str(folder / "backlog"), QUERY).epochs
+    epochs = Backlog(str(folder / "backlog"), QUERY).epochs
     parked = [(epoch, [(file.url, file.rows, file.arrow_schema) for file in files]) for epoch, files in epochs.items()]
     known = [
         (table.number, table.name, table.uuid, table.epoch) for table in KnownTables.load(str(folder)).tables.values()

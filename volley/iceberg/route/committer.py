@@ -225,7 +225,7 @@ class RoutedCommitter(Committer):
 
     def _add(self, tables: Iterable[KnownTable], query_id: str) -> None:
         for known in tables:
-            backlog = Backlog.load(f"{self._state}/backlog/{known.number}", query_id)
+            backlog = Backlog(f"{self._state}/backlog/{known.number}", query_id)
             lane = self._lanes[known.number]
             self._routes[known.key] = Route(known, self._settings, lane, backlog, self._known.earlier_rows)
 
