@@ -1,10 +1,11 @@
-"""The journal: numbered entries in a folder, each a small file that is published whole, with version and checksum."""
+"""Files that are numbered by their names, and the journal: entries in such files, published whole, with a checksum."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -13,10 +14,63 @@ from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, damaged, malformed
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "NumberedFiles"]
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+@dataclass(frozen=True)
+class NumberedFiles:
+    """Files in a folder whose names tell their numbers; other files there are none of them.
+
+    Args:
+        url: The fsspec URL of the folder; it may not exist yet.
+        name: The name of a file, with the place and form of the number.
+
+    Example:
+        >>> NumberedFiles("/state", "{:06}.json").url_of(7)
+        '/state/000007.json'
+    """
+
+    url: str
+    name: str
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all files that are there now, in order."""
+        return list(self._matches(detail=False))
+
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes of all files that are there now, by their numbers, in order."""
+        return {number: int(entry["size"]) for number, entry in self._matches(detail=True).items()}
+
+    def url_of(self, number: int) -> str:
+        """Return the fsspec URL of a file."""
+        return f"{self.url}/{self.name.format(number)}"
+
+    def file(self, number: int) -> tuple[Any, str]:
+        """Return the file system of a file, and its path there."""
+        return filesystem(self.url_of(number), {})
+
+    def delete(self, number: int) -> None:
+        """Delete a file, if it is there."""
+        files, path = self.file(number)
+        with suppress(FileNotFoundError):
+            files.rm_file(path)
+
+    def _matches(self, detail: bool) -> dict[int, Any]:
+        files, folder = filesystem(self.url, {})
+        files.invalidate_cache(folder)
+        if not files.exists(folder):
+            return {}
+        before, after = re.split(r"\{[^}]*\}", self.name)
+        pattern = re.compile(f".*/{re.escape(before)}(\\d+){re.escape(after)}", re.DOTALL)
+        matches = {
+            int(match[1]): entry
+            for entry in files.ls(folder, detail=detail)
+            if (match := pattern.fullmatch(entry["name"] if detail else entry))
+        }
+        return dict(sorted(matches.items()))
 
 
 @dataclass
@@ -45,14 +99,12 @@ class Journal(Generic[T]):
     name: str = "{:06}.json"
     _known: dict[int, T] = field(default_factory=dict, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        self._files = NumberedFiles(self.url, self.name)
+
     def numbers(self) -> list[int]:
-        """Return the numbers of all entries, in order."""
-        files, folder = filesystem(self.url, {})
-        files.invalidate_cache(folder)
-        if not files.exists(folder):
-            return []
-        matches = (self._pattern.fullmatch(path.rpartition("/")[2]) for path in files.ls(folder, detail=False))
-        return sorted(int(match[1]) for match in matches if match)
+        """Return the numbers of all entries that are there now, in order."""
+        return self._files.numbers()
 
     def entries(self) -> dict[int, T]:
         """Return all entries by their numbers, in order.
@@ -81,39 +133,30 @@ class Journal(Generic[T]):
         number, token = max(self.numbers(), default=0), uuid.uuid4().hex
         while True:
             number += 1
-            create_durably(*self._file(number), self.format.dump({**value, "token": token}))
+            create_durably(*self._files.file(number), self.format.dump({**value, "token": token}))
             if self._parsed(number, lambda _, published: published["token"]) == token:
                 return number
 
     def publish(self, number: int, value: object) -> T:
         """Publish an entry, unless the number has one; return the entry that it has then."""
-        create_durably(*self._file(number), self.format.dump(value))
+        create_durably(*self._files.file(number), self.format.dump(value))
         return self[number]
 
     def replace(self, number: int, value: object) -> None:
         """Write an entry, of which there is one writer, in place of an older one."""
-        write_durably(*self._file(number), self.format.dump(value))
+        write_durably(*self._files.file(number), self.format.dump(value))
         self._known.pop(number, None)
 
     def delete(self, number: int) -> None:
-        """Delete an entry."""
-        files, path = self._file(number)
-        files.rm_file(path)
+        """Delete an entry, if it is there."""
+        self._files.delete(number)
         self._known.pop(number, None)
 
     def _parsed(self, number: int, parse: Callable[[int, Any], U]) -> U:
-        files, path = self._file(number)
+        files, path = self._files.file(number)
         try:
             return parse(number, self.format.load(files.cat_file(path), path))
         except FileNotFoundError as error:
             raise damaged(path, "is missing") from error
         except MALFORMED as error:
             raise malformed(path, error) from error
-
-    def _file(self, number: int) -> tuple[Any, str]:
-        return filesystem(f"{self.url}/{self.name.format(number)}", {})
-
-    @property
-    def _pattern(self) -> re.Pattern[str]:
-        before, after = re.split(r"\{[^}]*\}", self.name)
-        return re.compile(f"{re.escape(before)}(\\d+){re.escape(after)}")

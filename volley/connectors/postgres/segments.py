@@ -21,12 +21,11 @@ from volley.storage.paths import filesystem
 from volley.storage.private import begin_file, begin_local_file, make_folder
 from volley.storage.state_formats import SEGMENT
 from volley.store.batch_file import Batches, BatchFileWriter, Damaged, open_batches
+from volley.store.journal import NumberedFiles
 
 __all__ = ["Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
 
 SCHEMA = pa.schema([("message", pa.binary())])
-_ENDING = ".arrow"
-_TOLD = ".told"
 _UNFINISHED = ".tmp"
 
 
@@ -75,15 +74,18 @@ class Segments:
 
     folder: str
 
+    @property
+    def _files(self) -> NumberedFiles:
+        return NumberedFiles(self.folder, "{:020}.arrow")
+
+    @property
+    def _told(self) -> NumberedFiles:
+        """Empty files, whose numbers are positions that may have been acknowledged to the server."""
+        return NumberedFiles(self.folder, "{:020}.told")
+
     def listed(self) -> list[Segment]:
         """Return all segments, in order."""
-        files, path = filesystem(self.folder, {})
-        if not files.exists(path):
-            return []
-        files.invalidate_cache(path)
-        entries = [entry for entry in files.ls(path, detail=True) if entry["name"].endswith(_ENDING)]
-        segments = (Segment(int(posixpath.basename(entry["name"])[:-6]), int(entry["size"])) for entry in entries)
-        return sorted(segments, key=lambda segment: segment.first)
+        return [Segment(first, size) for first, size in self._files.sizes().items()]
 
     def chain(self, origin: int) -> Chain:
         """Return how far the segments reach.
@@ -91,7 +93,7 @@ class Segments:
         Args:
             origin: The position at which the slot was created.
         """
-        listed, told = self.listed(), max([origin, *self._told()])
+        listed, told = self.listed(), max([origin, *self._told.numbers()])
         if not listed:
             return Chain(1, origin, told)
         with self.opened(listed[-1].first) as reader:
@@ -111,7 +113,7 @@ class Segments:
             SourceError: If it is gone or damaged, also where the block reads it.
             StorageError: If a newer Volley wrote it.
         """
-        files, path = filesystem(self._path(first), {})
+        files, path = self._files.file(first)
         try:
             stream = files.open(path, "rb")
         except FileNotFoundError as error:
@@ -124,7 +126,7 @@ class Segments:
 
     def writer(self, chain: Chain) -> SegmentWriter:
         """Return a writer of the segment that continues the chain."""
-        return SegmentWriter(self._path(chain.next))
+        return SegmentWriter(self._files.url_of(chain.next))
 
     def clear_unfinished(self) -> None:
         """Delete what dead receivers have not finished."""
@@ -136,35 +138,20 @@ class Segments:
 
     def delete_before(self, first: int) -> None:
         """Delete the segments before this message, but for the last one, which says where the next one begins."""
-        files, path = filesystem(self.folder, {})
-        for segment in self.listed()[:-1]:
-            if segment.first < first:
-                with suppress(FileNotFoundError):
-                    files.rm_file(f"{path}/{segment.first:020}{_ENDING}")
+        for number in self._files.numbers()[:-1]:
+            if number < first:
+                self._files.delete(number)
 
     def tell(self, position: int) -> None:
         """Record, before it happens, that the server is told up to this position that nothing is needed any more."""
-        files, path = filesystem(self.folder, {})
-        earlier = self._told()
-        told = f"{path}/{position:020}{_TOLD}"
-        begin_file(files, told)
-        files.pipe_file(told, b"")
-        sync(files, path)
-        for position_before in earlier:
-            if position_before < position:
-                with suppress(FileNotFoundError):
-                    files.rm_file(f"{path}/{position_before:020}{_TOLD}")
-
-    def _told(self) -> list[int]:
-        files, path = filesystem(self.folder, {})
-        if not files.exists(path):
-            return []
-        files.invalidate_cache(path)
-        names = [posixpath.basename(name) for name in files.ls(path, detail=False)]
-        return [int(name.removesuffix(_TOLD)) for name in names if name.endswith(_TOLD)]
-
-    def _path(self, first: int) -> str:
-        return f"{self.folder}/{first:020}{_ENDING}"
+        earlier = self._told.numbers()
+        files, path = self._told.file(position)
+        begin_file(files, path)
+        files.pipe_file(path, b"")
+        sync(files, posixpath.dirname(path))
+        for number in earlier:
+            if number < position:
+                self._told.delete(number)
 
 
 class SegmentWriter:
