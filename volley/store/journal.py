@@ -1,15 +1,15 @@
-"""Files that are numbered by their names, and the journal: entries in such files, published whole, with a checksum."""
+"""Files that are numbered by their names, and the journal: entries in such files, published whole, and merged."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from volley.storage.durable import create_durably, write_durably
+from volley.storage.durable import create_all_durably, write_all_durably, write_durably
 from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, damaged, malformed
@@ -58,16 +58,24 @@ class NumberedFiles:
         with suppress(FileNotFoundError):
             files.rm_file(path)
 
+    def delete_before(self, number: int) -> None:
+        """Delete all files with lower numbers."""
+        for lower in self.numbers():
+            if lower < number:
+                self.delete(lower)
+
     def _matches(self, detail: bool) -> dict[int, Any]:
         files, folder = filesystem(self.url, {})
         files.invalidate_cache(folder)
-        if not files.exists(folder):
+        try:
+            entries = files.ls(folder, detail=detail)
+        except FileNotFoundError:
             return {}
         before, after = re.split(r"\{[^}]*\}", self.name)
         pattern = re.compile(f".*/{re.escape(before)}(\\d+){re.escape(after)}", re.DOTALL)
         matches = {
             int(match[1]): entry
-            for entry in files.ls(folder, detail=detail)
+            for entry in entries
             if (match := pattern.fullmatch(entry["name"] if detail else entry))
         }
         return dict(sorted(matches.items()))
@@ -78,33 +86,48 @@ class Journal(Generic[T]):
     """Entries below a job's checkpoint, each of which is read from storage once.
 
     An entry is forced to disk under another name before it gets its own: after a crash it is there whole, or not at
-    all. Of several writers that publish one number, one succeeds, and all get its entry.
+    all. Of several writers that publish one number, one succeeds, and all get its entry. The first entries can be
+    merged into one file while others read them; it replaces theirs.
 
     Args:
         url: The fsspec URL of the folder; it may not exist yet.
         format: The format of its files.
         parse: Returns an entry from its number and its value of JSON; may raise any of `MALFORMED`.
         name: The name of an entry's file, with the place of the number.
+        merged: The format of a file of merged entries; None = there are none.
 
     Example:
         >>> import tempfile
         >>> example = Journal(tempfile.mkdtemp(), Format("example"), lambda number, value: value["text"])
-        >>> example.append({"text": "one"}), example.append({"text": "two"}), example.entries()
-        (1, 2, {1: 'one', 2: 'two'})
+        >>> example.append({"text": "one"}, {"text": "two"})
+        >>> example.entries()
+        {1: 'one', 2: 'two'}
     """
 
     url: str
     format: Format
     parse: Callable[[int, Any], T]
     name: str = "{:06}.json"
+    merged: Format | None = None
     _known: dict[int, T] = field(default_factory=dict, init=False, repr=False)
+    # The number of the last entry of the merged file that was read.
+    _end: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._files = NumberedFiles(self.url, self.name)
+        self._merged_files = NumberedFiles(self.url, f"to-{self.name}")
+
+    @property
+    def end(self) -> int:
+        """The number of the last merged entry; 0 = there is none."""
+        return self._end
 
     def numbers(self) -> list[int]:
         """Return the numbers of all entries that are there now, in order."""
-        return self._files.numbers()
+        # List the single ones first: a merged file is there before they are deleted.
+        single = self._files.numbers()
+        self._read_merged()
+        return [*range(1, self._end + 1), *(number for number in single if number > self._end)]
 
     def entries(self) -> dict[int, T]:
         """Return all entries by their numbers, in order.
@@ -121,42 +144,100 @@ class Journal(Generic[T]):
             StorageError: If it is missing or damaged, or a newer Volley wrote it.
         """
         if number not in self._known:
-            self._known[number] = self._parsed(number, self.parse)
+            try:
+                self._known[number] = self._parsed(number, self.parse)
+            except FileNotFoundError as error:
+                # Another process may have merged it.
+                self._read_merged()
+                if number not in self._known:
+                    raise damaged(self._files.file(number)[1], "is missing") from error
         return self._known[number]
 
-    def append(self, value: Mapping[str, object]) -> int:
-        """Publish an entry behind the last one, and return its number, from 1.
+    def append(self, *values: Mapping[str, object]) -> None:
+        """Publish entries behind the last one, in their order, with numbers from 1.
 
         Args:
-            value: Values of JSON. The file also has a ``token``, by which the writer knows its own entry.
+            values: Values of JSON. A file also has a ``token``, by which its writer knows it.
         """
-        number, token = max(self.numbers(), default=0), uuid.uuid4().hex
-        while True:
-            number += 1
-            create_durably(*self._files.file(number), self.format.dump({**value, "token": token}))
-            if self._parsed(number, lambda _, published: published["token"]) == token:
-                return number
+        while values:
+            first = max(self.numbers(), default=0) + 1
+            tokens = {number: uuid.uuid4().hex for number in range(first, first + len(values))}
+            self._create({number: {**values[number - first], "token": token} for number, token in tokens.items()})
+            published = [self._parsed(number, _token) == token for number, token in tokens.items()]
+            # Others have published entries of these numbers meanwhile.
+            values = tuple(value for value, is_ours in zip(values, published, strict=True) if not is_ours)
 
-    def publish(self, number: int, value: object) -> T:
-        """Publish an entry, unless the number has one; return the entry that it has then."""
-        create_durably(*self._files.file(number), self.format.dump(value))
-        return self[number]
+    def publish(self, values: Mapping[int, object]) -> dict[int, T]:
+        """Publish entries, unless their numbers have some; return the entries that they have then."""
+        self._create({number: value for number, value in values.items() if number not in self._known})
+        return {number: self[number] for number in values}
 
-    def replace(self, number: int, value: object) -> None:
-        """Write an entry, of which there is one writer, in place of an older one."""
-        write_durably(*self._files.file(number), self.format.dump(value))
-        self._known.pop(number, None)
+    def replace(self, values: Mapping[int, object]) -> None:
+        """Write entries, of which there is one writer, in place of older ones."""
+        write_all_durably(*self._contents(values))
+        for number in values:
+            self._known.pop(number, None)
 
     def delete(self, number: int) -> None:
         """Delete an entry, if it is there."""
         self._files.delete(number)
         self._known.pop(number, None)
 
+    def merge(self, values: Sequence[object]) -> None:
+        """Write the first entries into one file, in place of their own files and of an earlier one.
+
+        Args:
+            values: Their values of JSON, from the first one on.
+        """
+        assert self.merged is not None
+        if len(values) > self._end:
+            write_durably(*self._merged_files.file(len(values)), self.merged.dump(values))
+            self._read_merged()
+        self.delete_merged()
+
+    def delete_merged(self) -> None:
+        """Delete what the last merged file replaces, also what a process has left that died before it did."""
+        self._merged_files.delete_before(self._end)
+        self.delete_before(self._end + 1)
+
+    def delete_before(self, number: int) -> None:
+        """Delete the files of all entries with lower numbers."""
+        self._files.delete_before(number)
+
+    def _read_merged(self) -> None:
+        """Read the last merged file, if there is a later one than was read."""
+        if self.merged is None:
+            return
+        end = max(self._merged_files.numbers(), default=0)
+        if end <= self._end:
+            return
+        files, path = self._merged_files.file(end)
+        try:
+            values = self.merged.load(files.cat_file(path), path)
+            self._known.update({number: self.parse(number, value) for number, value in enumerate(values, 1)})
+        except FileNotFoundError:
+            # Another process has written a later one.
+            return self._read_merged()
+        except MALFORMED as error:
+            raise malformed(path, error) from error
+        self._end = end
+
     def _parsed(self, number: int, parse: Callable[[int, Any], U]) -> U:
         files, path = self._files.file(number)
         try:
             return parse(number, self.format.load(files.cat_file(path), path))
-        except FileNotFoundError as error:
-            raise damaged(path, "is missing") from error
         except MALFORMED as error:
             raise malformed(path, error) from error
+
+    def _create(self, values: Mapping[int, object]) -> None:
+        create_all_durably(*self._contents(values))
+
+    def _contents(self, values: Mapping[int, object]) -> tuple[Any, dict[str, bytes]]:
+        files, folder = filesystem(self.url, {})
+        return files, {
+            f"{folder}/{self.name.format(number)}": self.format.dump(value) for number, value in values.items()
+        }
+
+
+def _token(number: int, value: Any) -> object:
+    return value["token"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,12 +51,7 @@ class Fence:
         running = np.array([xid % _ALL for xid in self.running], np.int64)
         return np.asarray((positions < self.position) & is_older & ~np.isin(xids, running))
 
-    def to_json(self) -> bytes:
-        """Return it as JSON, for `from_json`."""
-        return json.dumps(asdict(self)).encode()
-
     @classmethod
-    def from_json(cls, text: bytes) -> Fence:
-        """Return the fence that `to_json` wrote."""
-        values = json.loads(text)
+    def from_json(cls, values: Mapping[str, Any]) -> Fence:
+        """Return the fence of the values that ``asdict`` returns, read from JSON."""
         return cls(values["xmax"], tuple(values["running"]), values["position"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
 from volley.connectors.postgres.types import Column, holds
-from volley.storage.durable import write_all_durably
-from volley.storage.paths import filesystem
-from volley.storage.remembered import MALFORMED, malformed
 from volley.storage.state_formats import CAPTURED_TABLE
+from volley.store.journal import Journal
 
 __all__ = ["KnownTable", "KnownTables"]
 
@@ -74,16 +71,13 @@ class KnownTables:
     """
 
     def __init__(self, state: str) -> None:
-        self._folder = f"{state}/tables"
+        # By their oids.
+        self._journal = Journal(f"{state}/tables", CAPTURED_TABLE, _known, "{}.json")
         self._tables: dict[int, KnownTable] = {}
 
     def read(self) -> None:
         """Read what is kept."""
-        files, folder = filesystem(self._folder, {})
-        if files.exists(folder):
-            files.invalidate_cache(folder)
-            paths = [path for path in files.ls(folder, detail=False) if path.endswith(".json")]
-            self._tables = {int(posixpath.basename(path)[:-5]): _known(files, path) for path in paths}
+        self._tables = self._journal.entries()
 
     def __iter__(self) -> Iterator[KnownTable]:
         return iter(self._tables.values())
@@ -102,15 +96,12 @@ class KnownTables:
     def keep(self, *tables: KnownTable) -> None:
         """Keep tables durably."""
         changed = {known.table.oid: known for known in tables if self._tables.get(known.table.oid) != known}
-        files, folder = filesystem(self._folder, {})
-        contents = {f"{folder}/{oid}.json": CAPTURED_TABLE.dump(_values(known)) for oid, known in changed.items()}
-        write_all_durably(files, contents)
+        self._journal.replace({oid: _values(known) for oid, known in changed.items()})
         self._tables.update(changed)
 
     def forget(self, known: KnownTable) -> None:
         """Forget a table: if it is captured again, it joins as a new one."""
-        files, path = filesystem(f"{self._folder}/{known.table.oid}.json", {})
-        files.rm_file(path)
+        self._journal.delete(known.table.oid)
         del self._tables[known.table.oid]
 
 
@@ -137,13 +128,9 @@ def _is_narrower(column: Column, before: Mapping[str, Column]) -> bool:
     return earlier is not None and earlier.data_type != column.data_type and holds(earlier.data_type, column.data_type)
 
 
-def _known(files: Any, path: str) -> KnownTable:
-    try:
-        values = CAPTURED_TABLE.load(files.cat_file(path), path)
-        table = Table.from_json(values["table"])
-        wider = tuple(Column(**column) for column in values["wider"])
-        bases = {domain: (base, modifier) for domain, base, modifier in values.get("bases", ())}
-        is_escaped = values.get("is_escaped", table.name.escaped == table.name)
-        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider, bases, is_escaped)
-    except MALFORMED as error:
-        raise malformed(path, error) from error
+def _known(oid: int, values: dict[str, Any]) -> KnownTable:
+    table = Table.from_json(values["table"])
+    wider = tuple(Column(**column) for column in values["wider"])
+    bases = {domain: (base, modifier) for domain, base, modifier in values.get("bases", ())}
+    is_escaped = values.get("is_escaped", table.name.escaped == table.name)
+    return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider, bases, is_escaped)

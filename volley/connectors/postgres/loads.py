@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import logging
-import posixpath
-import re
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from volley.connectors.postgres.fence import Fence
 from volley.errors import StorageError
-from volley.storage.durable import create_all_durably, write_durably
-from volley.storage.paths import filesystem
-from volley.storage.remembered import MALFORMED, damaged, malformed
 from volley.storage.state_formats import FENCE, LOAD, MERGED_LOADS
+from volley.store.journal import Journal
 
 __all__ = ["Load", "Loads"]
 
 _log = logging.getLogger(__name__)
-# A load or a fence; with the prefix the loads up to one.
-_NAMED = re.compile(r"(to-)?(\d{6,})\.json")
 _FEW = 10
 
 
@@ -44,9 +37,8 @@ class Load:
     repeats: int | None = None
 
 
-@dataclass
 class Loads:
-    """The loads in a source's state folder. Each is a file that is created exclusively and never changes.
+    """The loads in a source's state folder, and the fences of those that have begun; neither ever changes.
 
     Loads that have begun are merged into one file, with their fences, once there are some: a start reads a few files.
 
@@ -54,51 +46,21 @@ class Loads:
         state: The fsspec URL of the source's state folder.
     """
 
-    state: str
-    _known: dict[int, Load] = field(default_factory=dict)
-    _fences: dict[int, Fence] = field(default_factory=dict)
-    # The number of loads that are known from a merged file.
-    _merged: int = 0
+    def __init__(self, state: str) -> None:
+        # A merged load has its fence.
+        self._loads = Journal(f"{state}/loads", LOAD, _load, merged=MERGED_LOADS)
+        self._fences = Journal(f"{state}/fences", FENCE, lambda number, values: Fence.from_json(values))
 
     def listed(self) -> list[Load]:
         """Return all loads, in order."""
-        try:
-            return self._list()
-        except FileNotFoundError:
-            # Merged between the listing and the reading.
-            return self._list()
-
-    def _list(self) -> list[Load]:
-        files, folder = filesystem(self._folder, {})
-        if not files.exists(folder):
-            return []
-        files.invalidate_cache(folder)
-        names = [_NAMED.fullmatch(posixpath.basename(path)) for path in files.ls(folder, detail=False)]
-        merged = max((int(name[2]) for name in names if name and name[1]), default=0)
-        if merged > self._merged:
-            self._read_merged(merged)
-        for number in (int(name[2]) for name in names if name and not name[1]):
-            if number not in self._known:
-                self._known[number] = self._read(number)[0]
-        return [self._known[number] for number in sorted(self._known)]
+        return [load for load, _ in self._loads.entries().values()]
 
     def add(self, *loads: Load) -> None:
         """Add loads durably, with numbers of their own. One may be there twice if two receivers add it: that changes no
         row.
         """
-        records = [{name: value for name, value in asdict(load).items() if name != "number"} for load in loads]
-        while records:
-            first = len(self.listed()) + 1
-            tokens = {number: uuid.uuid4().hex for number in range(first, first + len(records))}
-            self._create({number: {**records[number - first], "token": token} for number, token in tokens.items()})
-            # Of those that another receiver has not added meanwhile.
-            added = [self._read(number)[1] == token for number, token in tokens.items()]
-            records = [record for record, is_added in zip(records, added, strict=True) if not is_added]
-
-    def _create(self, records: Mapping[int, Mapping[str, Any]]) -> None:
-        files, folder = filesystem(self._folder, {})
-        create_all_durably(
-            files, {f"{folder}/{number:06}.json": LOAD.dump(record) for number, record in records.items()}
+        self._loads.append(
+            *({name: value for name, value in asdict(load).items() if name != "number"} for load in loads)
         )
 
     def begin(self, loads: Sequence[Load], fence: Fence) -> list[Load]:
@@ -110,9 +72,7 @@ class Loads:
         Returns:
             The loads that the snapshot is to read; an added one makes up for each of the others.
         """
-        files, folder = filesystem(f"{self.state}/fences", {})
-        paths = [f"{folder}/{load.number:06}.json" for load in loads if load.number not in self._fences]
-        create_all_durably(files, dict.fromkeys(paths, FENCE.seal(fence.to_json())))
+        self._fences.publish({load.number: asdict(fence) for load in loads if load.number > self._loads.end})
         repeated = {load.repeats for load in self.listed()}
         loads = [load for load in loads if load.number not in repeated]
         others = [load for load in loads if self._fence(load.number) != fence]
@@ -124,27 +84,17 @@ class Loads:
 
     def merge(self) -> None:
         """Merge the loads that have begun into one file, if there are some that are not; a start does so."""
-        loads = self.listed()
-        fences, folder = filesystem(f"{self.state}/fences", {})
-        begun = {posixpath.basename(path) for path in fences.ls(folder, detail=False)} if fences.exists(folder) else ()
-        end = self._merged
-        while end < len(loads) and f"{end + 1:06}.json" in begun:
+        loads, begun = self.listed(), {*self._fences.numbers()}
+        end = self._loads.end
+        while end < len(loads) and end + 1 in begun:
             end += 1
-        if end - self._merged >= _FEW:
-            records = [{**asdict(load), "fence": asdict(self._fence(load.number))} for load in loads[:end]]
-            write_durably(*self._merged_file(end), MERGED_LOADS.dump(records))
-            self._merged = end
+        if end - self._loads.end >= _FEW:
+            self._loads.merge([{**asdict(load), "fence": asdict(self._fence(load.number))} for load in loads[:end]])
         self._delete_merged()
 
     def _delete_merged(self) -> None:
-        """Delete the files of loads that are in the last merged file, also those that a process left which died."""
-        for folder in ("loads", "fences"):
-            files, root = filesystem(f"{self.state}/{folder}", {})
-            files.invalidate_cache(root)
-            for path in files.ls(root, detail=False) if files.exists(root) else ():
-                match = _NAMED.fullmatch(posixpath.basename(path))
-                if match and int(match[2]) <= self._merged - (match[1] is not None):
-                    files.rm_file(path)
+        self._loads.delete_merged()
+        self._fences.delete_before(self._loads.end + 1)
 
     def with_repetitions(self, count: int) -> int:
         """Return how many loads there are up to the last one that makes up for one of the first `count`."""
@@ -163,55 +113,19 @@ class Loads:
         return {oid: self._fence(number) for oid, number in last.items()}
 
     def _fence(self, number: int) -> Fence:
-        # An epoch needs those of all tables, and files of a fence never change.
-        if number not in self._fences:
-            try:
-                self._fences[number] = self._read_fence(number)
-            except StorageError:
-                # Merged by a start.
-                self.listed()
-                if number not in self._fences:
-                    raise
-        return self._fences[number]
-
-    def _read_fence(self, number: int) -> Fence:
-        files, path = self._fence_file(number)
+        if (fence := self._loads[number][1]) is not None:
+            return fence
         try:
-            return Fence.from_json(FENCE.unseal(files.cat_file(path), path))
-        except (FileNotFoundError, *MALFORMED) as error:
-            raise damaged(path, "is missing or damaged") from error
+            return self._fences[number]
+        except StorageError:
+            # A start has merged it meanwhile.
+            self._loads.numbers()
+            if (fence := self._loads[number][1]) is None:
+                raise
+            return fence
 
-    def _read(self, number: int) -> tuple[Load, str]:
-        """Return a load with the token of who has added it."""
-        files, path = self._file(number)
-        try:
-            record: dict[str, Any] = LOAD.load(files.cat_file(path), path)
-            token = str(record.pop("token"))
-            return Load(number, **record), token
-        except MALFORMED as error:
-            raise malformed(path, error) from error
 
-    def _read_merged(self, end: int) -> None:
-        files, path = self._merged_file(end)
-        try:
-            for record in MERGED_LOADS.load(files.cat_file(path), path):
-                fence = record.pop("fence")
-                load = Load(**record)
-                self._known[load.number] = load
-                self._fences[load.number] = Fence(fence["xmax"], tuple(fence["running"]), fence["position"])
-            self._merged = end
-        except MALFORMED as error:
-            raise malformed(path, error) from error
-
-    def _merged_file(self, end: int) -> tuple[Any, str]:
-        return filesystem(f"{self._folder}/to-{end:06}.json", {})
-
-    def _file(self, number: int) -> tuple[Any, str]:
-        return filesystem(f"{self._folder}/{number:06}.json", {})
-
-    def _fence_file(self, number: int) -> tuple[Any, str]:
-        return filesystem(f"{self.state}/fences/{number:06}.json", {})
-
-    @property
-    def _folder(self) -> str:
-        return f"{self.state}/loads"
+def _load(number: int, record: dict[str, Any]) -> tuple[Load, Fence | None]:
+    fence = record.get("fence")
+    values = {name: value for name, value in record.items() if name not in ("number", "token", "fence")}
+    return Load(number, **values), None if fence is None else Fence.from_json(fence)

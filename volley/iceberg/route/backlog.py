@@ -46,7 +46,7 @@ class Backlog:
         """
         listed = [(file.url, file.rows, base64.b64encode(file.schema).decode()) for file in parked]
         record = {"epoch": epoch.number, "offsets": epoch.offsets, "run": epoch.run, "files": listed}
-        self._journal.replace(epoch.number, record)
+        self._journal.replace({epoch.number: record})
         self.epochs[epoch] = parked
 
     def remove(self, epoch: Epoch) -> None:
