@@ -325,7 +325,7 @@ def test_a_form_that_only_pyiceberg_knows_is_read_by_it(tmp_path: Path) -> None:
     offsets["type"][1]["items"] = ["null", "long"]
     content = avro(schema, [java_record(3, 4)])
     with pytest.raises(UnknownSchemaError):
-        decode_function(volley_avro.AvroFile(content).schema, tuple(FileEntry.__annotations__), True)
+        decode_function(volley_avro.AvroFile(content).schema, tuple(FileEntry.__annotations__), None)
     (entry,) = read_manifest(IO, manifest_of(tmp_path / "m.avro", content))
     assert (entry.path, entry.values, entry.split_offsets) == ("s3://b/4", {1: 3, 2: 4}, (4, 8))
     assert (entry.referenced_file, entry.blob_size) == ("s3://b/data", 40)
@@ -361,7 +361,7 @@ def test_what_is_no_manifest_is_named(content: bytes, tmp_path: Path) -> None:
 
 def test_a_type_inside_itself_is_no_endless_loop() -> None:
     with pytest.raises(UnknownSchemaError):
-        decode_function(json.dumps(_endless()), tuple(FileEntry.__annotations__), False)
+        decode_function(json.dumps(_endless()), tuple(FileEntry.__annotations__), frozenset())
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -215,11 +215,11 @@ def _decode(content: bytes, manifest: ManifestFile, wanted: frozenset[int] | Non
     if len(content) < manifest.manifest_length:
         raise ValueError(f"{len(content)} bytes instead of {manifest.manifest_length}")
     file = AvroFile(content)
-    decode = decode_function(file.schema, _NAMES, wanted is None or bool(wanted))
+    decode = decode_function(file.schema, _NAMES, wanted)
     entries: list[FileEntry] = []
     inherited = manifest.added_snapshot_id, manifest.sequence_number or 0, manifest.partition_spec_id
     for decoder, size, count in file.items():
-        entries += decode(decoder, size, count, FileEntry, *inherited, wanted)
+        entries += decode(decoder, size, count, FileEntry, *inherited)
     return entries
 
 
