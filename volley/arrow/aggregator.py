@@ -30,12 +30,7 @@ __all__ = ["Aggregator", "key_values"]
 
 @dataclass(frozen=True)
 class Aggregator(Operator):
-    """A windowed aggregate compiled for rows of one schema: an `Operator` with one input.
-
-    Args:
-        node: The aggregate.
-        input: The schema of the rows.
-    """
+    """A windowed aggregate compiled for rows of one schema: an `Operator` with one input."""
 
     node: Aggregate
     input: pa.Schema

@@ -111,12 +111,7 @@ def _padded(values: np.ndarray[Any, Any], rows: int) -> pa.Array:
 
 
 def key_columns(keys: int, timed: bool) -> tuple[list[str], str | None]:
-    """Return the names of the columns of `JoinIndex.table` that have the keys, and of the one with the time.
-
-    Args:
-        keys: The number of keys.
-        timed: True if the rows have a time.
-    """
+    """Return the names of the columns of `JoinIndex.table` that have the keys, and of the one with the time."""
     return [f"_volley_key_{number}" for number in range(keys)], "_volley_time" if timed else None
 
 

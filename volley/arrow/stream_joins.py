@@ -57,13 +57,7 @@ def joined_streams_schema(join: StreamJoin, left: pa.Schema, right: pa.Schema) -
 
 @dataclass(frozen=True)
 class StreamJoiner(Operator):
-    """A join of streams compiled for rows of two schemas: an `Operator` with the left side as input 0, the right as 1.
-
-    Args:
-        node: The step.
-        left: The schema of the left side's rows.
-        right: The schema of the right side's rows.
-    """
+    """A join of streams compiled for rows of two schemas: its left side is input 0, its right one input 1."""
 
     node: JoinStreams
     left: pa.Schema

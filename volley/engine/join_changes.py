@@ -29,13 +29,6 @@ def changed_indices(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the number and the new index of each bucket that the changes between two versions touch.
 
-    Args:
-        reader: Reads the table.
-        join: The join.
-        before: The version of the buckets.
-        after: The version of the result.
-        buckets: The rows before.
-
     Raises:
         NotApplicableError: If the changes are not known, are too many, or have rows that the buckets don't have.
         VolleyError: If the table can't be read.

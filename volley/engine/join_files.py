@@ -25,11 +25,7 @@ __all__ = ["JoinFiles", "sizes_in"]
 
 
 def sizes_in(folder: str) -> dict[str, int]:
-    """Return the names of the files in a folder, to which another driver may write, too, and their bytes.
-
-    Args:
-        folder: Its URL.
-    """
+    """Return the names of the files in a folder, to which another driver may write, too, and their bytes."""
     files, path = filesystem(folder, {})
     files.invalidate_cache()
     return {posixpath.basename(file): info["size"] for file, info in files.find(path, maxdepth=1, detail=True).items()}
@@ -57,10 +53,6 @@ class JoinFiles:
 
     def write(self, version: Version, epoch: int) -> list[TableFile]:
         """Write the rows of a version, unless they are there; return the files that were written.
-
-        Args:
-            version: The version.
-            epoch: The epoch that has it.
 
         Raises:
             PlanError: If the rows of one key take too many bytes.

@@ -32,33 +32,18 @@ class Indices:
 
 
 def parts(join: TableJoin, schema: pa.Schema) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
-    """Return the keys, the validity column and the added columns of a join's rows.
-
-    Args:
-        join: The join.
-        schema: The table's columns.
-    """
+    """Return the keys, the validity column and the added columns of a join's rows."""
     return join.right_keys, join.valid_from, join.added(schema.names)
 
 
 def needed_schema(join: TableJoin, schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a table that a join needs.
-
-    Args:
-        join: The join.
-        schema: The table's columns.
-    """
+    """Return the columns of a table that a join needs."""
     keys, time, columns = parts(join, schema)
     return pa.schema([schema.field(name) for name in dict.fromkeys([*keys, *([time] if time else []), *columns])])
 
 
 def read_indices(reader: DimensionReader, join: TableJoin, version: Version) -> Indices:
     """Read the rows of a version that a join needs, and index them by key.
-
-    Args:
-        reader: Reads the table.
-        join: The join.
-        version: The version.
 
     Raises:
         PlanError: If the rows of one key take too many bytes; also when a batch is taken.

@@ -46,11 +46,7 @@ N = TypeVar("N", bound=nodes.Node)
 
 @dataclass(frozen=True)
 class _OpenTable:
-    """A table in this process whose rows are not read yet.
-
-    Args:
-        reader: Reads them.
-    """
+    """A table in this process whose rows are not read yet."""
 
     reader: DimensionReader
 
@@ -97,9 +93,6 @@ class JoinedTables:
     def open(self, roots: Sequence[N]) -> list[N]:
         """Open the tables of a graph and return the graph with them.
 
-        Args:
-            roots: The nodes in which it ends.
-
         Raises:
             VolleyError: If a table can't be read.
         """
@@ -109,9 +102,6 @@ class JoinedTables:
         """Give an epoch the current version of each table, unless an earlier attempt has given it one.
 
         The version's rows are in the checkpoint first: whatever becomes of the table, the epoch can be repeated.
-
-        Args:
-            epoch: The epoch's number.
 
         Raises:
             VolleyError: If a table can't be read, or has too many rows.
@@ -182,9 +172,6 @@ class JoinedTables:
 
 def with_schemas(roots: Sequence[N]) -> list[N]:
     """Return a graph whose tables are open in this process, so that its steps can be checked.
-
-    Args:
-        roots: The nodes in which it ends.
 
     Raises:
         VolleyError: If a table can't be read.

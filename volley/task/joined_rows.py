@@ -53,36 +53,17 @@ def digest(*parts: object) -> str:
 
 
 def pin_file(folder: str, epoch: int) -> str:
-    """Return the URL of the file that names an epoch's version of a table.
-
-    Args:
-        folder: The table's folder.
-        epoch: The epoch's number.
-    """
+    """Return the URL of the file that names an epoch's version of a table."""
     return f"{folder}/{epoch}.json"
 
 
 def list_file(folder: str, layout: str, version: Version) -> str:
-    """Return the URL of the file that names the files of a version.
-
-    Args:
-        folder: The table's folder.
-        layout: The digest of the join's keys, columns and `max_bytes`.
-        version: The version.
-    """
+    """Return the URL of the file that names the files of a version."""
     return f"{folder}/{layout}-{digest(version)}.files"
 
 
 def bucket_file(folder: str, layout: str, version: Version, bits: int, bucket: int) -> str:
-    """Return the URL of the file with the indexed rows of a bucket of a version.
-
-    Args:
-        folder: The table's folder.
-        layout: The digest of the join's keys, columns and `max_bytes`.
-        version: The version.
-        bits: The table has ``2 ** bits`` buckets.
-        bucket: The bucket's number.
-    """
+    """Return the URL of the file with the indexed rows of a bucket of a version."""
     return f"{folder}/{layout}-{digest(version)}-{bucket}-of-{1 << bits}.arrow"
 
 
@@ -102,10 +83,6 @@ class TableFile:
 def read_pin(folder: str, epoch: int) -> Version:
     """Return an epoch's version of a table.
 
-    Args:
-        folder: The table's folder.
-        epoch: The epoch's number.
-
     Raises:
         FileNotFoundError: If it has none.
         StorageError: If the file that names it is damaged.
@@ -116,9 +93,6 @@ def read_pin(folder: str, epoch: int) -> Version:
 
 def read_list(url: str) -> list[TableFile]:
     """Return the files of a version, in the order of the buckets.
-
-    Args:
-        url: The URL of the file that names them.
 
     Raises:
         FileNotFoundError: If it does not exist.
@@ -141,9 +115,6 @@ def _parsed(url: str, format: Format, parse: Callable[[Any], T]) -> T:
 def read_index(url: str) -> JoinIndex:
     """Return the index that a file has; a local file is mapped.
 
-    Args:
-        url: The file's URL.
-
     Raises:
         FileNotFoundError: If it does not exist.
         StorageError: If it is damaged, or a newer Volley wrote it.
@@ -160,12 +131,7 @@ def _fault(path: str, fault: str) -> StorageError:
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """The rows of a table in this process.
-
-    Args:
-        schema: The table's columns.
-        loaded: The index of each bucket.
-    """
+    """The rows of a table in this process."""
 
     schema: pa.Schema
     loaded: Sequence[JoinIndex]
@@ -220,12 +186,7 @@ def _of_epoch(folder: str, layout: str, epoch: int, task: int) -> list[TableFile
 
 
 class _MappedFiles:
-    """The files of a join that this process maps: the last used ones, up to so many bytes, at least one.
-
-    Args:
-        folder: The URL of the table's folder.
-        max_bytes: The most bytes.
-    """
+    """The files of a join that this process maps: the last used ones, up to so many bytes, at least one."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
@@ -238,10 +199,6 @@ class _MappedFiles:
 
     def index(self, files: Sequence[TableFile], bucket: int) -> JoinIndex:
         """Return the index of a bucket.
-
-        Args:
-            files: The files of all buckets of a version.
-            bucket: The bucket's number.
 
         Raises:
             StorageError: If the file can't be read here.
@@ -276,13 +233,7 @@ def _index_of(url: str, current: set[str]) -> JoinIndex:
 
 
 def _copied(files: Any, path: str, current: set[str]) -> str:
-    """Return the local copy of a remote file; the first process of a machine that needs it fetches it.
-
-    Args:
-        files: The remote file system.
-        path: The file's path in it.
-        current: The names of the files of the same version.
-    """
+    """Return the local copy of a remote file; the first process of a machine that needs it fetches it."""
     copies = temporary_folder() / "joins"
     copies.mkdir(mode=0o700, exist_ok=True)
     folder, name = posixpath.split(path)

@@ -15,7 +15,7 @@ from volley.source import SplitReader
 from volley.storage.state_formats import STATE
 from volley.store.files import new_file
 from volley.task.partials import PartialFile
-from volley.task.state_files import StateFile, open_states
+from volley.task.state_files import StateFile
 
 __all__ = ["MergeInput", "MergeSplit", "Merger"]
 
@@ -59,16 +59,13 @@ class Merger(SplitReader):
     """Merges states, and reads the rows that come out of them; writes the states that are left.
 
     States after an epoch are a function of those before and of the epoch's rows: to write them again is harmless.
-
-    Args:
-        operator: The compiled step.
     """
 
     operator: Operator
 
     def read(self, split: MergeSplit) -> Iterator[pa.RecordBatch]:
-        old = [_States(each.states) for each in split.inputs]
-        new = [_Partials(each.partials) for each in split.inputs]
+        old = [_Buckets(each.states) for each in split.inputs]
+        new = [_Buckets(each.partials) for each in split.inputs]
         with ExitStack() as stack:
             files = [stack.enter_context(new_file(each.target, STATE)) for each in split.inputs]
             for bucket in range(split.first, split.first + split.buckets):
@@ -87,30 +84,18 @@ class Merger(SplitReader):
         return numbered(self.read(split), f"{self.operator.folder} of buckets {split.first} to {last}")
 
 
-class _Partials:
-    """The states of an epoch's rows by bucket, in the order of the rows."""
+class _Buckets:
+    """The states in files by bucket, in the order of the files."""
 
-    def __init__(self, files: Sequence[PartialFile]) -> None:
-        self._files = [
-            (open_states(file.url), {bucket: at for at, bucket in enumerate(file.buckets)}) for file in files
-        ]
+    def __init__(self, files: Sequence[PartialFile] | Sequence[StateFile]) -> None:
+        self._files = [(file, file.open()) for file in files]
 
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
-        return [file.batch(places[bucket]) for file, places in self._files if bucket in places]
+        places = ((opened, file.batch_of(bucket)) for file, opened in self._files)
+        return [opened.batch(place) for opened, place in places if place is not None]
 
 
-class _States:
-    """The states before an epoch by bucket."""
-
-    def __init__(self, files: Sequence[StateFile]) -> None:
-        self._files = [(state, open_states(state.url, state.size)) for state in files]
-
-    def batches(self, bucket: int) -> list[pa.RecordBatch]:
-        places = ((file, state.batch_of(bucket)) for state, file in self._files)
-        return [file.batch(place) for file, place in places if place is not None]
-
-
-def _tables(files: Sequence[_States | _Partials], schemas: Sequence[pa.Schema], bucket: int) -> list[pa.Table]:
+def _tables(files: Sequence[_Buckets], schemas: Sequence[pa.Schema], bucket: int) -> list[pa.Table]:
     """Return the states of a bucket, one table for each input; of columns that are not needed any more, none."""
     return [
         pa.Table.from_batches([batch.select(schema.names) for batch in each.batches(bucket)], schema)

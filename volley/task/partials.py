@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,7 +19,8 @@ from volley.epoch import WriteResult
 from volley.errors import SourceError
 from volley.sink import TaskWriter, Writer
 from volley.storage.state_formats import STATE
-from volley.store.files import new_file
+from volley.store.files import OpenFile, new_file
+from volley.task.state_files import open_states
 
 __all__ = ["NO_ROWS", "Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
 
@@ -63,13 +65,22 @@ class PartialFile:
 
     Args:
         url: The file's URL.
-        buckets: The bucket of each of its batches.
+        buckets: The bucket of each of its batches, in ascending order.
         size: The bytes of its states in memory.
     """
 
     url: str
     buckets: tuple[int, ...]
     size: int
+
+    def batch_of(self, bucket: int) -> int | None:
+        """Return the number of a bucket's batch; None if it has none."""
+        number = bisect_left(self.buckets, bucket)
+        return number if bucket in self.buckets[number : number + 1] else None
+
+    def open(self) -> OpenFile:
+        """Open it. Raises StorageError if it is missing or damaged."""
+        return open_states(self.url)
 
 
 @dataclass(frozen=True)

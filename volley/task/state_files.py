@@ -33,13 +33,13 @@ class StateFile:
         number = bucket - self.first
         return number if 0 <= number < self.buckets else None
 
+    def open(self) -> OpenFile:
+        """Open it. Raises StorageError if it is missing or damaged, or a newer Volley wrote it."""
+        return open_states(self.url, self.size)
+
 
 def open_states(url: str, size: int | None = None) -> OpenFile:
-    """Open a file of states.
-
-    Args:
-        url: The file's URL.
-        size: The bytes that it must have; None = unknown.
+    """Open a file of states, which must have so many bytes, if these are known.
 
     Raises:
         StorageError: If it is missing or damaged, or a newer Volley wrote it.

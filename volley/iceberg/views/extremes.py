@@ -28,12 +28,7 @@ _WIDTHS = {32: pa.int32(), 64: pa.int64()}
 
 @dataclass(frozen=True)
 class Values:
-    """Values of groups.
-
-    Args:
-        groups: The number of each value's group.
-        values: The values.
-    """
+    """Values of groups."""
 
     groups: _Numbers
     values: pa.Array

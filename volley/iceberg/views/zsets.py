@@ -22,12 +22,7 @@ def weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 
 def united(parts: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return the changes of several parts together, consolidated.
-
-    Args:
-        parts: Weighted rows.
-        schema: The schema of the rows, without the weight.
-    """
+    """Return the changes of several parts together, consolidated."""
     return consolidated(pa.concat_tables([schema.append(pa.field(WEIGHT, pa.int64())).empty_table(), *parts]))
 
 
