@@ -22,9 +22,8 @@ from tests import maintenance
 from tests.drivers import Drivers
 from tests.iceberg.test_compaction import SCHEMA, Lake, lake, meanwhile, parted
 from volley import CommitConflictError, ConfigError, SourceError, StorageError, WriteResult
-from volley.iceberg import IcebergSourceConfig, remove_orphan_files
+from volley.iceberg import remove_orphan_files
 from volley.iceberg.maintain import compaction
-from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.maintain.ordering import z_values
 from volley.task.failpoints import COMPACTION_POINTS
 
@@ -113,10 +112,10 @@ def test_limits_of_bytes_and_time_leave_the_rest_for_later(lake: Lake) -> None:
 
 def test_small_files_wait_for_others_of_their_size(lake: Lake) -> None:
     """However often it runs, each row is rewritten a logarithmic number of times, and the files stay few."""
-    options, commits, rewritten, most = CompactionOptions(least_files=4), 64, 0, 0
+    commits, rewritten, most = 64, 0, 0
     for number in range(commits):
         lake.append(10 * number)
-        rewritten += compaction.compact(IcebergSourceConfig(lake.files.ref), options).rows
+        rewritten += lake.view.compact(least_files=4).rows
         most = max(most, len(lake.live()))
     assert 10 * commits <= rewritten <= 10 * commits * math.log2(commits)
     assert most <= 4 + math.log2(commits)
@@ -125,9 +124,9 @@ def test_small_files_wait_for_others_of_their_size(lake: Lake) -> None:
 
 def test_files_of_some_bytes_are_not_small(lake: Lake) -> None:
     lake.append(0, 10)
-    config, size = IcebergSourceConfig(lake.files.ref), size_of(lake)
-    assert compaction.compact(config, CompactionOptions(small_bytes=size - 100)).files_before == 0
-    assert compaction.compact(config, CompactionOptions(small_bytes=size + 100)).files_before == 2
+    size = size_of(lake)
+    assert lake.view.compact(small_bytes=size - 100).files_before == 0
+    assert lake.view.compact(small_bytes=size + 100).files_before == 2
 
 
 def late(tasks: Sequence[Task]) -> list[WriteResult]:

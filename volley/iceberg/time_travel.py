@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from volley.checks import Duration, Instant, count, flag, names, optional
-from volley.epoch import WriteResult
-from volley.errors import ConfigError, brief_methods
+from volley.checks import Instant
+from volley.errors import brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
-from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions
+from volley.iceberg.maintain.options import (
+    CompactionOptions,
+    DeleteOptions,
+    ManifestOptions,
+    StatisticsOptions,
+    takes,
+)
 from volley.iceberg.maintain.snapshots import SnapshotManager
 from volley.iceberg.maintain.values import Compaction, DeleteRewrite, ManifestRewrite, SnapshotList
 from volley.iceberg.source import IcebergSource
@@ -20,9 +25,7 @@ from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.table import TableRef
 from volley.iceberg.table_rows import TableRows
-from volley.plan.expressions import Expr
 from volley.rows import Rows
-from volley.sink import ExecutorTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +90,8 @@ class IcebergTable(Rows):
         """Return the changes of the rows after one snapshot up to another; see `changes_between`."""
         return changes_between(self.ref, start, end, keys)
 
-    def rewrite_manifests(self, dry_run: bool = False, *, max_bytes: int | None = None) -> ManifestRewrite:
+    @takes(ManifestOptions)
+    def rewrite_manifests(self, options: ManifestOptions) -> ManifestRewrite:
         """Regroup the entries of the manifests of the `TableRef`'s branch by partition, in one commit.
 
         Every commit adds manifests, and a query reads each one that may have a partition it needs. Afterwards a
@@ -95,11 +99,6 @@ class IcebergTable(Rows):
         Rows, snapshot ids and sequence numbers stay, and jobs can write to the table meanwhile. Manifests that are in
         order are kept: a second call changes nothing. The old manifests are deleted with their snapshots, by
         `SnapshotManager.expire_snapshots`.
-
-        Args:
-            dry_run: Change nothing, and return what would be done.
-            max_bytes: The most bytes of manifests to rewrite: of those whose partitions overlap together all, or none,
-                and the first of such groups in any case. None = all.
 
         Raises:
             ConfigError: If `max_bytes` is wrong; if the table's manifests can't be written: its format version is 3,
@@ -119,10 +118,9 @@ class IcebergTable(Rows):
             2,500 manifests (19,430,112 bytes) of table db.events became 20 (1,204,511 bytes), with 10,000 entries
             moved, in 2.31 s
         """
-        from volley.iceberg.maintain.manifests import plan_rewrite, rewrite
+        from volley.iceberg.maintain.manifests import rewrite_manifests
 
-        most = optional(count)("max_bytes", max_bytes)
-        return (plan_rewrite if flag("dry_run", dry_run) else rewrite)(self.ref, most)
+        return rewrite_manifests(self.ref, options)
 
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the current rows as an Arrow table. Raises like `TableRows.to_batches`.
@@ -132,63 +130,13 @@ class IcebergTable(Rows):
         """
         return self.rows.to_arrow(limit)
 
-    def compact(
-        self,
-        where: str | Expr | None = None,
-        target_size: int | None = None,
-        small_below: float = 0.75,
-        deletes_above: float = 0.2,
-        dry_run: bool = False,
-        *,
-        small_bytes: int | None = None,
-        least_files: int | None = None,
-        large_above: float = 1.8,
-        old_specs: bool = False,
-        old_schemas: bool = False,
-        rewrite_all: bool = False,
-        sort_by: bool | str | Sequence[str] = False,
-        z_order: Sequence[str] = (),
-        group_size: int | None = None,
-        max_commits: int = 1,
-        max_bytes: int | None = None,
-        max_time: Duration | None = None,
-        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] | None = None,
-    ) -> Compaction:
+    @takes(CompactionOptions)
+    def compact(self, options: CompactionOptions) -> Compaction:
         """Write small data files, too large ones, and those with deleted rows anew in files of one size.
 
         The rows stay, bit for bit, and in their order unless another one is asked for. Others may write meanwhile:
         rows that they delete stay deleted, also in sorted files. The files are rewritten in groups of one partition;
         a group stays as it is if another writer has replaced or removed one of its files by then.
-
-        Args:
-            where: A predicate over the rows, as for `TableRows.filter`: only data files that may have such rows are
-                rewritten, with all of their rows. None = all.
-            target_size: The size of the new files in bytes; None = the table's ``write.target-file-size-bytes``, or
-                else 128 MiB.
-            small_below: Files below this share of the size are rewritten together with others of their partition.
-            deletes_above: Files with at least this share of deleted rows are rewritten, also alone.
-            dry_run: Change nothing, and return what would be done.
-            small_bytes: Files of at least this size in bytes are not small, whatever the size of the new ones. None =
-                `small_below` alone.
-            least_files: The fewest small files of a partition that are rewritten; a larger one of them waits for
-                others with together as many rows, so that each row is rewritten log2(rows of a full file / rows of
-                its first one) times at most, however often this runs, as in a job. None = all small files.
-            large_above: Files above this multiple of the size are split.
-            old_specs: True rewrites all files of older partition specs, divided by the current one; False = they stay.
-            old_schemas: True rewrites all files that were written with an older schema, as far as snapshots tell.
-            rewrite_all: True rewrites all files, for example to sort all of them.
-            sort_by: The order of the rows that are rewritten, in each group: True = the table's sort order; or
-                columns, such as ``["country", "at desc"]``. Rows are sorted with runs on the local disk.
-            z_order: Columns that queries filter by, alone or together: rows that are near each other in all of them
-                come into the same files.
-            group_size: The most bytes of files that are rewritten and replaced together; None = ten times the target.
-                A larger one sorts more rows together, and takes more memory: 16 bytes a row, for a z-order also the
-                columns that it sorts by.
-            max_commits: The most snapshots. Several of them keep what is done if a later one fails.
-            max_bytes: The most bytes of files to rewrite: oldest groups first, at least one.
-            max_time: The time after which no further group is rewritten: a timedelta, seconds or a text such as
-                ``"5m"``. What was written by then is committed.
-            run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
 
         Raises:
             ConfigError: If an argument is wrong, or the table has format version 3.
@@ -218,51 +166,14 @@ class IcebergTable(Rows):
         """
         from volley.iceberg.maintain.compaction import compact
 
-        options = CompactionOptions(
-            target_size=target_size,
-            small_below=small_below,
-            small_bytes=small_bytes,
-            least_files=least_files,
-            large_above=large_above,
-            deletes_above=deletes_above,
-            old_specs=old_specs,
-            old_schemas=old_schemas,
-            rewrite_all=rewrite_all,
-            sort_by=sort_by,
-            z_order=z_order,
-            group_size=group_size,
-            max_commits=max_commits,
-            max_bytes=max_bytes,
-            max_time=max_time,
-        )
-        return compact(self._filtered(where), options, _runner(run), flag("dry_run", dry_run))
+        return compact(self.ref, options)
 
-    def rewrite_position_deletes(
-        self,
-        where: str | Expr | None = None,
-        convert_equality: bool = False,
-        dry_run: bool = False,
-        *,
-        max_bytes: int | None = None,
-        max_time: Duration | None = None,
-        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] | None = None,
-    ) -> DeleteRewrite:
+    @takes(DeleteOptions)
+    def rewrite_position_deletes(self, options: DeleteOptions) -> DeleteRewrite:
         """Merge the delete files of each data file into one, and drop those that delete nothing, in one commit.
 
         Every merge-on-read upsert leaves delete files, which each reader of their data files reads, too. The commit is
         never refused for writes that land meanwhile: delete files that are new stay beside the merged ones.
-
-        Args:
-            where: A predicate over the rows, as for `TableRows.filter`: only the deletes of data files that may have
-                such rows are merged, and of those that share a delete file with them. None = all.
-            convert_equality: True also replaces equality deletes, which Flink writes and pyiceberg can't read, by the
-                positions of the rows that they delete. The columns that they compare are read from all data files
-                that they apply to.
-            dry_run: Change nothing, and return what would be done.
-            max_bytes: The most bytes of files to read; at least one data file's deletes are merged.
-            max_time: The time after which no further data file is taken: a timedelta, seconds or a text such as
-                ``"5m"``. What was merged by then is committed.
-            run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
 
         Raises:
             ConfigError: If an argument is wrong, or the table has format version 3.
@@ -280,26 +191,15 @@ class IcebergTable(Rows):
         """
         from volley.iceberg.maintain.deletes import rewrite_deletes
 
-        options = DeleteOptions(convert_equality, max_bytes, max_time)
-        return rewrite_deletes(self._filtered(where), options, _runner(run), flag("dry_run", dry_run))
+        return rewrite_deletes(self.ref, options)
 
-    def compute_statistics(
-        self,
-        columns: Sequence[str] | None = None,
-        dry_run: bool = False,
-        *,
-        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] | None = None,
-    ) -> TableStatistics:
+    @takes(StatisticsOptions)
+    def compute_statistics(self, options: StatisticsOptions) -> TableStatistics:
         """Count the distinct values of columns, and register them with the table, where query planners find them.
 
         The counts, and the Theta sketches that they come from, go to a Puffin file, as Iceberg's specification says;
         nulls and empty values don't count. They are those of the branch's last snapshot: compute them again once the
         table has changed. What the snapshot has already is returned at once.
-
-        Args:
-            columns: The columns; None = all that are not nested.
-            dry_run: Read nothing, and return how much would be read.
-            run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
 
         Raises:
             ConfigError: If there is no such column, or it is nested.
@@ -321,12 +221,7 @@ class IcebergTable(Rows):
         """
         from volley.iceberg.statistics.compute import compute_statistics
 
-        asked = None if columns is None else names("columns", columns)
-        return compute_statistics(self.ref, asked, _runner(run), flag("dry_run", dry_run))
-
-    def _filtered(self, where: str | Expr | None) -> IcebergSourceConfig:
-        config = IcebergSourceConfig(self.ref)
-        return config if where is None else config.with_partition_filter(where)
+        return compute_statistics(self.ref, options)
 
 
 @brief_methods
@@ -363,9 +258,3 @@ class TimeTravelQuery:
     def changes_between(self, start: int | None, end: int | None = None, keys: str | Sequence[str] = ()) -> Changes:
         """Return the changes of the rows after one snapshot up to another; see `volley.iceberg.changes_between`."""
         return changes_between(self.ref, start, end, keys)
-
-
-def _runner(run: Any) -> Any:
-    if run is not None and not callable(run):
-        raise ConfigError(f"run is {type(run).__name__}, not a function", hint="Environment().task_runner()")
-    return run

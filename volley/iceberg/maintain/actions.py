@@ -12,13 +12,11 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.compaction import compact
 from volley.iceberg.maintain.deletes import rewrite_deletes
 from volley.iceberg.maintain.expiry import expire
-from volley.iceberg.maintain.manifests import rewrite
-from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions
+from volley.iceberg.maintain.manifests import rewrite_manifests
+from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions, ManifestOptions, Runner
 from volley.iceberg.maintain.retention import Expired, Rule
-from volley.iceberg.maintain.tasks import Runner
 from volley.iceberg.maintain.values import Compaction, DeleteRewrite, Expiry
 from volley.iceberg.maintenance import Maintenance
-from volley.iceberg.source_config import IcebergSourceConfig
 
 __all__ = ["Action", "actions"]
 
@@ -49,14 +47,13 @@ def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) ->
         maintenance: What is to be done.
         run: Runs the tasks.
     """
-    ref = config.ref
     chosen = []
     if maintenance.compact_below is not None:
         chosen.append(Action("compaction", lambda: _compact(config, maintenance, run)))
     if maintenance.deletes:
         chosen.append(Action("deletes", lambda: _merge_deletes(config, maintenance, run)))
     if maintenance.manifests:
-        chosen.append(Action("manifests", lambda: str(done) if (done := rewrite(ref)).replaced else None))
+        chosen.append(Action("manifests", lambda: _manifests(config)))
     if maintenance.expire_after is not None or maintenance.retain_most is not None:
         chosen.append(Action("expiry", lambda: _expire(config, maintenance)))
     return chosen
@@ -75,14 +72,20 @@ def _compact(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -
         large_above=1000,
         deletes_above=maintenance.deletes_above,
         max_time=maintenance.every,
+        run=run,
     )
-    done = compact(IcebergSourceConfig(config.ref), options, run)
+    done = compact(config.ref, options)
     return _line(done) if done.snapshots else None
 
 
 def _merge_deletes(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> str | None:
-    done = rewrite_deletes(IcebergSourceConfig(config.ref), DeleteOptions(max_time=maintenance.every), run)
+    done = rewrite_deletes(config.ref, DeleteOptions(max_time=maintenance.every, run=run))
     return _line(done) if done.snapshot_id else None
+
+
+def _manifests(config: IcebergSinkConfig) -> str | None:
+    done = rewrite_manifests(config.ref, ManifestOptions())
+    return str(done) if done.replaced else None
 
 
 def _expire(config: IcebergSinkConfig, maintenance: Maintenance) -> str | None:

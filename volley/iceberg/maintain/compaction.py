@@ -23,10 +23,10 @@ from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.chosen_files import Choice, Group, choose
 from volley.iceberg.maintain.formats import format_of, number_of
 from volley.iceberg.maintain.later_deletes import LaterDeletes
-from volley.iceberg.maintain.options import CompactionOptions
+from volley.iceberg.maintain.options import CompactionOptions, Runner
 from volley.iceberg.maintain.ordering import Ordering, ordering_of
 from volley.iceberg.maintain.rewriting import Rewrite, Rewritten
-from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, delete_unused, run_tasks
+from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, run_tasks
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns
@@ -47,16 +47,8 @@ from volley.task.failpoints import reach
 __all__ = ["compact"]
 
 
-def compact(
-    config: IcebergSourceConfig, options: CompactionOptions, run: Runner | None = None, dry_run: bool = False
-) -> Compaction:
+def compact(ref: TableRef, options: CompactionOptions) -> Compaction:
     """Write the chosen files of a table anew, and replace them.
-
-    Args:
-        config: The table and its filter.
-        options: What is to be rewritten, how, and how much.
-        run: Runs the tasks; None = one after the other, in this process.
-        dry_run: True to return what would be done.
 
     Raises:
         ConfigError: If the table can't be compacted here, the branch is a tag, or a filter or column does not fit.
@@ -65,7 +57,7 @@ def compact(
         CommitStateUnknownError: If a commit may or may not have landed: its files were not deleted.
         VolleyError: If a file can't be read or written.
     """
-    began, ref = time.monotonic(), config.ref
+    began, config = time.monotonic(), IcebergSourceConfig(ref).with_partition_filter(options.where)
     table = ref.load()
     _check_able(table)
     check_branch(table.metadata, ref.name, ref.branch)
@@ -76,10 +68,11 @@ def compact(
     row_filter = AlwaysTrue() if predicate is None else pruning(predicate, table.schema())
     files = plan(table.io, table.metadata, head, row_filter).files if head else []
     choice = choose(table.io, table.metadata, files, options, format.target_bytes)
-    if head is None or not choice.groups or dry_run:
-        return replace(_planned(ref, choice, format.target_bytes), dry_run=dry_run, seconds=time.monotonic() - began)
+    if head is None or not choice.groups or options.dry_run:
+        planned = _planned(ref, choice, format.target_bytes)
+        return replace(planned, dry_run=options.dry_run, seconds=time.monotonic() - began)
     until = None if options.max_time is None else time.time() + float(options.max_time)  # type: ignore[arg-type]
-    rewriting = _Rewriting(ref, table, format, ordering, row_filter, head.sequence_number or 0, run, until)
+    rewriting = _Rewriting(ref, table, format, ordering, row_filter, head.sequence_number or 0, options.run, until)
     done = Compaction(ref.name, skipped=choice.skipped, left=choice.left)
     for groups in _portions(choice.groups, options.max_commits):
         done = _sum(done, _Replacement(rewriting, groups, len(done.snapshots)).replace_files())

@@ -22,7 +22,7 @@ from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.delete_merge import DeleteMerge, MergedDeletes
 from volley.iceberg.maintain.formats import format_of
 from volley.iceberg.maintain.options import DeleteOptions
-from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, delete_unused, run_tasks
+from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, run_tasks
 from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns, only_file
@@ -36,6 +36,7 @@ from volley.iceberg.read.scope import predicate_of
 from volley.iceberg.schema.reserved import PATH_ID
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach
 
 __all__ = ["rewrite_deletes"]
@@ -44,16 +45,8 @@ __all__ = ["rewrite_deletes"]
 _FILES_OF_A_TASK = 64
 
 
-def rewrite_deletes(
-    config: IcebergSourceConfig, options: DeleteOptions, run: Runner | None = None, dry_run: bool = False
-) -> DeleteRewrite:
+def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
     """Merge the delete files of each data file into one, in one commit.
-
-    Args:
-        config: The table and its filter.
-        options: What is to be done, and how much.
-        run: Runs the tasks; None = one after the other, in this process.
-        dry_run: True to return what would be done.
 
     Raises:
         ConfigError: If the table has deletion vectors, its branch is a tag, or the filter does not fit it.
@@ -61,14 +54,14 @@ def rewrite_deletes(
         CommitStateUnknownError: If the commit may or may not have landed: no file was deleted.
         VolleyError: If a file can't be read or written.
     """
-    began, ref = time.monotonic(), config.ref
+    began, config = time.monotonic(), IcebergSourceConfig(ref).with_partition_filter(options.where)
     table = ref.load()
     _check_able(table)
     check_branch(table.metadata, ref.name, ref.branch)
     is_empty = ref.branch == MAIN_BRANCH and table.metadata.current_snapshot_id is None
     head = None if is_empty else snapshot_of_ref(table.metadata, ref.branch, ref.name)
     if head is None:
-        return DeleteRewrite(ref.name, dry_run=dry_run, seconds=time.monotonic() - began)
+        return DeleteRewrite(ref.name, dry_run=options.dry_run, seconds=time.monotonic() - began)
     state = _State.of(table, head)
     chosen = [each for each in state.files if _is_due(each, options)]
     if (predicate := predicate_of(config, table.schema())) is not None:
@@ -77,13 +70,13 @@ def rewrite_deletes(
         chosen = [each for each in chosen if each.file.path in within]
     taken = _with_sharers(_within(chosen, options), state.files, options)
     left = len({each.file.path for each in chosen} - {each.file.path for each in taken})
-    if dry_run:
+    if options.dry_run:
         done = state.without(
             {each.file.path: frozenset(delete.path for delete in _merged(each, options)) for each in taken}, options
         )
         result = _counted(DeleteRewrite(ref.name, dry_run=True), done, len(taken))
     else:
-        result = _Rewrite(config, table, options, run).rewrite(taken)
+        result = _Rewrite(ref, table, options).rewrite(taken)
     return replace(result, left=result.left + left, seconds=time.monotonic() - began)
 
 
@@ -207,22 +200,14 @@ class _Attempt(Staged):
 
 
 class _Rewrite(Stage[_Attempt]):
-    """Merges the delete files of some data files, and commits that.
-
-    Args:
-        config: The table.
-        table: The table as it was at the start.
-        options: What is to be done.
-        run: Runs the tasks; None = in this process.
-    """
+    """Merges the delete files of some data files, and commits that."""
 
     action = "rewriting deletes"
 
-    def __init__(self, config: IcebergSourceConfig, table: Table, options: DeleteOptions, run: Runner | None) -> None:
-        self._ref = config.ref
+    def __init__(self, ref: TableRef, table: Table, options: DeleteOptions) -> None:
+        self._ref = ref
         self._table = table
         self._options = options
-        self._run = run
         self._format = replace(format_of(table, self._ref), file_prefix=f"deletes-{uuid.uuid4()}-")
         self._merged: list[MergedDeletes] = []
 
@@ -261,7 +246,7 @@ class _Rewrite(Stage[_Attempt]):
             DeleteMerge(self._format, reader, number, tuple(tasks[start : start + _FILES_OF_A_TASK]), until)
             for number, start in enumerate(range(0, len(tasks), _FILES_OF_A_TASK))
         ]
-        run_tasks(work, self._run, self._merged, self._delete_lost)
+        run_tasks(work, self._options.run, self._merged, self._delete_lost)
 
     def _task(self, planned: PlannedFile) -> FileTask:
         deletes = tuple(_merged(planned, self._options))

@@ -24,6 +24,7 @@ from volley.errors import ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.partitions import partition_order
+from volley.iceberg.maintain.options import ManifestOptions
 from volley.iceberg.maintain.values import ManifestRewrite
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.pyiceberg_private.entries import live_entries
@@ -36,7 +37,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach
 
-__all__ = ["plan_rewrite", "rewrite"]
+__all__ = ["rewrite_manifests"]
 
 _THREADS = 16
 # What is divided into manifests of `MANIFEST_ENTRIES` has between 3/4 and 3/2 as many in each: none is rewritten again.
@@ -45,18 +46,8 @@ _FEWEST, _MOST = MANIFEST_ENTRIES * 3 // 4, MANIFEST_ENTRIES * 3 // 2
 _Order = tuple[Any, ...]
 
 
-def plan_rewrite(table: TableRef, max_bytes: int | None = None) -> ManifestRewrite:
-    """Return what `rewrite` would do now."""
-    start = time.monotonic()
-    return _plan(table.load(), table, max_bytes).result(table, start, None, None, dry_run=True)
-
-
-def rewrite(table: TableRef, max_bytes: int | None = None) -> ManifestRewrite:
+def rewrite_manifests(table: TableRef, options: ManifestOptions) -> ManifestRewrite:
     """Regroup the entries of manifests by partition, in one commit; no commit if they are in order.
-
-    Args:
-        table: The table and its branch.
-        max_bytes: The most bytes of manifests to rewrite, of one group at least; None = all.
 
     Raises:
         ConfigError: If the manifests can't be written: see `_check_allowed`.
@@ -65,7 +56,9 @@ def rewrite(table: TableRef, max_bytes: int | None = None) -> ManifestRewrite:
         CommitStateUnknownError: If the commit may or may not have landed.
     """
     start = time.monotonic()
-    rewrite = _Rewrite(table, max_bytes)
+    if options.dry_run:
+        return _plan(table.load(), table, options.max_bytes).result(table, start, None, None, dry_run=True)
+    rewrite = _Rewrite(table, options.max_bytes)
     landed = commit_to(table, rewrite).staged
     if landed is None:
         return rewrite.plan.result(table, start, None, rewrite.plan.size)
@@ -175,12 +168,7 @@ class _Attempt(Staged):
 
 
 class _Rewrite(Stage[_Attempt]):
-    """Rewrites manifests.
-
-    Args:
-        table: The table and its branch.
-        max_bytes: The most bytes of manifests to rewrite; None = all.
-    """
+    """Rewrites manifests."""
 
     action = "rewriting manifests"
 

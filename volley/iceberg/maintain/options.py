@@ -1,55 +1,123 @@
-"""What actions of maintenance rewrite, how they arrange the rows, and their limits."""
+"""The options of each action of maintenance: what it works on, how, and its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import inspect
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from volley.checks import Duration, count, flag, keep, names, optional, seconds
+from volley.checks import Duration, Instant, count, duration_or_zero, flag, instant, keep, names, optional, seconds
+from volley.epoch import WriteResult
 from volley.errors import ConfigError
+from volley.plan.expressions import Expr
+from volley.sink import ExecutorTask
 
-__all__ = ["CompactionOptions", "DeleteOptions"]
+__all__ = [
+    "CompactionOptions",
+    "DeleteOptions",
+    "ExpiryOptions",
+    "ManifestOptions",
+    "Runner",
+    "StatisticsOptions",
+    "takes",
+]
+
+Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
+"""Runs tasks, and returns their results in the same order."""
 
 # A writer closes a file at 95 % of its target: a larger share would rewrite such a file again and again. It keeps
 # files below 110 %.
 _SHARES = {"small_below": (0, 0.9), "deletes_above": (0, 1.0), "large_above": (1.2, 1_000.0)}
 _MOST_COLUMNS = 16
 
+_Self = TypeVar("_Self")
+_Options = TypeVar("_Options")
+_Result = TypeVar("_Result")
+_Fields = ParamSpec("_Fields")
+
+
+def takes(
+    options: Callable[_Fields, _Options],
+) -> Callable[[Callable[[_Self, _Options], _Result]], Callable[Concatenate[_Self, _Fields], _Result]]:
+    """Return a decorator for a method with a value of options: its callers give the value's fields as arguments.
+
+    Types, ``inspect.signature`` and ``help`` show the fields, with the descriptions of the value's docstring.
+
+    Args:
+        options: The value's class.
+    """
+
+    def decorate(method: Callable[[_Self, _Options], _Result]) -> Callable[Concatenate[_Self, _Fields], _Result]:
+        @wraps(method)
+        def call(self: _Self, /, *args: _Fields.args, **kwargs: _Fields.kwargs) -> _Result:
+            return method(self, options(*args, **kwargs))
+
+        own, fields = inspect.signature(method), inspect.signature(options)
+        parameters = [next(iter(own.parameters.values())), *fields.parameters.values()]
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__doc__ = _with_arguments(inspect.getdoc(method) or "", inspect.getdoc(options) or "")
+        return call
+
+    return decorate
+
+
+def _with_arguments(text: str, options: str) -> str:
+    """Return a method's docstring with the ``Args:`` of its options before its ``Raises:``."""
+    arguments = options.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    return text.replace("\nRaises:\n", f"\nArgs:\n{arguments}\n\nRaises:\n", 1)
+
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """What a compaction rewrites, how it arranges the rows, and its limits; see `IcebergTable.compact`.
+    """What a compaction rewrites, how it arranges the rows, and its limits.
 
     Args:
-        target_size: The size of the new files in bytes; None = the table's.
-        small_below: Files below this share of it are rewritten together.
-        small_bytes: The size in bytes from which on a file is not small, whatever the target; None = by share alone.
-        least_files: The fewest small files of a partition that are rewritten, each with others that have together as
-            many rows at least: the file that a row is in at least doubles, so that the row is rewritten at most
-            log2(rows of a full file / rows of its first file) times, however often this runs. None = all small files.
-        large_above: Files above this multiple of it are split.
-        deletes_above: Files with at least this share of deleted rows are rewritten.
-        old_specs: True rewrites files of older partition specs.
-        old_schemas: True rewrites files of older schemas.
-        rewrite_all: True rewrites all files.
-        sort_by: True = the table's order; or columns, each with ``asc`` or ``desc``.
-        z_order: Columns.
+        where: A predicate over the rows, as for `TableRows.filter`: only data files that may have such rows are
+            rewritten, with all of their rows. None = all.
+        target_size: The size of the new files in bytes; None = the table's ``write.target-file-size-bytes``, or
+            else 128 MiB.
+        small_below: Files below this share of the size are rewritten together with others of their partition.
+        deletes_above: Files with at least this share of deleted rows are rewritten, also alone.
+        dry_run: Change nothing, and return what would be done.
+        small_bytes: Files of at least this size in bytes are not small, whatever the size of the new ones. None =
+            `small_below` alone.
+        least_files: The fewest small files of a partition that are rewritten; a larger one of them waits for
+            others with together as many rows, so that each row is rewritten log2(rows of a full file / rows of
+            its first one) times at most, however often this runs, as in a job. None = all small files.
+        large_above: Files above this multiple of the size are split.
+        old_specs: True rewrites all files of older partition specs, divided by the current one; False = they stay.
+        old_schemas: True rewrites all files that were written with an older schema, as far as snapshots tell.
+        rewrite_all: True rewrites all files, for example to sort all of them.
+        sort_by: The order of the rows that are rewritten, in each group: True = the table's sort order; or
+            columns, such as ``["country", "at desc"]``. Rows are sorted with runs on the local disk.
+        z_order: Columns that queries filter by, alone or together: rows that are near each other in all of them
+            come into the same files.
         group_size: The most bytes of files that are rewritten and replaced together; None = ten times the target.
-        max_commits: The most snapshots.
-        max_bytes: The most bytes of files to rewrite.
-        max_time: The time after which no further group is rewritten.
+            A larger one sorts more rows together, and takes more memory: 16 bytes a row, for a z-order also the
+            columns that it sorts by.
+        max_commits: The most snapshots. Several of them keep what is done if a later one fails.
+        max_bytes: The most bytes of files to rewrite: oldest groups first, at least one.
+        max_time: The time after which no further group is rewritten: a timedelta, seconds or a text such as
+            ``"5m"``. What was written by then is committed.
+        run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
 
     Raises:
         ConfigError: If one is wrong, or two contradict each other.
     """
 
+    where: str | Expr | None = None
     target_size: int | None = None
     small_below: float = 0.75
+    deletes_above: float = 0.2
+    dry_run: bool = False
+    _: KW_ONLY
     small_bytes: int | None = None
     least_files: int | None = None
     large_above: float = 1.8
-    deletes_above: float = 0.2
     old_specs: bool = False
     old_schemas: bool = False
     rewrite_all: bool = False
@@ -59,36 +127,136 @@ class CompactionOptions:
     max_commits: int = 1
     max_bytes: int | None = None
     max_time: Duration | None = None
+    run: Runner | None = None
 
     def __post_init__(self) -> None:
         keep(self, target_size=optional(count), group_size=optional(count), max_bytes=optional(count))
         keep(self, small_bytes=optional(count), least_files=optional(count))
         keep(self, small_below=_share, large_above=_share, deletes_above=_share, max_commits=count)
         keep(self, old_specs=flag, old_schemas=flag, rewrite_all=flag, max_time=optional(seconds))
-        keep(self, sort_by=_sort_columns, z_order=_z_columns)
+        keep(self, sort_by=_sort_columns, z_order=_z_columns, run=optional(_runner), dry_run=flag)
         if self.sort_by and self.z_order:
             raise ConfigError("both sort_by and z_order are given", hint="rows have one order: leave one of them out")
 
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """What a rewrite of delete files does, and its limits; see `IcebergTable.rewrite_position_deletes`.
+    """What a rewrite of delete files does, and its limits.
 
     Args:
-        convert_equality: True replaces equality deletes by position deletes.
-        max_bytes: The most bytes to read: of delete files, and of data files that equality deletes are looked up in.
-        max_time: The time after which no further data file is taken.
+        where: A predicate over the rows, as for `TableRows.filter`: only the deletes of data files that may have
+            such rows are merged, and of those that share a delete file with them. None = all.
+        convert_equality: True also replaces equality deletes, which Flink writes and pyiceberg can't read, by the
+            positions of the rows that they delete. The columns that they compare are read from all data files
+            that they apply to.
+        dry_run: Change nothing, and return what would be done.
+        max_bytes: The most bytes of files to read; at least one data file's deletes are merged.
+        max_time: The time after which no further data file is taken: a timedelta, seconds or a text such as
+            ``"5m"``. What was merged by then is committed.
+        run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
 
     Raises:
         ConfigError: If one is wrong.
     """
 
+    where: str | Expr | None = None
     convert_equality: bool = False
+    dry_run: bool = False
+    _: KW_ONLY
     max_bytes: int | None = None
     max_time: Duration | None = None
+    run: Runner | None = None
 
     def __post_init__(self) -> None:
         keep(self, convert_equality=flag, max_bytes=optional(count), max_time=optional(seconds))
+        keep(self, run=optional(_runner), dry_run=flag)
+
+
+@dataclass(frozen=True)
+class ManifestOptions:
+    """How many manifests are rewritten.
+
+    Args:
+        dry_run: Change nothing, and return what would be done.
+        max_bytes: The most bytes of manifests to rewrite: of those whose partitions overlap together all, or none,
+            and the first of such groups in any case. None = all.
+
+    Raises:
+        ConfigError: If one is wrong.
+    """
+
+    dry_run: bool = False
+    _: KW_ONLY
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, max_bytes=optional(count), dry_run=flag)
+
+
+@dataclass(frozen=True)
+class StatisticsOptions:
+    """Which columns have their distinct values counted.
+
+    Args:
+        columns: The columns; None = all that are not nested.
+        dry_run: Read nothing, and return how much would be read.
+        run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
+
+    Raises:
+        ConfigError: If one is wrong.
+    """
+
+    columns: Sequence[str] | None = None
+    dry_run: bool = False
+    _: KW_ONLY
+    run: Runner | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, columns=optional(names), run=optional(_runner), dry_run=flag)
+
+
+@dataclass(frozen=True)
+class ExpiryOptions:
+    """Which snapshots expire.
+
+    Args:
+        older_than: Snapshots before this time expire: a datetime or text as for `snapshot_at_timestamp`, or an age
+            (a timedelta, seconds, or a text such as ``"7d"``). None = the table's
+            ``history.expire.max-snapshot-age-ms``, five days by default.
+        retain_last: The number of snapshots that each branch keeps even if they are older. None = the table's
+            ``history.expire.min-snapshots-to-keep``, one by default.
+        snapshot_ids: Expire exactly these snapshots, instead of those that are old; none if it is empty.
+        max_snapshots: The most old snapshots that expire, oldest first; the next call goes on. None = all.
+        outside: Delete files outside of the table's own folders too, such as files that were added to the table
+            where they were. Make sure that no other table or job needs them.
+        dry_run: Change nothing, and return what would be done.
+
+    Raises:
+        ConfigError: If one is wrong, or two contradict each other.
+    """
+
+    older_than: Instant | Duration | None = None
+    retain_last: int | None = None
+    _: KW_ONLY
+    snapshot_ids: Collection[int] | None = None
+    max_snapshots: int | None = None
+    outside: bool = False
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        keep(self, snapshot_ids=optional(_ids))
+        by_age = (self.older_than, self.retain_last, self.max_snapshots)
+        if self.snapshot_ids is not None and any(setting is not None for setting in by_age):
+            raise ConfigError("both snapshot_ids and an age or a limit are given", hint="expire one, then the other")
+        keep(self, older_than=optional(_time_or_age), retain_last=optional(count), max_snapshots=optional(count))
+        keep(self, dry_run=flag, outside=flag)
+
+    def before(self, now: datetime) -> datetime | None:
+        """Return the time before which snapshots expire; None = the table says it."""
+        if isinstance(self.older_than, timedelta):
+            return now - self.older_than
+        assert self.older_than is None or isinstance(self.older_than, datetime)
+        return self.older_than
 
 
 def _share(name: str, value: Any) -> float:
@@ -110,3 +278,21 @@ def _z_columns(name: str, value: Any) -> tuple[str, ...]:
             hint=f"two to {_MOST_COLUMNS} different columns; rows are sorted by one with sort_by",
         )
     return columns
+
+
+def _runner(name: str, value: Any) -> Runner:
+    if not callable(value):
+        raise ConfigError(f"{name} is {type(value).__name__}, not a function", hint="Environment().task_runner()")
+    runner: Runner = value
+    return runner
+
+
+def _ids(name: str, value: Any) -> frozenset[int]:
+    if not isinstance(value, Collection) or not all(isinstance(snapshot_id, int) for snapshot_id in value):
+        raise ConfigError(f"{name} are {value!r}", hint="a list of the ids of snapshots")
+    return frozenset(value)
+
+
+def _time_or_age(name: str, value: Any) -> datetime | timedelta:
+    is_time = isinstance(value, datetime) or (isinstance(value, str) and re.match(r"\d{4}-", value))
+    return instant(name, value) if is_time else duration_or_zero(name, value)

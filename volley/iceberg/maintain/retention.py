@@ -55,7 +55,7 @@ class Rule:
     now: datetime
     older_than: datetime | None = None
     retain_last: int | None = None
-    ids: frozenset[int] | None = None
+    ids: Collection[int] | None = None
     table: str = ""
     most: int | None = None
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from volley.checks import Duration, Instant, count, duration, duration_or_zero, flag, instant, mapping, optional
+from volley.checks import Duration, Instant, count, duration, instant, mapping, optional
 from volley.errors import ConfigError, brief_methods
 from volley.iceberg.config import IcebergSinkConfig, check_snapshot_properties, table_ref
+from volley.iceberg.maintain.options import ExpiryOptions, takes
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.table import TableRef, check_name
 
@@ -225,34 +225,14 @@ class SnapshotManager:
         """
         self._drop(name, is_branch=True)
 
-    def expire_snapshots(
-        self,
-        older_than: Instant | Duration | None = None,
-        retain_last: int | None = None,
-        *,
-        snapshot_ids: Collection[int] | None = None,
-        max_snapshots: int | None = None,
-        outside: bool = False,
-        dry_run: bool = False,
-    ) -> Expiry:
+    @takes(ExpiryOptions)
+    def expire_snapshots(self, options: ExpiryOptions) -> Expiry:
         """Remove old snapshots from the table, and delete the files that no snapshot needs any more.
 
         Every branch and tag stays, with its last snapshot and as many before it as its own setting, or `retain_last`,
         says. The metadata is committed first: a crash leaves files that `remove_orphan_files` deletes, and never loses
         any. Rows of expired snapshots can't be read any more, nor the changes of the oldest snapshot that is left. Keep
         snapshots for longer than the longest query and the longest pause of a reader takes.
-
-        Args:
-            older_than: Snapshots before this time expire: a datetime or text as for `snapshot_at_timestamp`, or an age
-                (a timedelta, seconds, or a text such as ``"7d"``). None = the table's
-                ``history.expire.max-snapshot-age-ms``, five days by default.
-            retain_last: The number of snapshots that each branch keeps even if they are older. None = the table's
-                ``history.expire.min-snapshots-to-keep``, one by default.
-            snapshot_ids: Expire exactly these snapshots, instead of those that are old; none if it is empty.
-            max_snapshots: The most old snapshots that expire, oldest first; the next call goes on. None = all.
-            outside: Delete files outside of the table's own folders too, such as files that were added to the table
-                where they were. Make sure that no other table or job needs them.
-            dry_run: Change nothing, and return what would be done.
 
         Raises:
             ConfigError: If an argument is wrong; if the table's property ``gc.enabled`` is false; if one of
@@ -267,17 +247,16 @@ class SnapshotManager:
         from volley.iceberg.maintain.expiry import expire, plan_expiry
         from volley.iceberg.maintain.retention import Rule
 
-        ids = _ids(snapshot_ids)
-        if ids is not None and not (older_than is None and retain_last is None and max_snapshots is None):
-            raise ConfigError("both snapshot_ids and an age or a limit are given", hint="expire one, then the other")
         now = datetime.now(UTC)
-        time = None if older_than is None else _cutoff(older_than, now)
-        keep, most = (
-            optional(count)(*each) for each in (("retain_last", retain_last), ("max_snapshots", max_snapshots))
+        rule = Rule(
+            now,
+            options.before(now),
+            options.retain_last,
+            ids=options.snapshot_ids,
+            table=self.ref.name,
+            most=options.max_snapshots,
         )
-        rule = Rule(now, time, keep, ids=ids, table=self.ref.name, most=most)
-        run = plan_expiry if flag("dry_run", dry_run) else expire
-        return run(self.ref, rule.expired, flag("outside", outside))
+        return (plan_expiry if options.dry_run else expire)(self.ref, rule.expired, options.outside)
 
     def _found(self, find: Callable[[TableMetadata], Snapshot]) -> SnapshotInfo:
         from volley.iceberg.maintain.refs import snapshot_info
@@ -331,18 +310,5 @@ class SnapshotManager:
         drop_ref(self.ref, name, is_branch)
 
 
-def _ids(snapshot_ids: Collection[int] | None) -> frozenset[int] | None:
-    if snapshot_ids is None:
-        return None
-    if not isinstance(snapshot_ids, Collection) or not all(isinstance(each, int) for each in snapshot_ids):
-        raise ConfigError(f"snapshot_ids are {snapshot_ids!r}", hint="a list of the ids of snapshots")
-    return frozenset(snapshot_ids)
-
-
 def _span(name: str, value: Duration | None) -> timedelta | None:
     return None if value is None else duration(name, value)
-
-
-def _cutoff(older_than: Instant | Duration, now: datetime) -> datetime:
-    is_time = isinstance(older_than, datetime) or (isinstance(older_than, str) and re.match(r"\d{4}-", older_than))
-    return instant("older_than", older_than) if is_time else now - duration_or_zero("older_than", older_than)

@@ -9,16 +9,13 @@ from typing import Any
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
-from volley.epoch import WriteResult
+from volley.iceberg.maintain.options import Runner
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
 from volley.sink import ExecutorTask
 
-__all__ = ["Runner", "delete_files", "delete_lost", "delete_unused", "run_tasks"]
-
-Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
-"""Runs tasks, and returns their results in the same order."""
+__all__ = ["delete_files", "delete_lost", "delete_unused", "run_tasks"]
 
 
 def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[Any], sweep: Callable[[], None]) -> None:

@@ -19,7 +19,8 @@ from pyiceberg.types import NestedField, PrimitiveType
 from volley.epoch import WriteResult
 from volley.errors import CommitConflictError, ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
-from volley.iceberg.maintain.tasks import Runner, delete_files, run_tasks
+from volley.iceberg.maintain.options import Runner, StatisticsOptions
+from volley.iceberg.maintain.tasks import delete_files, run_tasks
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.heads import head_of
@@ -40,16 +41,8 @@ _NDV = "ndv"
 _MOST_TASKS = 64
 
 
-def compute_statistics(
-    ref: TableRef, columns: Sequence[str] | None, run: Runner | None = None, dry_run: bool = False
-) -> TableStatistics:
+def compute_statistics(ref: TableRef, options: StatisticsOptions) -> TableStatistics:
     """Count the distinct values of columns in the branch's last snapshot, and register them as its statistics.
-
-    Args:
-        ref: The table.
-        columns: The columns; None = all that are not nested.
-        run: Runs the tasks; None = in this process.
-        dry_run: True to return what would be read.
 
     Raises:
         ConfigError: If there is no such column, or it is nested.
@@ -60,10 +53,10 @@ def compute_statistics(
     table = ref.load()
     head = head_of(table, ref.branch)
     if head is None:
-        return TableStatistics(ref.name, dry_run=dry_run, seconds=time.monotonic() - began)
-    computation = _Computation(ref, table, head, run)
-    result = computation.result(columns, dry_run)
-    return replace(result, seconds=time.monotonic() - began, dry_run=dry_run)
+        return TableStatistics(ref.name, dry_run=options.dry_run, seconds=time.monotonic() - began)
+    computation = _Computation(ref, table, head, options.run)
+    result = computation.result(options.columns, options.dry_run)
+    return replace(result, seconds=time.monotonic() - began, dry_run=options.dry_run)
 
 
 @dataclass(frozen=True)
