@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import Field, fields
+from functools import wraps
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from volley.cli.output import DEFAULT, USAGE, AsJson, File, choose, error, loaded, print_json, print_rows, reported, say
 from volley.config.values import Config
+from volley.documents.models import descriptions
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.maintain.options import CompactionOptions, ExpiryOptions
 from volley.iceberg.maintain.values import SnapshotInfo
 from volley.iceberg.sink import IcebergSink
 
@@ -17,7 +24,48 @@ __all__ = ["changes", "compact", "expire", "orphans", "snapshots"]
 SinkName = Annotated[
     str | None, typer.Option("--sink", metavar="NAME", help="The sink whose table it is; needed if there are several.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
+
+
+def _takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator of a command that takes the fields of a value of options, with their names and descriptions.
+
+    Args:
+        options: The value's class.
+    """
+    described, hints = descriptions(options), get_type_hints(options)
+    settings = [setting for setting in fields(options) if setting.name != "run"]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(**arguments: Any) -> None:
+            # An empty list is an option that is not given.
+            command(**{name: value for name, value in arguments.items() if value not in (None, [])})
+
+        own = inspect.signature(command, eval_str=True)
+        parameters = [*list(own.parameters.values())[:-1]]
+        parameters += [_parameter(setting, hints[setting.name], described[setting.name]) for setting in settings]
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return call
+
+    return decorate
+
+
+def _parameter(setting: Field[Any], hint: Any, description: str) -> inspect.Parameter:
+    """Return a command's option for a field; one that may be a list is given again for each item."""
+    types = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    items = [get_args(each)[0] for each in types if get_origin(each) in (Sequence, Collection)]
+    single = items[0] if items else next(each for each in (str, float, int, bool) if each in types)
+    sentence = description.replace("`", "").partition(". ")[0].rstrip(".").replace("None = ", "default: ")
+    option = typer.Option(
+        f"--{setting.name.replace('_', '-')}",
+        metavar=None if single is bool else "TEXT" if single is str else "NUMBER",
+        help=f"{sentence}{'; repeatable' if items else ''}.",
+    )
+    type_: Any = list[single] if items else single  # type: ignore[valid-type]
+    default = setting.default if single in (bool, float) else None
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(setting.name, kind, default=default, annotation=Annotated[type_ | None, option])
 
 
 def snapshots(file: File = DEFAULT, sink: SinkName = None, as_json: AsJson = False) -> None:
@@ -103,13 +151,8 @@ def changes(
             say(f"… and {found.num_rows - rows:,} more", config)
 
 
-def compact(
-    file: File = DEFAULT,
-    sink: SinkName = None,
-    where: Annotated[str | None, typer.Option(metavar="SQL", help="Only files that may have such rows.")] = None,
-    sort_by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Sort rows; repeatable.")] = None,
-    dry_run: DryRun = False,
-) -> None:
+@_takes(CompactionOptions)
+def compact(file: File = DEFAULT, sink: SinkName = None, **options: Any) -> None:
     """Compact a table: small data files, and those with deleted rows, become few large ones. Jobs may write meanwhile.
 
     Examples:
@@ -122,18 +165,11 @@ def compact(
 
     config = loaded(file)
     with reported(config):
-        say(str(IcebergTable(_table(config, sink)).compact(where, sort_by=sort_by or False, dry_run=dry_run)), config)
+        say(str(IcebergTable(_table(config, sink)).compact(**options)), config)
 
 
-def expire(
-    file: File = DEFAULT,
-    sink: SinkName = None,
-    older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help='An age such as "7d", or a time; default: the table\'s setting.')
-    ] = None,
-    retain_last: Annotated[int | None, typer.Option(min=1, help="Keep at least this many of each branch.")] = None,
-    dry_run: DryRun = False,
-) -> None:
+@_takes(ExpiryOptions)
+def expire(file: File = DEFAULT, sink: SinkName = None, **options: Any) -> None:
     """Remove old snapshots of a table, and the files that no other snapshot needs.
 
     Examples:
@@ -146,8 +182,7 @@ def expire(
 
     config = loaded(file)
     with reported(config):
-        manager = SnapshotManager(_table(config, sink))
-        say(str(manager.expire_snapshots(older_than, retain_last, dry_run=dry_run)), config)
+        say(str(SnapshotManager(_table(config, sink)).expire_snapshots(**options)), config)
 
 
 def orphans(

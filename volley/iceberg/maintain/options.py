@@ -92,8 +92,8 @@ class CompactionOptions:
         old_specs: True rewrites all files of older partition specs, divided by the current one; False = they stay.
         old_schemas: True rewrites all files that were written with an older schema, as far as snapshots tell.
         rewrite_all: True rewrites all files, for example to sort all of them.
-        sort_by: The order of the rows that are rewritten, in each group: True = the table's sort order; or
-            columns, such as ``["country", "at desc"]``. Rows are sorted with runs on the local disk.
+        sort_by: Columns by which the rows of each group are sorted, such as ``["country", "at desc"]``, with runs on
+            the local disk. True = the table's sort order.
         z_order: Columns that queries filter by, alone or together: rows that are near each other in all of them
             come into the same files.
         group_size: The most bytes of files that are rewritten and replaced together; None = ten times the target.
@@ -220,10 +220,10 @@ class ExpiryOptions:
     """Which snapshots expire.
 
     Args:
-        older_than: Snapshots before this time expire: a datetime or text as for `snapshot_at_timestamp`, or an age
-            (a timedelta, seconds, or a text such as ``"7d"``). None = the table's
+        older_than: Snapshots before this time expire: a datetime or a text such as ``"2026-11-01"``, or an age (a
+            timedelta, seconds, or a text such as ``"7d"``); None = the table's
             ``history.expire.max-snapshot-age-ms``, five days by default.
-        retain_last: The number of snapshots that each branch keeps even if they are older. None = the table's
+        retain_last: The number of snapshots that each branch keeps even if they are older; None = the table's
             ``history.expire.min-snapshots-to-keep``, one by default.
         snapshot_ids: Expire exactly these snapshots, instead of those that are old; none if it is empty.
         max_snapshots: The most old snapshots that expire, oldest first; the next call goes on. None = all.
