@@ -21,7 +21,7 @@ from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.chosen_files import Choice, Group, choose
-from volley.iceberg.maintain.formats import format_of, number_of
+from volley.iceberg.maintain.formats import format_of
 from volley.iceberg.maintain.later_deletes import LaterDeletes
 from volley.iceberg.maintain.options import CompactionOptions, Runner
 from volley.iceberg.maintain.ordering import Ordering, ordering_of
@@ -37,6 +37,7 @@ from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import predicate_of
+from volley.iceberg.schema.properties import number_in
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
@@ -113,7 +114,11 @@ def _head(metadata: TableMetadata, ref: TableRef) -> Snapshot | None:
 def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: Ordering) -> TableFormat:
     """Return the format of the new files."""
     format = format_of(table, ref)
-    size = options.target_size or number_of(table, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES) or format.target_bytes
+    size = (
+        options.target_size
+        or number_in(table.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
+        or format.target_bytes
+    )
     return replace(format, order=ordering.of_files, target_bytes=size)
 
 

@@ -7,13 +7,13 @@ import uuid
 from pyiceberg.table import Table, TableProperties
 
 from volley.epoch import Epoch
-from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.schema.properties import number_in
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.table_format import TableFormat
 
-__all__ = ["format_of", "number_of"]
+__all__ = ["format_of"]
 
 
 def format_of(table: Table, ref: TableRef) -> TableFormat:
@@ -25,18 +25,6 @@ def format_of(table: Table, ref: TableRef) -> TableFormat:
     assert isinstance(ref.catalog, CatalogConfig)
     config = IcebergSinkConfig(namespace=ref.identifier[:-1], table=ref.table, storage=ref.storage, catalog=ref.catalog)
     codec = table.properties.get(TableProperties.PARQUET_COMPRESSION, config.compression).lower()
-    level = number_of(table, TableProperties.PARQUET_COMPRESSION_LEVEL)
+    level = number_in(table.properties, TableProperties.PARQUET_COMPRESSION_LEVEL)
     config = config.with_compression("none" if codec == "uncompressed" else codec, level)  # type: ignore[arg-type]
     return TableFormat.for_table(table, config, Epoch(str(uuid.uuid4()), 0))
-
-
-def number_of(table: Table, name: str) -> int | None:
-    """Return the value of a table property that is a number above 0; None if the table does not have it.
-
-    Raises:
-        ConfigError: If its value is another one.
-    """
-    text = table.properties.get(name)
-    if text is None or (text.isdecimal() and int(text) > 0):
-        return text if text is None else int(text)
-    raise ConfigError(f"table property {name} is {text!r}", hint="a whole number above 0")

@@ -15,6 +15,7 @@ from volley.errors import ConfigError
 from volley.iceberg.commit.hold import HOLD, is_held
 from volley.iceberg.read.heads import ancestors_of
 from volley.iceberg.read.lookup import snapshot_of
+from volley.iceberg.schema.properties import number_in
 
 __all__ = ["Expired", "Rule"]
 
@@ -76,13 +77,14 @@ class Rule:
             return now - ref.max_snapshot_age_ms
         if self.older_than is not None:
             return ceil(self.older_than.timestamp() * 1000)
-        return now - int(metadata.properties.get(_MAX_AGE, _FIVE_DAYS))
+        age = number_in(metadata.properties, _MAX_AGE, 0)
+        return now - (_FIVE_DAYS if age is None else age)
 
     def keeps(self, metadata: TableMetadata, ref: SnapshotRef) -> int:
         """Return the number of snapshots that a branch keeps in any case; its own setting comes first."""
         if ref.min_snapshots_to_keep is not None:
             return ref.min_snapshots_to_keep
-        return self.retain_last or int(metadata.properties.get(_MIN_SNAPSHOTS, 1))
+        return self.retain_last or number_in(metadata.properties, _MIN_SNAPSHOTS, 0) or 1
 
 
 def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
@@ -123,8 +125,8 @@ def _by_id(metadata: TableMetadata, ids: Collection[int], table: str) -> Expired
 
 
 def _is_too_old(metadata: TableMetadata, name: str, ref: SnapshotRef, rule: Rule) -> bool:
-    setting = metadata.properties.get(_MAX_REF_AGE)
-    max_age = ref.max_ref_age_ms if ref.max_ref_age_ms is not None else (int(setting) if setting else None)
+    setting = number_in(metadata.properties, _MAX_REF_AGE, 0)
+    max_age = setting if ref.max_ref_age_ms is None else ref.max_ref_age_ms
     snapshot = metadata.snapshot_by_id(ref.snapshot_id)
     if name == MAIN_BRANCH or max_age is None or snapshot is None:
         return False

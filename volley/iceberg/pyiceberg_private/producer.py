@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,6 @@ from pyiceberg.table.update.snapshot import (
     _ManifestMergeManager,
     _SnapshotProducer,
 )
-from pyiceberg.utils.properties import property_as_int
 
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.pyiceberg_private.access import partition_values
@@ -29,6 +28,7 @@ from volley.iceberg.pyiceberg_private.manifests import (
     SummaryCollector,
     manifest_writer,
 )
+from volley.iceberg.schema.properties import number_in
 
 __all__ = ["MANIFEST_ENTRIES", "Producer", "added_entry", "merges"]
 
@@ -87,6 +87,11 @@ def merges(transaction: Transaction) -> bool:
     return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
 
 
+def _number(properties: Mapping[str, str], name: str, default: int) -> int:
+    number = number_in(properties, name, 0)
+    return default if number is None else number
+
+
 def _with_numbers(summary: Summary) -> Summary:
     """Return a summary without totals that are no numbers, which pyiceberg would raise an error for."""
     values = summary.additional_properties.items()
@@ -129,8 +134,8 @@ class Producer(_SnapshotProducer[Any]):
         properties = self._transaction.table_metadata.properties
         size, count = TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_MIN_MERGE_COUNT
         return _Merges(
-            property_as_int(properties, size, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT) or 0,
-            property_as_int(properties, count, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT) or 0,
+            _number(properties, size, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT),
+            _number(properties, count, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT),
             merges(self._transaction),
             self,
         ).merge_manifests(manifests)
@@ -151,7 +156,7 @@ class Producer(_SnapshotProducer[Any]):
         metadata = self._transaction.table_metadata
         limit = TableProperties.WRITE_PARTITION_SUMMARY_LIMIT
         collector = SummaryCollector(
-            int(metadata.properties.get(limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT))
+            _number(metadata.properties, limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT)
         )
         for file in (*self._added_data_files, *self._delete_files):
             collector.add_file(file, self.schema(), self.spec(file.spec_id))

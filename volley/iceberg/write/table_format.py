@@ -26,6 +26,7 @@ from volley.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout
+from volley.iceberg.schema.properties import number_in
 from volley.iceberg.schema.types import arrow_schema, file_schema
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
@@ -103,9 +104,9 @@ class TableFormat:
         Raises:
             ConfigError: If a ``write.…`` property of the table has a value that can't be used; names it.
         """
-        options = {option: _number(table.properties, name) for name, option in _PARQUET_OPTIONS.items()}
-        rows = _number(table.properties, TableProperties.PARQUET_ROW_GROUP_LIMIT)
-        size = _number(table.properties, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)
+        options = {option: number_in(table.properties, name) for name, option in _PARQUET_OPTIONS.items()}
+        rows = number_in(table.properties, TableProperties.PARQUET_ROW_GROUP_LIMIT)
+        size = number_in(table.properties, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)
         _check_metrics(table.schema(), table.properties)
         return cls(
             location=table.location(),
@@ -260,24 +261,14 @@ def file_prefix(epoch: Epoch) -> str:
     return f"{epoch.query_id[:8]}-{epoch.number:05}-"
 
 
-def _number(properties: Mapping[str, str], name: str) -> int | None:
-    """Return a table property as a number above 0; None if it is not set."""
-    text = properties.get(name)
-    if text is None:
-        return None
-    if not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"table property {name} is {text!r}", hint="a whole number above 0")
-    return int(text)
-
-
 def _bloom_filters(table: Table) -> dict[str, int]:
     """Return the number of distinct values that a row group's Bloom filter is sized for, by column path in the files.
 
     Iceberg configures a filter's size, pyarrow takes a number of values: as many as fit into that size.
     """
     properties, names = table.properties, parquet_path_to_id_mapping(sanitize_column_names(table.schema()))
-    size = _number(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or _BLOOM_BYTES
-    rows = _number(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT) or _ROW_GROUP_ROWS
+    size = number_in(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or _BLOOM_BYTES
+    rows = number_in(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT) or _ROW_GROUP_ROWS
     paths = {field_id: path for path, field_id in names.items()}
     columns = [name.removeprefix(_BLOOM) for name, on in properties.items() if name.startswith(_BLOOM) and on == "true"]
     return {_path_of(column, table.schema(), paths): min(rows, size * 8 // _BLOOM_BITS) for column in columns}
