@@ -212,7 +212,7 @@ CASES = [
         "",
         [Decimal(0), *map(Decimal, ("-0.43", "0.71")), None, None, None],
     ),
-    Case("try_cast", lit(0.285).cast("float").cast("decimal(4,2)"), "", [Decimal("0.29")] * 6),
+    Case("try_cast", lit(0.285).cast("float").cast("decimal(4,2)"), "", [Decimal("0.28")] * 6),
     Case("try_cast", o.try_cast("decimal(38,38)"), "", [None, 0, Decimal("0.000015"), None, None, None]),
     Case("try_cast", lit(4.9e-30).cast("decimal(38,30)"), "", [Decimal("5e-30")] * 6),
     Case("try_cast", o.cast("decimal(30,6)"), "o::decimal(30, 6)"),

@@ -196,21 +196,21 @@ def test_decimals_are_rounded_as_python_does(data: st.DataObject, precision: int
 @example([0.5, 1.5, 2.5, -0.4, -0.5, 4503599627370495.5, 9007199254740993.0], 0)
 @example([1e-22, 5e-31, 123456.7890123456], 30)
 def test_floats_are_rounded_by_their_shortest_text(numbers: list[float | None], digits: int) -> None:
-    for kind, text in ((pa.float64(), repr), (pa.float32(), lambda number: str(np.float32(number)))):
+    for kind in (pa.float64(), pa.float32()):
         rows = pa.table({"a": pa.array(numbers, DOUBLE).cast(kind, safe=False)})
         for mode, python_mode in (("half_up", ROUND_HALF_UP), ("half_even", ROUND_HALF_EVEN)):
-            expected = [_by_text(value, text, digits, python_mode) for value in rows["a"].to_pylist()]
+            expected = [_by_text(value, digits, python_mode) for value in rows["a"].to_pylist()]
             found = values_of(a.round(digits, mode), rows)  # type: ignore[arg-type]
             assert list(map(repr, found)) == list(
                 map(repr, pa.array(expected, DOUBLE).cast(kind, safe=False).to_pylist())
             )
 
 
-def _by_text(value: float | None, text: Any, digits: int, mode: str) -> float | None:
+def _by_text(value: float | None, digits: int, mode: str) -> float | None:
     if value is None or not np.isfinite(value):
         return value
     # Zero has no sign, as in Spark.
-    return float(Decimal(text(value)).quantize(Decimal(1).scaleb(-digits), mode, Context(prec=400))) + 0.0
+    return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), mode, Context(prec=400))) + 0.0
 
 
 # NumPy itself is wrong in the first day of 64 bits.

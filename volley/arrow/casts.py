@@ -216,6 +216,9 @@ def _between(value: Datum, above: int, below: int) -> Datum:
         return pc.and_(lower, pc.less(value, pa.scalar(float(below))))
     number = value if pa.types.is_decimal(value.type) else pc.cast(value, pa.decimal128(19))
     wide = pa.decimal256(76, number.type.scale)
+    if below >= 10 ** (wide.precision - wide.scale):
+        # The bounds have more digits than any value.
+        return pc.or_kleene(pc.is_valid(number), pa.scalar(None, pa.bool_()))
     number, low, high = pc.cast(number, wide), pa.scalar(Decimal(above), wide), pa.scalar(Decimal(below), wide)
     return pc.and_(pc.greater(number, low), pc.less(number, high))
 

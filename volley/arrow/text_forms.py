@@ -107,6 +107,8 @@ def decimal_of_float(value: Datum, scale: int) -> Datum:
     """Return floats as decimals of 76 digits, rounded half up to a scale; null for NaN and 1e38 or more."""
     if isinstance(value, pa.Scalar):
         return decimal_of_float(pa.array([value], value.type), scale)[0]
+    # As Spark: the shortest text of a 32-bit float may be another whole number, 1234568000 for 1234567936.
+    value = pc.cast(value, pa.float64())
     size = pc.abs(value)
     known = pc.if_else(pc.less(size, 10.0**_WIDEST), value, pa.scalar(None, value.type))
     is_tiny = pc.and_(pc.less(size, _SMALLEST), pc.greater(size, 0.0))

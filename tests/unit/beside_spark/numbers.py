@@ -128,6 +128,11 @@ _LONG_DECIMALS: list[Call] = [
     ("round", m.round(1), "round(m, 1)"),
 ]
 
+_ROUNDED_FLOATS: list[Call] = [
+    *(("round", x.round(digits), f"round(x, {digits})") for digits in (0, 1, 2, 5)),
+    *(("round", x.round(digits, "half_even"), f"bround(x, {digits})") for digits in (0, 1, 2, 5)),
+]
+
 _PAIRS = ("ix", "lx", "xl", "il", "lf", "fl", "fx", "fm", "lm", "ml", "mx", "xm")
 
 NUMBERS = [
@@ -135,6 +140,7 @@ NUMBERS = [
     *cases("longs", _WHOLE),
     *cases("doubles", _DOUBLES),
     *cases("floats", _FLOATS),
+    *cases("floats of many digits", _ROUNDED_FLOATS),
     *cases("decimals", _DECIMALS),
     *cases("long decimals", _LONG_DECIMALS),
     *(case for pair in _PAIRS for case in cases("mixed numbers", _two(col(pair[0]), col(pair[1]), pair))),

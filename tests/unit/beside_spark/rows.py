@@ -115,6 +115,10 @@ ROWS: Mapping[str, pa.Table] = {
             "o": _decimals(38, 10, "3", "3", "1", "2", "1", "0"),
         }
     ),
+    "decimals below one": pa.table({"m": _decimals(38, 38, "0.5", "-0.5", "0." + "4" * 38, "-0.05", "0", None)}),
+    "floats of many digits": pa.table(
+        {"x": pa.array([1234567936.0, 1.005, 0.285, 2.675, 0.05, -8.345, 16777218.0, 99999.99, None], pa.float32())}
+    ),
     "mixed numbers": pa.table(
         {
             "i": pa.array([0, 1, 2**31 - 1, -5, None, 16777217], pa.int32()),
