@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ from pyspark.sql import SparkSession
 from tests.drivers import Drivers
 from tests.recovery.memory_job import MemoryJob, backfill
 from tests.tiers import some
-from volley import ConfigError, IcebergSink, MemorySink, PlanError, StorageError, VolleyError
+from volley import (
+    ConfigError,
+    Environment,
+    IcebergSink,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    StorageError,
+    VolleyError,
+)
 from volley.iceberg import Overwrite, Upsert
 
 
@@ -268,3 +278,14 @@ def test_a_checkpoint_of_another_program_is_left_as_it_is(spark: SparkSession, t
         with pytest.raises(PlanError, match="was not made by Volley"):
             job.run(2, job.table("a"), **start)
     assert sorted(path.name for path in job.checkpoint.iterdir()) == ["metadata", "offsets"]
+
+
+@pytest.mark.parametrize("name", ["offsets", "commits", "sources", "state", "volley", ".metadata.crc"])
+def test_a_stray_file_is_not_taken_for_a_checkpoint_and_not_deleted(name: str, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / name).write_text("notes")
+    rows = Environment(checkpoint_dir=str(tmp_path)).from_source(MemorySource([{"id": 1}]))
+    for fresh in (False, True):
+        with pytest.raises(PlanError, match=f"was not made by Volley, .* it has {re.escape(name)}\n.* move these away"):
+            rows.to_sink(MemorySink("out")).execute("job", fresh=fresh)
+    assert [(path.name, path.read_text()) for path in (tmp_path / "job").iterdir()] == [(name, "notes")]

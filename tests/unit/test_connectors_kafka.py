@@ -145,6 +145,26 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no time": (lambda: KafkaSource("b:1", "t", schema="id long", timeout=timedelta(0)), "timeout 0 s"),
     "a group": (lambda: KafkaSource("b:1", "t", schema="id long", properties={"group.id": "g"}), "publish_group"),
     "a sink's column": (lambda: KafkaSink("b:1", "t", value_format="raw"), "value names the column"),
+    "a protocol": (
+        lambda: KafkaSource("b:1", "t", schema="id long", properties={"security.protocol": "nope"}),
+        'Invalid value "nope" for configuration property "security.protocol"',
+    ),
+    "a property of Java's": (
+        lambda: KafkaSource("b:1", "t", schema="id long", properties={"key.deserializer": "x"}),
+        "No such configuration property",
+    ),
+    "a number out of range": (
+        lambda: KafkaSource("b:1", "t", schema="id long", properties={"socket.timeout.ms": -5}),
+        "value -5 is outside allowed range",
+    ),
+    "a callback": (
+        lambda: KafkaSource("b:1", "t", schema="id long", properties={"oauth_cb": 3}),
+        "expected oauth_cb property as a callable function",
+    ),
+    "a sink's compression": (
+        lambda: KafkaSink("b:1", "t", properties={"compression.type": "lz5"}),
+        'Invalid value "lz5"',
+    ),
     "a sink's transaction": (lambda: KafkaSink("b:1", "t", properties={"transactional.id": "x"}), "can't be set"),
 }
 
@@ -155,6 +175,23 @@ def test_a_wrong_setting_is_refused_when_it_is_built(build: Callable[[], object]
         build()
     assert says in str(caught.value)
     assert caught.value.hint
+
+
+def test_properties_that_another_machine_may_fulfil_are_taken() -> None:
+    """Files may be there where the job runs, and a plugin brings properties of its own."""
+    for properties in (
+        {"ssl.ca.location": "/no/such/file.pem", "security.protocol": "SASL_SSL"},
+        {"plugin.library.paths": "no-such-plugin", "its.property": 1},
+    ):
+        KafkaSource("b:1", "t", schema="id long", properties=properties)
+        KafkaSink("b:1", "t", properties={**properties, "compression.type": "zstd"})
+
+
+def test_a_refused_property_shows_no_secret() -> None:
+    properties = {"sasl.password": "hush-hush", "sasl.mechanisms.": "hush-hush"}
+    with pytest.raises(ConfigError, match="refuses the properties") as caught:
+        KafkaSource("b:1", "t", schema="id long", properties=properties)
+    assert "hush" not in str(caught.value)
 
 
 def test_no_secret_shows() -> None:

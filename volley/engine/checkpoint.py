@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 _OURS = "volley"
 PIPELINE = f"{_OURS}/pipeline.json"
 # Leave everything else in the folder alone: a user may have chosen one with other files.
-_CONTENTS = (METADATA, f".{METADATA}.crc", OFFSETS, COMMITS, "sources", STATE, _OURS)
+_FOLDERS = (OFFSETS, COMMITS, "sources", STATE, _OURS)
+_CONTENTS = (METADATA, f".{METADATA}.crc", *_FOLDERS)
 # What keyed steps say of their state ends otherwise.
 _SPARK_S_STATE = re.compile(r"deduplicate by (?!.*, in \d+ buckets)|limit \d+\b(?!, counted)")
 # In bytes, on a local disk.
@@ -160,14 +161,26 @@ class Checkpoint:
         return f"{self.url}/{_OURS}/sink-{name}"
 
     def check_ours(self) -> None:
-        """Raise PlanError if the checkpoint in the folder is another program's."""
-        with usable(self.url):
-            foreign = self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS))
+        """Raise PlanError if another program's files stand where the checkpoint's would: a new one deletes these."""
+        types = self._types()
+        foreign = [name for name in _CONTENTS if name in types and _OURS not in types]
+        # Spark and Volley make only folders of these names.
+        foreign += [name for name in _FOLDERS if types.get(name) == "file" and name not in foreign]
         if foreign:
             raise PlanError(
-                f"checkpoint {self.url} was not made by Volley, or its folder {_OURS!r} is gone",
-                hint="give the job another checkpoint_dir or name, or restore the folder",
+                f"checkpoint {self.url} was not made by Volley, or its folder {_OURS!r} is gone: it has "
+                + ", ".join(foreign),
+                hint="give the job another checkpoint_dir or name, restore the folder, or move these away",
             )
+
+    def _types(self) -> dict[str, str]:
+        """Return the type of each entry of the folder: ``"file"`` or ``"directory"``."""
+        with usable(self.url):
+            self.log.files.invalidate_cache()
+            if not self.log.files.exists(self.log.root):
+                return {}
+            entries = self.log.files.ls(self.log.root, detail=True)
+            return {entry["name"].rstrip("/").rpartition("/")[2]: entry["type"] for entry in entries}
 
     def set_aside(self) -> None:
         """Move the checkpoint into a subfolder, so that the job starts over; `restore` undoes it.

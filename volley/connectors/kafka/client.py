@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
@@ -33,6 +33,8 @@ _OURS = {
     "transactional.id": "KafkaSink writes at least once, without transactions",
     "error_cb": "Volley's errors have what it would report",
 }
+_NO_PROPERTY = "volley.no.property"
+_PLUGINS = "plugin.library.paths"
 _POLL_SECONDS = 0.1
 # A request to a broker that is gone fails only after its timeout, although another broker could answer: start short.
 _FIRST_TIMEOUT_SECONDS = 2.0
@@ -73,11 +75,32 @@ _RETRIABLE = frozenset(
 )
 
 
-def check_properties(properties: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a property that Volley sets itself."""
+def check_properties(properties: Mapping[str, Any], client: Literal["Consumer", "Producer"] = "Consumer") -> None:
+    """Raise ConfigError for a property that Volley sets itself, or that librdkafka does not know or allow.
+
+    Files and what belongs together are checked by `Client`: this may be another machine than the job's.
+
+    Args:
+        properties: The user's properties.
+        client: The class whose properties they are.
+    """
     for name in properties:
         if name in _OURS:
             raise ConfigError(f"the property {name!r} can't be set", hint=_OURS[name])
+    # A plugin has properties of its own, and would be loaded.
+    if not properties or _PLUGINS in properties:
+        return
+    try:
+        library = _library()
+    except MissingDependencyError:
+        # Said when the client is created.
+        return
+    try:
+        # Properties are set one after the other: where the last one is refused, no client is created.
+        getattr(library, client)({"group.id": "volley", **properties, _NO_PROPERTY: ""})
+    except _refusals(library) as error:
+        if _NO_PROPERTY not in (text := _text(error)):
+            raise _refused(properties, text) from None
 
 
 @dataclass
@@ -300,24 +323,32 @@ class Client:
     def _create(
         self, name: str, errors: ConnectionErrors, settings: Mapping[str, Any], fixed: Mapping[str, Any]
     ) -> Any:
-        confluent_kafka = _library()
-        client_type = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
+        library = _library()
+        client_type = library.admin.AdminClient if name.startswith("admin") else getattr(library, name)
         ours: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "error_cb": errors, "log_level": 0}
         try:
             return client_type({**settings, **ours, **self.properties, **fixed})
-        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"Kafka's client refuses the properties: {self._redacted(_text(error))}",
-                hint="their names are librdkafka's (CONFIGURATION.md), for example sasl.username; not Java's",
-            ) from None
+        except _refusals(library) as error:
+            raise _refused(self.properties, _text(error)) from None
 
     def _redacted(self, text: str) -> str:
         return redact(text, secrets_in(self.properties))
 
 
+def _refusals(library: Any) -> tuple[type[Exception], ...]:
+    return library.KafkaException, TypeError, ValueError
+
+
+def _refused(properties: Mapping[str, Any], reason: str) -> ConfigError:
+    return ConfigError(
+        f"Kafka's client refuses the properties: {redact(reason, secrets_in(properties))}",
+        hint="names and values are librdkafka's (CONFIGURATION.md), for example sasl.username; not Java's",
+    )
+
+
 def _text(error: Exception) -> str:
     reason = error.args[0] if error.args else error
-    return str(reason.str() if hasattr(reason, "str") else reason)
+    return str(reason.str() if hasattr(reason, "str") else reason).strip()
 
 
 def _library() -> Any:

@@ -63,7 +63,7 @@ class KafkaSink(Sink):
         object.__setattr__(self, "bootstrap_servers", brokers(self.bootstrap_servers))
         keep(self, topic=text, value_format=one_of(("json", "string", "raw")), key=optional(text), value=optional(text))
         keep(self, timeout=duration, properties=mapping)
-        check_properties(self.properties)
+        check_properties(self.properties, "Producer")
         if (self.value is None) != (self.value_format == "json"):
             raise ConfigError(
                 f"value is {self.value!r} with value_format={self.value_format!r}",
