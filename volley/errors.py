@@ -6,6 +6,7 @@
     ├── ConfigError (ValueError)    ├── ExpressionError (TypeError)    ├── MissingDependencyError (ImportError)
     ├── PlanError                   the pipeline cannot run as it is built
     ├── SourceError                 a source can't be read
+    │   ├── SourceNotFoundError     a folder, file or topic is not there
     │   ├── SnapshotNotFoundError · SnapshotExpiredError · SnapshotRolledBackError · TableReplacedError
     │   └── SchemaChangedError      rows have columns that the job was not planned with: it plans anew
     ├── StorageError ─ StorageAccessError
@@ -48,6 +49,7 @@ __all__ = [
     "SnapshotNotFoundError",
     "SnapshotRolledBackError",
     "SourceError",
+    "SourceNotFoundError",
     "StorageAccessError",
     "StorageError",
     "TableNotFoundError",
@@ -171,6 +173,10 @@ class PlanError(VolleyError):
 
 class SourceError(VolleyError):
     """A source can't be read: a file, say, is missing, truncated or malformed."""
+
+
+class SourceNotFoundError(SourceError):
+    """What a source names is not there: a folder, a file or a topic."""
 
 
 class SnapshotNotFoundError(SourceError):

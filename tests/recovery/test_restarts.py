@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from tests.waiting import wait_until
 from volley import (
     CatalogUnreachableError,
     ConfigError,
+    DataStream,
     Environment,
     FileSource,
     IcebergSink,
     IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
     IcebergStorage,
     JobError,
     MemorySink,
@@ -32,7 +36,9 @@ from volley import (
     Restart,
     SchemaMismatchError,
     SourceError,
+    SourceNotFoundError,
     State,
+    TableNotFoundError,
     col,
 )
 from volley.engine.terminal import progress_line
@@ -53,6 +59,10 @@ def environment(spark: SparkSession, tmp_path: Path) -> Environment:
 
 def table(folder: Path) -> IcebergSinkConfig:
     return IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+
+
+def source(folder: Path) -> IcebergSourceConfig:
+    return IcebergSourceConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
 
 
 def ids(sink: IcebergSink) -> list[int]:
@@ -115,7 +125,7 @@ def test_a_job_survives_its_killed_workers(native: Environment, tmp_path: Path) 
 def test_a_job_waits_for_what_it_can_not_reach_at_first(native: Environment, tmp_path: Path) -> None:
     sink = MemorySink("out")
     source = FileSource(str(tmp_path / "late"), format="json", schema="id long")
-    job = native.from_source(source).to_sink(sink).start("late", restart=Restart(limit=1000, backoff="50ms"))
+    job = native.from_source(source).to_sink(sink).start("late", restart=Restart("always", limit=1000, backoff="50ms"))
     wait_until(lambda: job.progress.restarts >= 1, 60, "a restart")
     assert job.exception is None
     (tmp_path / "late").mkdir()
@@ -124,10 +134,40 @@ def test_a_job_waits_for_what_it_can_not_reach_at_first(native: Environment, tmp
     assert (job.progress.state, sink.rows()) == (State.FINISHED, [{"id": 1}])
 
 
+def _missing_folder(folder: Path) -> DataStream:
+    return Environment(checkpoint_dir=str(folder)).from_source(
+        FileSource(str(folder / "none"), format="json", schema="id long", bounded=False)
+    )
+
+
+def _missing_table(folder: Path) -> DataStream:
+    return Environment(checkpoint_dir=str(folder)).from_source(IcebergSource(source(folder)))
+
+
+def _missing_joined_table(folder: Path) -> DataStream:
+    rows = Environment(checkpoint_dir=str(folder)).from_source(MemorySource([{"id": 1}]))
+    return rows.join(source(folder), on="id")
+
+
+@pytest.mark.parametrize("stream", [_missing_folder, _missing_table, _missing_joined_table])
+def test_what_nobody_has_made_is_not_waited_for(stream: Callable[[Path], DataStream], tmp_path: Path) -> None:
+    with pytest.raises((SourceNotFoundError, TableNotFoundError), match=r"does not exist|not found"):
+        stream(tmp_path).to_sink(MemorySink("out")).start("missing", restart=Restart(backoff="1h"))
+
+
+def test_what_is_missing_later_may_come_back() -> None:
+    for missing in (SourceNotFoundError("no folder"), TableNotFoundError("no table")):
+        assert not Restart().allows(missing, 1)
+        assert Restart().allows(missing, 1, had_epochs=True)
+        assert Restart("always").allows(missing, 5)
+        assert not Restart("always").allows(missing, 6)
+        assert not Restart("never").allows(missing, 1, had_epochs=True)
+
+
 def test_a_job_is_stopped_while_it_waits(native: Environment, tmp_path: Path) -> None:
     source = FileSource(str(tmp_path / "never"), format="json", schema="id long")
     stream = native.from_source(source).to_sink(MemorySink("out"))
-    job = stream.start("waits", restart=Restart(backoff="1h"), metrics_port=0)
+    job = stream.start("waits", restart=Restart("always", backoff="1h"), metrics_port=0)
     wait_until(lambda: job.progress.state is State.RESTARTING, 60, "the wait for a restart")
     assert (job.progress.restarts, job.exception) == (1, None)
     assert repr(job) == "Job('waits', restarting, epoch None, 0 rows)"

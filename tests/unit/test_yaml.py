@@ -138,6 +138,16 @@ def test_aliases_that_stand_for_too_many_values_are_refused(tmp_path: Path, monk
     assert "aliases stand for too many values" in told
 
 
+def test_each_mistake_has_its_hint_and_the_error_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "volley.yaml"
+    file.write_text("sources:\n  a: {conector: rate}\nsinks: {}\npiplines: {}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    lines = [line.strip() for line in str(caught.value).splitlines() if line]
+    assert [lines[at - 1][:1] == "^" for at, line in enumerate(lines) if line.startswith("hint:")] == [True, True]
+    assert (lines[-1], caught.value.hint) == ("hint: did you mean 'pipelines'?", "did you mean 'pipelines'?")
+
+
 def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     file = tmp_path / "volley.yaml"
     file.write_bytes(b"\xef\xbb\xbfversion: '1.0'\r\nsources:\r\n  a: {connector: rate}\r\nsinks: {}\r\nx: 1\r\n")

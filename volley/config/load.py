@@ -14,7 +14,7 @@ from volley.config.models import DocumentModel
 from volley.config.shown import shown
 from volley.config.values import Config
 from volley.documents.collector import Collector
-from volley.documents.mistakes import Mistake
+from volley.documents.mistakes import Mistake, error_of
 from volley.documents.references import References
 from volley.documents.yaml_text import Document, parse
 from volley.errors import ConfigError, brief
@@ -54,14 +54,8 @@ def load_config(path: str | os.PathLike[str], variables: Mapping[str, str] | Non
     file, given = checked_path("path", path), optional(mapping)("variables", variables)
     config, mistakes, secrets = check_file(file, given)
     if config is None:
-        collector = Collector(mistakes=mistakes)
-        try:
-            collector.raise_mistakes(file)
-        except ConfigError as error:
-            raise ConfigError(
-                redact(error.message, secrets), hint="volley check --offline looks at the file again"
-            ) from None
-    assert config is not None
+        error = error_of(os.fspath(file), mistakes)
+        raise ConfigError(redact(error.message, secrets), error.hint and redact(error.hint, secrets))
     return config
 
 

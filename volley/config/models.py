@@ -29,8 +29,10 @@ class PartModel(Model):
 class RestartModel(Model):
     """What happens when a pipeline fails."""
 
-    restart: Literal["on_failure", "never"] | None = Field(
-        None, description="Start a pipeline again that has failed, or not; on_failure by default."
+    restart: Literal["on_failure", "always", "never"] | None = Field(
+        None,
+        description="Start a pipeline again that has failed: on_failure (the default) where the failure may pass, "
+        "always to wait for a folder, topic or table that is not there yet, too, or never.",
     )
     max_restarts: _Count | None = Field(
         None, description="How often in a row, without an epoch in between, a pipeline is started again; 5 by default."

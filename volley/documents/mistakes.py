@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from textwrap import shorten
 
@@ -72,9 +72,12 @@ class Mistake:
         lines = [f"{where}{self.message}" + (f" ({dotted(self.path)})" if self.path else "")]
         if self.place:
             lines += [self.place.text, " " * (self.place.column - 1 - self.place.shift) + "^"]
-        return "\n".join(
-            [*lines, *([f"  hint: {shorten(self.hint, _LONGEST_HINT, placeholder=' …')}"] if self.hint else [])]
-        )
+        return "\n".join([*lines, *([f"  hint: {self.short_hint}"] if self.hint else [])])
+
+    @property
+    def short_hint(self) -> str | None:
+        """The hint, cut off where it is very long."""
+        return self.hint and shorten(self.hint, _LONGEST_HINT, placeholder=" …")
 
 
 def dotted(path: Path) -> str:
@@ -88,7 +91,7 @@ def dotted(path: Path) -> str:
 
 
 def error_of(file: str, mistakes: Sequence[Mistake]) -> ConfigError:
-    """Return the error that tells all mistakes, in the order of their places.
+    """Return the error that tells all mistakes, in the order of their places; its hint is that of the last one.
 
     Args:
         file: The name of the document.
@@ -96,7 +99,10 @@ def error_of(file: str, mistakes: Sequence[Mistake]) -> ConfigError:
     """
     ordered = sorted(mistakes, key=lambda mistake: mistake.place or Place(0, 0))
     count = "1 mistake" if len(ordered) == 1 else f"{len(ordered)} mistakes"
-    return ConfigError("\n\n".join([f"{file} has {count}", *(mistake.describe(file) for mistake in ordered)]))
+    shown = [*ordered[:-1], replace(ordered[-1], hint=None)]
+    return ConfigError(
+        "\n\n".join([f"{file} has {count}", *(mistake.describe(file) for mistake in shown)]), ordered[-1].short_hint
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -255,7 +255,7 @@ class Job(Rows):
         """
         if self._run is not None:
             failure = self._failure_of(self._run.wait)
-        failures, is_planned_anew = 0, False
+        failures, is_planned_anew, had_epochs = 0, False, False
         while failure is not None and not self._stop_requested.is_set():
             has_epochs = self._run is not None and self._run.has_epochs
             if isinstance(failure, SchemaChangedError) and (has_epochs or not is_planned_anew):
@@ -264,7 +264,8 @@ class Job(Rows):
                 failure = self._failure_of(self._run_again)
                 continue
             failures = 1 if has_epochs else failures + 1
-            if not self._restart.allows(failure, failures):
+            had_epochs = had_epochs or has_epochs
+            if not self._restart.allows(failure, failures, had_epochs):
                 break
             seconds = self._restart.seconds(failures)
             text = "%s: failed, restart %d of %d in %.1f s: %s"

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from volley.connectors.files.logged import LoggedFile
-from volley.errors import SourceError, VolleyError
+from volley.errors import SourceError, SourceNotFoundError, VolleyError
 from volley.secrets import redact_uri, redacted
 from volley.storage.listing import modified_time
 from volley.storage.paths import filesystem
@@ -41,7 +41,7 @@ _LEFT_OUT = (
 
 
 def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = ()) -> None:
-    """Raise SourceError if a file, a folder or the folder in which a glob starts does not exist.
+    """Raise SourceNotFoundError if a file, a folder or the folder in which a glob starts does not exist.
 
     Object stores have no folders: one disappears when its files are deleted, which is no error if files were read
     from it before. A missing local folder was moved, or its disk is not mounted.
@@ -60,11 +60,11 @@ def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = 
             return
         hint = f"{_contents(files, base)}check the path"
     folder = "" if base == root else f": there is no folder {redact_uri(base)}"
-    raise SourceError(f"{redact_uri(path)} does not exist{folder}", hint=hint)
+    raise SourceNotFoundError(f"{redact_uri(path)} does not exist{folder}", hint=hint)
 
 
 def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
-    """Raise SourceError if a glob matches no file, or if a folder is empty or has only files that are left out."""
+    """Raise SourceNotFoundError if a glob matches no file, or a folder has none, or only files that are left out."""
     files, root = filesystem(path, options)
     with _listing(path):
         globbed = _is_glob(files, root)
@@ -75,12 +75,12 @@ def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
             if info["type"] != "directory" and not _is_of_a_sink(info["name"]):
                 left_out.append(info["name"])
         if not globbed and not left_out:
-            raise SourceError(
+            raise SourceNotFoundError(
                 f"{redact_uri(path)} is there, but has no file to read",
                 hint="put a file there first; bounded=False waits for one",
             )
         hint = f"there are {_name_list(sorted(left_out))}; " if left_out else _contents(files, _base(root))
-    raise SourceError(f"{redact_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
+    raise SourceNotFoundError(f"{redact_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
 
 
 def list_files(path: str, options: Mapping[str, Any], known: Container[str] = ()) -> list[LoggedFile]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.offsets import TopicPartition, offsets_of
-from volley.errors import SourceError, near
+from volley.errors import SourceError, SourceNotFoundError, near
 from volley.source import Offset
 
 __all__ = ["Cluster", "check_ends", "check_ids", "gone_back"]
@@ -169,7 +169,7 @@ class Cluster:
         if self.pattern is not None or name in known:
             return None
         others = [topic for topic in self._names() if topic[0] != "_"]
-        raise SourceError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, others))
+        raise SourceNotFoundError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, others))
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         return self._call(lambda seconds: self._list_offsets(specs, seconds)) if specs else {}

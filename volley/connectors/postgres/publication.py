@@ -10,7 +10,7 @@ from volley.connectors.postgres.membership import GENERATED_SINCE, SCHEMAS_SINCE
 from volley.connectors.postgres.selection import Selection
 from volley.connectors.postgres.settings import ANEW, TableName
 from volley.connectors.postgres.tables import Table, describe_all, oid_of
-from volley.errors import SourceError
+from volley.errors import SourceError, SourceNotFoundError
 
 __all__ = ["check_has", "check_sent", "ensure_publication", "exists", "lacks_root", "selected_tables"]
 
@@ -44,7 +44,7 @@ def selected_tables(connection: Connection, name: str, selection: Selection) -> 
     else:
         oids = [*_matching(connection, selection).values()]
         if not oids:
-            raise SourceError(f"no table matches {selection}", hint="check schema and name; case counts")
+            raise SourceNotFoundError(f"no table matches {selection}", hint="check schema and name; case counts")
     if not is_there:
         check_writers(connection, *_members(connection, selection))
     tables = describe_all(connection, oids, name).values()

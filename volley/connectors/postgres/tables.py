@@ -19,7 +19,7 @@ from volley.connectors.postgres.messages import TABLE, Relation
 from volley.connectors.postgres.printed import PrintedType, printed_types
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.types import Column
-from volley.errors import SourceError
+from volley.errors import SourceNotFoundError
 
 __all__ = ["StoredFile", "Table", "describe", "describe_all", "described", "oid_of", "table_of"]
 
@@ -188,11 +188,11 @@ def oid_of(connection: Connection, name: TableName) -> int:
     """Return a table's oid.
 
     Raises:
-        SourceError: If there is no such table.
+        SourceNotFoundError: If there is no such table.
     """
     rows = query(connection, _OID, name.schema, name.table)
     if not rows:
-        raise SourceError(f"table {name} not found", hint="check schema and name; case counts")
+        raise SourceNotFoundError(f"table {name} not found", hint="check schema and name; case counts")
     return int(rows[0][0])
 
 
