@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from volley.arrow.compiled import CompiledExpression, Lowering, all_null, any_fails, as_array, misfit
-from volley.arrow.keys.murmur3 import ended, mixed, of_longs, rotated, words_at
+from volley.arrow.keys.murmur3 import Places, ended, mixed, of_longs, rotated, value_bytes, words_at
 from volley.arrow.keys.normal import normal
-from volley.arrow.keys.value_bytes import Places, value_bytes
 from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED"]

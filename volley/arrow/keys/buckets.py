@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from volley.arrow.keys.equality import Hashes, Indices, hashes
-from volley.arrow.keys.murmur3 import first_halves
+from volley.arrow.keys.murmur3 import first_halves, value_bytes
 from volley.arrow.keys.normal import comparable, normal, numbered
-from volley.arrow.keys.value_bytes import value_bytes
 
 __all__ = ["Divided", "bucket_bounds", "buckets_of", "divided", "kept_buckets", "kept_hashes", "key_hashes"]
 

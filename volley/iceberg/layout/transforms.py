@@ -23,9 +23,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
 
-from volley.arrow.keys.murmur3 import of_bytes, of_longs
+from volley.arrow.keys.murmur3 import of_bytes, of_longs, value_bytes
 from volley.arrow.keys.normal import plain
-from volley.arrow.keys.value_bytes import value_bytes
 from volley.errors import SchemaMismatchError
 from volley.iceberg.pyiceberg_private.access import truncate_width
 

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from volley.arrow.keys.murmur3 import first_halves
-from volley.arrow.keys.value_bytes import value_bytes
+from volley.arrow.keys.murmur3 import first_halves, value_bytes
 
 __all__ = ["ThetaSketch"]
 
