@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import volley.engine.epochs
 import volley.engine.run
-import volley.iceberg.commit.committer
+import volley.iceberg.commit.epochs
 from tests.duck import query
 from tests.endpoint import answer
 from tests.waiting import wait_until
@@ -75,7 +75,7 @@ class Faults:
 
     def __init__(self, points: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = {(point, epoch) for epoch, point in enumerate(points)}
-        for module in (volley.engine.run, volley.engine.epochs, volley.iceberg.commit.committer):
+        for module in (volley.engine.run, volley.engine.epochs, volley.iceberg.commit.epochs):
             monkeypatch.setattr(module, "reach", self.reach)
 
     def reach(self, point: str, epoch: int) -> None:

@@ -42,7 +42,6 @@ from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.table_format import file_prefix
 from volley.iceberg.write.writer import IcebergWriter
 from volley.sink import Committer, SinkContext
-from volley.task.failpoints import reach
 
 __all__ = ["IcebergCommitter"]
 
@@ -152,7 +151,6 @@ class IcebergCommitter(Committer):
             return
         stage = EpochStage(self._config, self._context, epoch, files, self._changes(epoch, files))
         commit_to(self._config.ref, stage, load=self._reload)
-        reach("after-commit", epoch.number)
         if self._upsert:
             self._delete([*(file.path for file in files), *self._upsert.temporary])
             # The files belong to the table now: a later `abort` must not delete them.

@@ -85,6 +85,9 @@ class EpochStage(Stage[Staged]):
     def landed(self, table: Table, staged: Staged) -> bool:
         return self._has_epoch(table)
 
+    def committed(self) -> None:
+        reach("after-commit", self.epoch.number)
+
     def retry(self) -> None:
         self.context.metrics.record_retry()
 

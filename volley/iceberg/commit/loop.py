@@ -77,6 +77,9 @@ class Stage(ABC, Generic[S]):
         """Return True if a freshly loaded table has an attempt; by default, if it has a snapshot of it."""
         return any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in snapshot_ids(staged.transaction))
 
+    def committed(self) -> None:
+        """Called once an attempt is committed; after an error here the table tells whether it has landed."""
+
     def discard(self) -> None:
         """Delete the files that were written for the commit: it has failed, and no attempt has landed."""
 
@@ -185,6 +188,7 @@ class _Attempts(Generic[S]):
         with turn(self._ref), self._classified(staged):
             self._sent.insert(0, staged)
             commit_once(table, staged.transaction, same_table, *staged.requirements)
+            self._stage.committed()
         delete_merged_manifests(table, staged.transaction)
         return Commit(table, staged)
 
