@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,6 @@ from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.parking import ParkedRows, ParkingWriter
 from volley.spark.log import SparkLog
-from volley.storage.paths import filesystem
 from volley.task.joined_rows import read_index, read_list, read_pin
 
 __all__ = ["SAMPLES", "Sample"]
@@ -206,7 +205,7 @@ def write_postgres(folder: Path) -> None:
         Loads(state).begin(Loads(state).listed(), Fence(735, (731, 733), 5_000))
     tables = CapturedTables(state)
     tables.keep(_captured())
-    slot._keep(*filesystem(f"{state}/slot.json", {}), slot.Origin(1, 2, 3))
+    slot.origin_record(state).write(asdict(slot.Origin(1, 2, 3)))
 
 
 def write_merged_loads(folder: Path) -> None:
@@ -227,7 +226,7 @@ def read_postgres(folder: Path) -> object:
     tables = CapturedTables(state)
     tables.read()
     fences = {oid: (fence.xmax, fence.running, fence.position) for oid, fence in Loads(state).fences(1).items()}
-    return Loads(state).listed(), fences, tables[77], slot._origin(state)[0]
+    return Loads(state).listed(), fences, tables[77], slot.origin_record(state).read()
 
 
 def write_segment(folder: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from volley.errors import StorageError
 from volley.sink import Committer
 from volley.spark.log import SparkLog, usable
-from volley.storage.durable import write_durably
-from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.remembered import Record
 from volley.storage.state_formats import LANDED
 
 __all__ = ["Landed"]
@@ -22,12 +22,16 @@ class Landed:
 
     Args:
         log: Spark's log of the query, whose checkpoint also holds this record.
+
+    Raises:
+        StorageError: If the record is damaged, a newer Volley wrote it, or the checkpoint can't be read.
     """
 
     def __init__(self, log: SparkLog) -> None:
         self._log = log
-        self._path = f"{log.root}/volley/landed.json"
-        self._written = self._read()
+        self._record = Record(f"{log.checkpoint.rstrip('/')}/volley/landed.json", LANDED, _epochs)
+        with usable(log.checkpoint):
+            self._written = self._record.read() or {}
         self._seen = dict(self._written)
 
     def check(self, committer: Committer, last: int | None) -> None:
@@ -63,20 +67,9 @@ class Landed:
                 self.check(committer, committer.last_epoch(query_id))
         if self._seen != self._written:
             with usable(self._log.checkpoint):
-                write_durably(self._log.files, self._path, LANDED.dump(self._seen))
+                self._record.write(self._seen)
             self._written = dict(self._seen)
 
-    def _read(self) -> dict[str, int]:
-        """Read the record; empty if there is none yet.
 
-        Raises:
-            StorageError: If it is damaged, a newer Volley wrote it, or the checkpoint can't be read.
-        """
-        with usable(self._log.checkpoint):
-            try:
-                record = LANDED.load(self._log.files.cat_file(self._path), self._path)
-                return {str(name): int(epoch) for name, epoch in record.items()}
-            except FileNotFoundError:
-                return {}
-            except MALFORMED as error:
-                raise malformed(self._path, error) from error
+def _epochs(record: dict[str, Any]) -> dict[str, int]:
+    return {str(name): int(epoch) for name, epoch in record.items()}

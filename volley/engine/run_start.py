@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from volley.spark.log import SparkLog, usable
-from volley.storage.durable import write_durably
-from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.remembered import Record
 from volley.storage.state_formats import RUN
 
 __all__ = ["RunStart"]
@@ -19,7 +20,7 @@ class RunStart:
 
     def __init__(self, log: SparkLog) -> None:
         self._log = log
-        self._path = f"{log.root}/volley/run.json"
+        self._record = Record(f"{log.checkpoint.rstrip('/')}/volley/run.json", RUN, _first_of_unended)
 
     def begin(self) -> int:
         """Return the first epoch of the run that did not end, or of a new one.
@@ -27,7 +28,8 @@ class RunStart:
         Raises:
             StorageError: If the checkpoint can't be read or written, or the record is damaged.
         """
-        first = self._unended()
+        with usable(self._log.checkpoint):
+            first = self._record.read()
         if first is None:
             last = self._log.last_finished
             first = 0 if last is None else last + 1
@@ -42,16 +44,10 @@ class RunStart:
         """
         self._write({"first": first, "ended": True})
 
-    def _unended(self) -> int | None:
-        with usable(self._log.checkpoint):
-            try:
-                record = RUN.load(self._log.files.cat_file(self._path), self._path)
-                return None if record["ended"] else int(record["first"])
-            except FileNotFoundError:
-                return None
-            except MALFORMED as error:
-                raise malformed(self._path, error) from error
-
     def _write(self, record: dict[str, object]) -> None:
         with usable(self._log.checkpoint):
-            write_durably(self._log.files, self._path, RUN.dump(record))
+            self._record.write(record)
+
+
+def _first_of_unended(record: dict[str, Any]) -> int | None:
+    return None if record["ended"] else int(record["first"])

@@ -3,19 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from volley.errors import StorageError
 from volley.storage.durable import write_durably
 from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
 
-__all__ = ["MALFORMED", "damaged", "malformed", "read_or_create"]
+__all__ = ["MALFORMED", "Record", "damaged", "malformed", "read_or_create"]
 
 T = TypeVar("T")
 
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What code raises that takes a value apart which lacks a part, or has another one in its place."""
+
+
+@dataclass(frozen=True)
+class Record(Generic[T]):
+    """A value in a file below a job's checkpoint, which is written anew as a whole.
+
+    Args:
+        url: The file's fsspec URL.
+        format: Its format.
+        parse: Returns the record of a value of JSON; may raise any of `MALFORMED`.
+    """
+
+    url: str
+    format: Format
+    parse: Callable[[Any], T]
+
+    def read(self) -> T | None:
+        """Return the record; None if there is none yet.
+
+        Raises:
+            StorageError: If it is damaged, or a newer Volley wrote it.
+            OSError: If it can't be read.
+        """
+        files, path = filesystem(self.url, {})
+        try:
+            return self.parse(self.format.load(files.cat_file(path), path))
+        except FileNotFoundError:
+            return None
+        except MALFORMED as error:
+            raise malformed(path, error) from error
+
+    def write(self, value: object) -> None:
+        """Write the record durably, in place of the one before.
+
+        Raises:
+            OSError: If it can't be written.
+        """
+        write_durably(*filesystem(self.url, {}), self.format.dump(value))
 
 
 def read_or_create(url: str, format: Format, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:

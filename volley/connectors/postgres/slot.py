@@ -12,9 +12,7 @@ from volley.connectors.postgres.connection import identify, lsn_number, lsn_text
 from volley.connectors.postgres.segments import Chain
 from volley.connectors.postgres.settings import ANEW, Server
 from volley.errors import SourceError
-from volley.storage.durable import write_durably
-from volley.storage.paths import filesystem
-from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.remembered import Record
 from volley.storage.state_formats import SLOT
 
 __all__ = ["Origin", "check_position", "ensure_slot"]
@@ -53,7 +51,8 @@ def ensure_slot(server: Server, connection: Connection, name: str, state: str) -
         SourceError: If the slot is another's, is gone, or belongs to another server.
     """
     system, timeline = identify(server)
-    origin, files, path = _origin(state)
+    record = origin_record(state)
+    origin = record.read()
     slot = query(connection, _SLOT, name)
     if origin is None and slot:
         raise SourceError(
@@ -65,27 +64,22 @@ def ensure_slot(server: Server, connection: Connection, name: str, state: str) -
         _check_slot(connection, name, slot)
         return origin
     # The record comes first: a slot without a record would hold the server's log for ever.
-    _keep(files, path, Origin(system, timeline, 0))
+    record.write(asdict(Origin(system, timeline, 0)))
     if slot:
         query(connection, "select pg_drop_replication_slot(%s)", name)
     rows = query(connection, "select lsn::text from pg_create_logical_replication_slot(%s, 'pgoutput')", name)
     origin = Origin(system, timeline, lsn_number(rows[0][0]))
-    _keep(files, path, origin)
+    record.write(asdict(origin))
     return origin
 
 
-def _origin(state: str) -> tuple[Origin | None, Any, str]:
-    files, path = filesystem(f"{state}/slot.json", {})
-    if not files.exists(path):
-        return None, files, path
-    try:
-        return Origin(**SLOT.load(files.cat_file(path), path)), files, path
-    except MALFORMED as error:
-        raise malformed(path, error) from error
+def origin_record(state: str) -> Record[Origin]:
+    """Return the record of where a source's slot begins.
 
-
-def _keep(files: Any, path: str, origin: Origin) -> None:
-    write_durably(files, path, SLOT.dump(asdict(origin)))
+    Args:
+        state: The fsspec URL of the source's state folder.
+    """
+    return Record(f"{state}/slot.json", SLOT, lambda values: Origin(**values))
 
 
 def _check_origin(origin: Origin, now: Origin, name: str, is_there: bool) -> None:

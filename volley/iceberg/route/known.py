@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from volley.arrow.schema_bytes import read_schema
@@ -12,7 +13,7 @@ from volley.errors import ConfigError, PlanError
 from volley.iceberg.route.names import SEPARATOR, TableNames
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.remembered import Record
 from volley.storage.state_formats import ROUTED_TABLES
 
 __all__ = ["EarlierRows", "KnownTable", "KnownTables"]
@@ -72,15 +73,7 @@ class KnownTables:
             StorageError: If the file is damaged.
         """
         url = f"{state}/tables.json"
-        files, path = filesystem(url, {})
-        if not files.exists(path):
-            return cls(url)
-        try:
-            record: dict[str, Any] = ROUTED_TABLES.load(files.cat_file(path), path)
-            tables = [_table(number, **values) for number, values in enumerate(record["tables"])]
-            return cls(url, {table.key: table for table in tables}, record["earlier_rows"])
-        except MALFORMED as error:
-            raise malformed(path, error) from error
+        return Record(url, ROUTED_TABLES, partial(_tables, url)).read() or cls(url)
 
     def save(self) -> None:
         """Write the tables, unless they are written already.
@@ -123,6 +116,11 @@ class KnownTables:
             )
         self.tables.update({table.key: table for table in new})
         return new
+
+
+def _tables(url: str, record: dict[str, Any]) -> KnownTables:
+    tables = [_table(number, **values) for number, values in enumerate(record["tables"])]
+    return KnownTables(url, {table.key: table for table in tables}, record["earlier_rows"])
 
 
 def _table(number: int, identifier: list[str], key_fields: list[str], schema: str | None, **values: Any) -> KnownTable:
