@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table import snapshots
 
-from volley import ConfigError, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage
+from volley import ConfigError, FileSink, IcebergSink, IcebergSinkConfig, IcebergSourceConfig, IcebergStorage
 from volley.iceberg.catalogs.values import (
     GlueCatalog,
     HiveCatalog,
@@ -358,6 +358,7 @@ def test_the_source_is_the_catalog_with_the_credentials_given_here() -> None:
 def test_the_database_of_glue_is_the_namespace() -> None:
     glue = GlueCatalog("us-east-1", database="sales")
     assert IcebergSinkConfig(namespace=None, table="t", storage=LAKE, catalog=glue).namespace == ("sales",)
+    assert IcebergSourceConfig("t", storage=LAKE, catalog=glue).ref.identifier == ("sales", "t")
     with pytest.raises(ConfigError, match="sales"):
         IcebergSinkConfig(namespace="other", table="t", storage=LAKE, catalog=glue)
 

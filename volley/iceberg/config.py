@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from volley.checks import Duration, duration, flag, keep, mapping, names, of_type, one_of, optional
 from volley.errors import ConfigError, brief_methods
 from volley.iceberg.catalogs.config import CatalogConfig
-from volley.iceberg.catalogs.values import RestCatalog, catalog_from_uri
+from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.documents.reading import FromDocuments
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
 from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, CommitMode, EvolutionMode, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
-from volley.iceberg.table import TableRef
+from volley.iceberg.table import TableRef, named_by
 from volley.secrets import redacted_html, redacted_repr
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class IcebergSinkConfig(FromDocuments):
             namespace=ref.namespace or (),
             table=ref.table,
             storage=ref.storage,
-            catalog=cast(CatalogConfig, ref.catalog),
+            catalog=None if ref.has_default_catalog else cast(CatalogConfig, ref.catalog),
             properties=ref.properties,
             branch=ref.branch,
         )
@@ -164,19 +164,8 @@ class IcebergSinkConfig(FromDocuments):
     @cached_property
     def ref(self) -> TableRef:
         """The table with its catalog and storage."""
-        if self.catalog is not None and self.catalog_uri is not None:
-            raise ConfigError("catalog and catalog_uri are both given", hint="give one of them")
-        catalog = self.catalog if self.catalog_uri is None else catalog_from_uri(self.catalog_uri)
-        ref = TableRef(
-            namespace=self.namespace,
-            table=self.table,
-            storage=self.storage,
-            catalog=catalog,
-            warehouse=self.warehouse,
-            branch=self.branch,
-            properties=self.properties,
-        )
-        return replace(ref, catalog=self._authorized(ref.catalog))
+        ref = named_by(self)
+        return replace(ref, catalog=self._authorized(ref.catalog), branch=self.branch)
 
     @property
     def identifier(self) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, one_of, optional
 from volley.errors import ConfigError, brief_methods
 from volley.iceberg.catalogs.config import CatalogConfig
-from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.documents.reading import FromDocuments
 from volley.iceberg.storage.values import IcebergStorage
-from volley.iceberg.table import TableRef
+from volley.iceberg.table import TableRef, named_by
 from volley.plan.expression_nodes import ExprNode
 from volley.plan.expressions import Expr
 from volley.secrets import redacted_html, redacted_repr
@@ -198,21 +198,13 @@ class IcebergSourceConfig(FromDocuments):
     def _ref(self) -> TableRef:
         others = (self.namespace, self.storage, self.catalog_uri, self.warehouse, self.catalog)
         if not isinstance(self.table, TableRef | IcebergSinkConfig):
-            return IcebergSinkConfig(
-                catalog_uri=self.catalog_uri,
-                warehouse=self.warehouse,
-                namespace=self.namespace or (),
-                table=self.table,
-                storage=self.storage,  # type: ignore[arg-type]
-                catalog=self.catalog,
-                properties=self.properties,
-            ).ref
+            return named_by(self)
         if any(other is not None for other in others):
             raise ConfigError(
                 "the table is given twice, as a TableRef and by its settings",
                 hint="IcebergSourceConfig(table_ref), or namespace=…, table=…, storage=…",
             )
-        ref = self.table.ref if isinstance(self.table, IcebergSinkConfig) else self.table
+        ref = table_ref(self.table)
         return replace(ref, properties={**ref.properties, **self.properties}) if self.properties else ref
 
     def _check(self) -> None:

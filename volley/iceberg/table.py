@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-__all__ = ["TableRef", "check_name", "check_namespace"]
+__all__ = ["TableRef", "check_name", "check_namespace", "named_by"]
 
 _NAME = re.compile(r"[^./\\?#%\x00-\x1f\ud800-\udfff]+")
 # The longest name of a folder on a disk, in bytes.
@@ -82,6 +82,11 @@ class TableRef(Rows):
         check_name("branch", self.branch)
         if self.branch != "main":
             self.check_refs(f"branch {self.branch!r}")
+
+    @property
+    def has_default_catalog(self) -> bool:
+        """True if the catalog is the one that a table without a catalog has: a SQLite file in local storage."""
+        return isinstance(self.storage, LocalStorage) and self.catalog == _catalog_in(self.storage)
 
     @property
     def has_refs(self) -> bool:
@@ -238,6 +243,24 @@ def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) ->
     if database and parts != (database,):
         raise ConfigError(f"namespace {'.'.join(parts)!r} is not Glue's database {database!r}", hint="give one of them")
     return parts
+
+
+def named_by(settings: Any) -> TableRef:
+    """Return the table that settings of a sink or a source name; its branch is main.
+
+    Raises:
+        ConfigError: If one of these settings is wrong, or both `catalog` and `catalog_uri` are given.
+    """
+    if settings.catalog is not None and settings.catalog_uri is not None:
+        raise ConfigError("catalog and catalog_uri are both given", hint="give one of them")
+    return TableRef(
+        settings.namespace,
+        settings.table,
+        settings.storage,
+        settings.catalog if settings.catalog_uri is None else settings.catalog_uri,
+        settings.warehouse,
+        properties=settings.properties,
+    )
 
 
 def check_name(what: str, name: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field, create_model
@@ -12,11 +12,12 @@ from pydantic import Field, create_model
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path, nearest
 from volley.documents.models import Model, Names, Whole, given, model_of
-from volley.iceberg.documents.tables import TableDocument, table_arguments
+from volley.iceberg.documents.tables import TableDocument, table_of
 from volley.iceberg.layout.partitioning import Granularity, Partitioning, Transform
 from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, CommitMode, Overwrite, Strategy, Upsert
 from volley.iceberg.storage.values import LocalStorage
+from volley.iceberg.table import TableRef
 
 __all__ = ["sink_config", "sink_model"]
 
@@ -32,7 +33,7 @@ _OTHERWISE = frozenset(
     {"catalog_uri", "credential", "token", "storage", "warehouse", "partitioning", "commit_mode", "maintenance"}
     | set(TableDocument.model_fields)
 )
-_ANY_TABLE = {"namespace": "any", "table": "any", "storage": LocalStorage("any")}
+_ANY_TABLE = TableRef("any", "any", LocalStorage("any"))
 _TRANSFORM = re.compile(r"(\w+)(?:\[(\d+)\])?\((.+)\)")
 
 
@@ -119,9 +120,9 @@ def sink_config(settings: type[C], values: Any, collector: Collector, path: Path
         **_maintenance(document, collector, path),
     }
     # With another table in its place the rest can be checked.
-    table = table_arguments(document, collector, path) or _ANY_TABLE
+    empty: Any = any_settings.from_table(table_of(document, collector, path) or _ANY_TABLE)
     names = {"flush_interval": "flush_interval_secs"} if document.flush_interval_secs is not None else {}
-    config: Any = collector.make(settings, {**table, **arguments}, path, names, _ANY_TABLE)
+    config: Any = collector.make(partial(replace, empty), arguments, path, names)
     if config is None or collector.has_mistakes(path):
         return None
     if document.tuning is not None:

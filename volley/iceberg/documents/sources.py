@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, TypeVar
 
@@ -11,7 +10,7 @@ from pydantic import Field, create_model
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Span, Time, Whole, given, model_of
-from volley.iceberg.documents.tables import TableDocument, table_arguments
+from volley.iceberg.documents.tables import TableDocument, table_of
 
 __all__ = ["source_config", "source_model"]
 
@@ -68,18 +67,13 @@ def source_config(
     document: Any = collector.check(source_model(any_settings), values, path)
     if document is None:
         return None
-    table = table_arguments(document, collector, path)
+    table = table_of(document, collector, path)
     mode = _mode(document, modes, collector, path)
     if table is None or collector.has_mistakes(path):
         return None
-    branch = table.pop("branch")
     ours = set(_SourceDocument.model_fields) - {"partition_filter"}
     same = {name: value for name, value in given(document).items() if name not in ours}
-    config: Any = collector.make(settings, {**table, **same, "mode": mode}, path)
-    if branch != "main" and config is not None:
-        config = _on_branch(config, branch, collector, (*path, "branch"))
-    result: C | None = config
-    return result
+    return collector.make(settings, {"table": table, **same, "mode": mode}, path)
 
 
 def _mode(document: Any, modes: dict[str, Any], collector: Collector, path: Path) -> Any:
@@ -93,8 +87,3 @@ def _mode(document: Any, modes: dict[str, Any], collector: Collector, path: Path
         )
         return None
     return collector.make(modes[document.mode], {n: v for n, v in settings.items() if n in _MODES[document.mode]}, path)
-
-
-def _on_branch(config: Any, branch: str, collector: Collector, path: Path) -> Any:
-    ref = collector.make(config.ref.with_branch, {"branch": branch}, path)
-    return None if ref is None else replace(config, table=ref)

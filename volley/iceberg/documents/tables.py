@@ -10,12 +10,12 @@ from pydantic import Field
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names
-from volley.iceberg.catalogs.values import GlueCatalog, RestCatalog, SqlCatalog
+from volley.iceberg.catalogs.values import GlueCatalog, RestCatalog
 from volley.iceberg.documents.catalogs import CatalogDocument, catalog_of
 from volley.iceberg.documents.storages import S3, Azure, Gcs, Local, storage_of
-from volley.iceberg.storage.values import LocalStorage
+from volley.iceberg.table import TableRef
 
-__all__ = ["TableDocument", "table_arguments"]
+__all__ = ["TableDocument", "table_of"]
 
 
 class TableDocument(Model):
@@ -38,8 +38,8 @@ class TableDocument(Model):
     )
 
 
-def table_arguments(document: TableDocument, collector: Collector, path: Path) -> dict[str, Any] | None:
-    """Return the arguments of `IcebergSinkConfig` and `IcebergSourceConfig` that name a table; None after a mistake.
+def table_of(document: TableDocument, collector: Collector, path: Path) -> TableRef | None:
+    """Return the table that settings name; None after a mistake.
 
     Args:
         document: The settings.
@@ -52,8 +52,8 @@ def table_arguments(document: TableDocument, collector: Collector, path: Path) -
     storage = storage_of(document, warehouse, region, collector, path)
     if storage is None or collector.has_mistakes((*path, "catalog")):
         return None
-    return {
-        "catalog": None if catalog == SqlCatalog() and isinstance(storage, LocalStorage) else catalog,
+    arguments = {
+        "catalog": catalog,
         "warehouse": beside if isinstance(catalog, RestCatalog) else _below(storage.root, warehouse),
         "namespace": _namespace(document.namespace),
         "table": document.table,
@@ -61,6 +61,7 @@ def table_arguments(document: TableDocument, collector: Collector, path: Path) -
         "branch": document.branch,
         "properties": document.properties,
     }
+    return collector.make(TableRef, arguments, path, instead={"namespace": "any", "table": "any"})
 
 
 def _namespace(names: list[str] | None) -> str | list[str] | None:
