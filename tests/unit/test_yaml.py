@@ -144,7 +144,7 @@ def test_each_mistake_has_its_hint_and_the_error_no_other(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         load_config(file)
     lines = [line.strip() for line in str(caught.value).splitlines() if line]
-    assert [lines[at - 1][:1] == "^" for at, line in enumerate(lines) if line.startswith("hint:")] == [True, True]
+    assert [lines[at - 1][:1] == "^" for at, line in enumerate(lines) if line.startswith("hint:")] == [True] * 3
     assert (lines[-1], caught.value.hint) == ("hint: did you mean 'pipelines'?", "did you mean 'pipelines'?")
 
 
