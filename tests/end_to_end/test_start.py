@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,63 +138,3 @@ def test_workers_without_volley_are_named_with_their_python(tmp_path: Path) -> N
         f"the workers of job 'start' have no module 'volley': they run {sys.executable}",
         f"  hint: PYSPARK_PYTHON={sys.executable}, set before Spark starts, or install volley-stream there",
     ], ran.stderr
-
-
-STARVED = """
-import sys
-from pathlib import Path
-
-from volley import Environment, JobError, MemorySink, MemorySource
-
-left = Path("left")
-slow = int(left.read_text())
-sink = MemorySink()
-try:
-    environment = Environment(master="local[1]")
-    environment.from_source(MemorySource([{"id": slow}])).to_sink(sink).execute(f"slow {slow}")
-    print(sink.rows(), left.read_text().strip())
-except JobError as error:
-    print(error)
-"""
-
-# On the general path, Spark starts it for the process that plans a query's epochs, and waits ten seconds for it.
-SLOW_PYTHON = """#!/bin/sh
-left=$(cat left)
-case "$*" in
-*python_streaming_source_runner*)
-    if [ "$left" -gt 0 ]; then echo $((left - 1)) > left; sleep 11; fi ;;
-esac
-exec "{python}" "$@"
-"""
-
-
-@pytest.mark.waits
-def test_a_query_whose_python_starts_too_late_is_started_again_twice(tmp_path: Path) -> None:
-    # At once: each waits for most of its time.
-    twice, always = (start_starved(tmp_path / str(slow), slow) for slow in (2, 3))
-    printed, progress = twice.communicate(timeout=300)
-    assert printed.splitlines()[-1] == "[{'id': 2}] 0"
-    assert progress.count("starting the query again") == 2
-    printed, progress = always.communicate(timeout=300)
-    failed, hint = (line for line in printed.splitlines() if not line.startswith("slow"))
-    assert failed == "job 'slow 3' failed: Python did not start within the 10 seconds that Spark waits for it"
-    assert "CPU" in hint
-    assert progress.count("starting the query again") == 2
-
-
-def start_starved(folder: Path, slow: int) -> subprocess.Popen[str]:
-    """Start a job whose Python starts too late so many times."""
-    folder.mkdir()
-    (folder / "left").write_text(str(slow))
-    python = folder / "python"
-    # The tests' warm process, if it runs: only the start that is too late is of interest here.
-    python.write_text(SLOW_PYTHON.format(python=os.environ.get("VOLLEY_PYTHON", sys.executable)))
-    python.chmod(0o755)
-    return subprocess.Popen(
-        [sys.executable, "-c", STARVED],
-        cwd=folder,
-        env=plain_environment(PYSPARK_PYTHON=str(python)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

@@ -141,3 +141,10 @@ def test_of_many_differences_from_a_table_the_first_are_listed(tmp_path: Path) -
         stream.to_sink(IcebergSink(existing(tmp_path, schema_evolution="strict"))).execute("mistake")
     assert caught.value.message.count("\n  - ") == 8
     assert re.search(r"\n  … and \d+ more$", caught.value.message)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_the_path_can_t_be_chosen_any_more(value: bool) -> None:
+    with pytest.warns(DeprecationWarning, match="arrow_native=…. has no effect"):
+        chosen = Environment(checkpoint_dir="c", arrow_native=value)
+    assert chosen == Environment(checkpoint_dir="c")

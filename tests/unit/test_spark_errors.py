@@ -22,6 +22,12 @@ def test_workers_of_another_python_are_a_lasting_failure() -> None:
     assert not may_pass(failure)
 
 
+def test_a_python_that_starts_too_late_is_a_failure_that_may_pass() -> None:
+    failure = translate(RuntimeError("SparkException: Python worker failed to connect back."), "orders")
+    assert failure.message.endswith("Python did not start within the 10 seconds that Spark waits for it")
+    assert may_pass(failure)
+
+
 class _OfJava(RuntimeError):
     """An exception of Spark's as PySpark raises it."""
 

@@ -20,7 +20,7 @@ from volley.engine.running import note_hanging
 from volley.epoch import Epoch
 from volley.errors import JobError, SourceError, VolleyError
 from volley.figures import FinishedEpoch
-from volley.spark.errors import is_slow_start, translate
+from volley.spark.errors import translate
 from volley.spark.session import STOP_SECONDS, start_in_pool
 from volley.task.failpoints import reach
 
@@ -34,7 +34,6 @@ OnEpochEnd = Callable[[FinishedEpoch, Sequence[str]], None]
 """Called with each epoch that is visible in every sink, and the orphaned files found in it."""
 
 _log = logging.getLogger(__name__)
-_SLOW_STARTS = 2
 _WARNING_SECONDS = 60
 _POLL_SECONDS = 1
 _COMMIT_SECONDS = 10
@@ -80,7 +79,6 @@ class Run:
         self._outage = outage
         self._halt = threading.Event()
         self._gate = threading.Condition()
-        self._begun = False
         self._has_rows = False
         self._in_epoch = False
         self._stopping = False
@@ -88,7 +86,6 @@ class Run:
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
         self._query_id: str | None = None
-        self._start_query: Callable[[], StreamingQuery] | None = None
 
     def start(self, interval: timedelta) -> None:
         """Start the query.
@@ -106,8 +103,7 @@ class Run:
             writer = writer.option("checkpointLocation", self.epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if self.bounded else writer.trigger(processingTime=every)
             session = self.epochs.plan.frame.sparkSession
-            self._start_query = partial(start_in_pool, session, self.epochs.job, writer.start)
-            self._query = self._start_query()
+            self._query = start_in_pool(session, self.epochs.job, writer.start)
         except BaseException as error:
             self._readers.stop()
             if not isinstance(error, Exception):
@@ -120,7 +116,8 @@ class Run:
     def wait(self) -> VolleyError | None:
         """Wait for the end, let go of readers and committers, and return the error that the run failed with."""
         try:
-            self._await_end()
+            assert self._query is not None
+            self._await_query(self._query)
         except Exception as error:
             if self.failure is None and not self._stopping:
                 self.failure = self._translate(error)
@@ -177,22 +174,6 @@ class Run:
         )
         _log.warning("%s", self.failure)
 
-    def _await_end(self) -> None:
-        """Wait for the query's end; start it again if Python did not start in time and no epoch has begun."""
-        assert self._query is not None
-        assert self._start_query is not None
-        for _ in range(_SLOW_STARTS):
-            try:
-                self._await_query(self._query)
-                return
-            except Exception as error:
-                with self._gate:
-                    if self._begun or self._stopping or not is_slow_start(error):
-                        raise
-                    _log.warning("%s: Python did not start in time, starting the query again", self.epochs.job)
-                    self._query = self._start_query()
-        self._await_query(self._query)
-
     def _await_query(self, query: StreamingQuery) -> None:
         """Wait for a query's end; warn while there was no row yet, after a minute, two, four, …."""
         began, due = time.monotonic(), _WARNING_SECONDS
@@ -237,7 +218,7 @@ class Run:
         with self._gate:
             if self._stopping:
                 raise _Stopping
-            self._begun = self._in_epoch = True
+            self._in_epoch = True
         began = time.monotonic()
         try:
             reach("before-planning", number)

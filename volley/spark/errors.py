@@ -12,7 +12,7 @@ from volley.spark.session import log_trace
 from volley.spark.worker_python import workers_python
 from volley.task.errors import find_carried
 
-__all__ = ["is_slow_start", "translate", "unpicklable"]
+__all__ = ["translate", "unpicklable"]
 
 _SLOW_START = "Python worker failed to connect back"
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
@@ -20,11 +20,6 @@ _UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _CAUSED_BY = re.compile(r"^Caused by: (.+)$", re.M)
 _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
-
-
-def is_slow_start(error: BaseException) -> bool:
-    """Return True if Spark timed out waiting for a Python worker to start."""
-    return _SLOW_START in str(error)
 
 
 def translate(error: BaseException, job: str) -> VolleyError:
@@ -47,7 +42,7 @@ def translate(error: BaseException, job: str) -> VolleyError:
         return carried
     if ended := loss_behind(error):
         return _jvm_lost(ended, job, error)
-    if is_slow_start(error):
+    if _SLOW_START in text:
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
             hint="the CPU is probably starved: run less beside the job or give it more cores, then start it again",
