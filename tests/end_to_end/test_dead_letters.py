@@ -20,11 +20,8 @@ from volley import (
     IcebergSinkConfig,
     Job,
     JobError,
-    PlanError,
-    RateSource,
     SchemaMismatchError,
     SourceError,
-    col,
 )
 
 COLUMNS = {"payload": "VARCHAR", "error": "VARCHAR", "position": "VARCHAR", "epoch": "BIGINT", "job": "VARCHAR"}
@@ -149,9 +146,3 @@ def test_without_a_dead_letter_a_required_column_is_refused_before_anything_star
     write_input(tmp_path)
     with pytest.raises(SchemaMismatchError, match="'id': the table requires a value"):
         run(native, config, tmp_path)
-
-
-def test_a_source_that_spark_reads_is_refused(native: Environment, config: IcebergSinkConfig) -> None:
-    stream = native.from_source(RateSource()).filter_expr(col("value") > 1)
-    with pytest.raises(PlanError, match=r"dead_letter.*RateSource is read by Spark itself"):
-        stream.to_sink(IcebergSink(config.with_dead_letter("bad"))).execute("rate")
