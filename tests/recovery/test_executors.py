@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from tests.drivers import Drivers
 from tests.recovery import pipeline
 from tests.recovery.runs import check_exactly_once, load, write_input
-from tests.tiers import nightly
 from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import orphan_files, remove_orphan_files
 
@@ -30,12 +28,10 @@ def referenced(folder: Path) -> set[str]:
     return {Path(file["file_path"]).name for file in load(folder).inspect.files().to_pylist()}
 
 
-@pytest.mark.parametrize("path", ["arrow-native", nightly("general")])
-def test_python_workers_are_killed_and_their_tasks_repeated(drivers: Drivers, path: str, tmp_path: Path) -> None:
+def test_python_workers_are_killed_and_their_tasks_repeated(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path)
-    native = path == "arrow-native"
-    run = partial(drivers.run, pipeline.write_orphans, tmp_path, native, "local[2,4]")
-    assert run(failpoint="in-task@1,after-task@3") == 0
+    failpoints = "in-task@1,after-task@3"
+    assert drivers.run(pipeline.write_orphans, tmp_path, "local[2,4]", failpoint=failpoints) == 0
     check_exactly_once(tmp_path)
     left = data_files(tmp_path) - referenced(tmp_path)
     assert {Path(path).name for path in (tmp_path / "orphans").read_text().split()} == left
