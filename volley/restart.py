@@ -24,7 +24,7 @@ from volley.errors import (
 )
 from volley.html_table import settings_html
 
-__all__ = ["Restart", "may_pass"]
+__all__ = ["Restart", "WaitForMakers", "may_pass"]
 
 # The next attempt would fail in the same way.
 _LASTING = (
@@ -89,6 +89,13 @@ class Restart:
         return min(doubled, _LONGEST_WAIT)
 
     _repr_html_ = settings_html
+
+
+class WaitForMakers(Restart):
+    """A `Restart` of a job whose table another job makes, which has begun at the same time."""
+
+    def allows(self, failure: VolleyError, failures: int, had_epochs: bool = False) -> bool:
+        return super().allows(failure, failures, True)
 
 
 def may_pass(failure: VolleyError, had_epochs: bool = False) -> bool:

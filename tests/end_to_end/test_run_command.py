@@ -78,3 +78,18 @@ def test_pipelines_share_the_cores(project: Path, spark: SparkSession) -> None:
 def test_an_unknown_value_of_into_is_told(project: Path) -> None:
     ended = run("--fresh", "--into", "replcae")
     assert (ended.exit_code, "'replcae'" in ended.stderr) == (1, True)
+
+
+def test_a_table_that_another_pipeline_makes_is_waited_for(project: Path) -> None:
+    copy = """
+  made: {connector: iceberg, config: {namespace: db, table: orders, local: {path: lake}}}
+sinks:"""
+    text = TEXT.replace("\nsinks:", copy).replace("{source: orders, sink: third", "{source: made, sink: third")
+    (project / "volley.yaml").write_text(text + "runtime: {backoff: 10ms, max_restarts: 200}\n")
+    ended = run("--once")
+    assert ended.exit_code == 0, ended.output
+    assert (ids(project, "orders"), "copies: finished" in ended.stdout) == ([1, 2], True)
+    # Alone, nobody makes it.
+    (project / "volley.yaml").write_text(text.replace("table: orders", "table: none", 1))
+    ended = run("-p", "copies", "--fresh", "--into", "append")
+    assert (ended.exit_code, "db.none not found" in ended.stderr, "restart 1" in ended.stderr) == (1, True, False)

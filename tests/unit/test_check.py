@@ -125,3 +125,23 @@ def test_a_session_of_spark_connect_is_refused_as_what_it_is() -> None:
     session = object.__new__(ConnectSession)
     with pytest.raises(ConfigError, match="Spark Connect"):
         Environment(spark=session)  # type: ignore[arg-type]
+
+
+def test_a_column_that_no_file_has_is_the_file_s_fault_online_too(tmp_path: Path) -> None:
+    """`volley run` ends with 78 for it; something out of reach beside it is 69, as it may pass."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"id": 1}\n')
+    config = tmp_path / "volley.yaml"
+    text = f"""
+    runtime: {{checkpoint_dir: '{tmp_path}/checkpoints'}}
+    sources: {{in: {{connector: files, config: {{path: '{tmp_path}/in', format: json}}}}}}
+    sinks: {{out: {{connector: console}}}}
+    pipelines: {{show: {{source: in, steps: [{{drop: [nte]}}], sink: out}}}}
+    """
+    config.write_text(dedent(text))
+    online = CliRunner().invoke(app, ["check", "-c", str(config)])
+    assert (online.exit_code, "unknown column 'nte'" in online.stdout) == (78, True)
+    gone = f"{{gone: {{connector: files, config: {{path: '{tmp_path}/gone', format: json}}}}, "
+    config.write_text(dedent(text).replace("sources: {", f"sources: {gone}"))
+    online = CliRunner().invoke(app, ["check", "-c", str(config)])
+    assert (online.exit_code, "gone does not exist" in online.stdout.replace("\n", "")) == (69, True)

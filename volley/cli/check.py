@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from volley.cli.output import DEFAULT, UNREACHABLE, WRONG_FILE, AsJson, File, choose, error, print_json, print_rows
+from volley.cli.output import (
+    DEFAULT,
+    UNREACHABLE,
+    WRONG,
+    WRONG_FILE,
+    AsJson,
+    File,
+    choose,
+    error,
+    print_json,
+    print_rows,
+)
 from volley.config.load import check_file
 from volley.config.values import Branch, Config, ConfiguredPipeline, ConfiguredView
 from volley.documents.mistakes import Mistake, dotted, error_of
 from volley.errors import PlanError, TableNotFoundError, VolleyError
 from volley.iceberg.sink import IcebergSink
-from volley.iceberg.source import IcebergSource
 from volley.probes import Probe
 from volley.secrets import redact
 from volley.sink import Sink
@@ -48,6 +58,7 @@ class Finding:
         detail: What was found.
         hint: What to do about it.
         seconds: How long it took.
+        of_file: True if the file is wrong: it names a column, say, that is not there.
     """
 
     part: str
@@ -56,6 +67,7 @@ class Finding:
     detail: str
     hint: str | None = None
     seconds: float = 0.0
+    of_file: bool = False
 
 
 def check(
@@ -74,7 +86,8 @@ def check(
     Spark runs on. With --commit, it also commits a snapshot without rows to a branch of its own, which it removes.
     Nothing is left behind. Takes at most half a minute.
 
-    Exit codes: 0 all is fine, 69 something can't be reached or used, 78 the file is wrong.
+    Exit codes: 0 all is fine, 69 something can't be reached or used, 78 nothing but the file is wrong: it has mistakes,
+    or names columns that are not there.
 
     Examples:
 
@@ -95,14 +108,14 @@ def check(
     if sink is not None:
         choose("sink", sink, list(config.sinks))
     findings = [] if offline else _findings(config, sink, commit)
-    failed = any(finding.status == "failed" for finding in findings)
+    failed = [finding for finding in findings if finding.status == "failed"]
     if as_json:
         values = [asdict(finding) for finding in findings]
         print_json({"ok": not failed, "mistakes": [], "warnings": config.warnings, "checks": values}, config)
     else:
         _print(config, findings)
     if failed:
-        raise typer.Exit(UNREACHABLE)
+        raise typer.Exit(WRONG_FILE if all(finding.of_file for finding in failed) else UNREACHABLE)
 
 
 def _print_mistakes(file: str, mistakes: Sequence[Mistake], secrets: set[str], as_json: bool) -> None:
@@ -166,25 +179,8 @@ def _made_later(
         probes: The probes.
         but: The pipeline or view whose probes they are: it needs the table before it could make it.
     """
-    refs = [source.config.ref for name in sources if isinstance(source := config.sources[name], IcebergSource)]
-    makers = {
-        f"{kind} {name}"
-        for kind, name, sinks in _enabled(config)
-        for sink in map(config.sinks.get, sinks)
-        if name != but and isinstance(sink, IcebergSink)
-        if any((ref.address, ref.name) == (sink.config.ref.address, sink.config.ref.name) for ref in refs)
-    }
+    makers = config.makers(sources, but)
     return [replace(probe, run=partial(_look_before, makers, probe)) for probe in probes] if makers else probes
-
-
-def _enabled(config: Config) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield the kind, the name and the sinks of each pipeline and view that runs."""
-    for pipeline in config.pipelines.values():
-        if pipeline.enabled:
-            yield "pipeline", pipeline.name, pipeline.sinks
-    for view in config.views.values():
-        if view.enabled:
-            yield "view", view.name, (view.sink,)
 
 
 def _look_before(makers: Collection[str], probe: Probe) -> str:
@@ -280,12 +276,13 @@ class _PartRun:
 
     def _look(self, probe: Probe) -> Finding:
         began = self._began[probe.name] = time.monotonic()
-        status, hint = "ok", None
+        status, hint, of_file = "ok", None, False
         try:
             detail = probe.run()
         except VolleyError as problem:
             place = "" if problem.place is None else f"{problem.place}: "
             status, detail, hint = "failed", place + problem.message, problem.hint
+            of_file = isinstance(problem, WRONG)
         except Exception as problem:
             status, detail = "failed", f"{type(problem).__name__}: {problem}"
-        return Finding(self._part, probe.name, status, detail, hint, time.monotonic() - began)
+        return Finding(self._part, probe.name, status, detail, hint, time.monotonic() - began, of_file)

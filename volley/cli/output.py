@@ -37,6 +37,7 @@ __all__ = [
     "FAILED",
     "UNREACHABLE",
     "USAGE",
+    "WRONG",
     "WRONG_FILE",
     "AsJson",
     "File",
@@ -63,7 +64,8 @@ DEFAULT = Path("volley.yaml")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _OPTIONS = {r"\bfresh=True": "--fresh", r"\bbackfill=True": "--backfill", r'\binto="(\w+)"': r"--into \1"}
-_WRONG = (ConfigError, ExpressionError, PlanError, SchemaMismatchError)
+WRONG = (ConfigError, ExpressionError, PlanError, SchemaMismatchError)
+"""The errors for which a file is to blame."""
 _CANT_REACH = (CatalogAuthError, CatalogUnreachableError, SourceError, StorageError)
 
 
@@ -105,7 +107,7 @@ def reported(config: Config) -> Iterator[None]:
 
 def code_of(problems: Sequence[VolleyError]) -> int:
     """Return the exit code for errors: 78 if the file is to blame for all, 69 if all can't reach something, else 1."""
-    if all(problem.place is not None and isinstance(problem, _WRONG) for problem in problems):
+    if all(problem.place is not None and isinstance(problem, WRONG) for problem in problems):
         return WRONG_FILE
     return UNREACHABLE if all(isinstance(problem, _CANT_REACH) for problem in problems) else FAILED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from volley.cli.output import DEFAULT, USAGE, File, choose, code_of, error, loaded, log_to_stderr, reported, say
 from volley.config.values import Config, ConfiguredPipeline, ConfiguredView
 from volley.errors import VolleyError
+from volley.restart import WaitForMakers
 
 __all__ = ["explain", "preview", "run", "show"]
 
@@ -56,6 +58,7 @@ def run(
 
     log_to_stderr(config)
     given: dict[str, Any] = {"once": once, "fresh": fresh, "into": into, "backfill": backfill}
+    pipelines = [_waiting(config, each) for each in pipelines]
     supervisor = Supervisor(pipelines, {name: value for name, value in given.items() if value}, views)
     for line in supervisor.run():
         say(line, config)
@@ -122,6 +125,14 @@ def _chosen(config: Config, names: list[str] | None) -> tuple[list[ConfiguredPip
         error(f"{config.file} has no pipeline to run\n  hint: add one under pipelines, or set enabled: true")
         raise typer.Exit(USAGE)
     return pipelines, views
+
+
+def _waiting(config: Config, pipeline: ConfiguredPipeline) -> ConfiguredPipeline:
+    """Return a pipeline that is tried again where it begins before the one that makes its table."""
+    if not config.makers(pipeline.sources, pipeline.name):
+        return pipeline
+    restart = pipeline.restart
+    return replace(pipeline, restart=WaitForMakers(restart.policy, restart.limit, restart.backoff))
 
 
 def _explain_views(config: Config, views: list[ConfiguredView]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from html import escape
@@ -12,6 +12,8 @@ from types import MappingProxyType
 from volley.checks import Duration, duration, keep
 from volley.engine.options import StartOptions
 from volley.environment import Environment
+from volley.iceberg.sink import IcebergSink
+from volley.iceberg.source import IcebergSource
 from volley.materialized_view import MaterializedView
 from volley.pipeline import Pipeline
 from volley.restart import Restart
@@ -128,6 +130,31 @@ class Config:
 
         folder = self.environment.checkpoint_dir
         return locate(None if folder is None else os.fspath(folder), pipeline)
+
+    def makers(self, sources: Sequence[str], but: str | None = None) -> set[str]:
+        """Return the kind and name of each enabled pipeline and view that makes the table of one of these sources.
+
+        Args:
+            sources: The names of the sources.
+            but: The pipeline or view that reads them: it needs the table before it could make it.
+        """
+        refs = [source.config.ref for name in sources if isinstance(source := self.sources[name], IcebergSource)]
+        return {
+            f"{kind} {name}"
+            for kind, name, sinks in self._enabled()
+            for sink in map(self.sinks.get, sinks)
+            if name != but and isinstance(sink, IcebergSink)
+            if any((ref.address, ref.name) == (sink.config.ref.address, sink.config.ref.name) for ref in refs)
+        }
+
+    def _enabled(self) -> Iterator[tuple[str, str, Sequence[str]]]:
+        """Yield the kind, the name and the sinks of each pipeline and view that runs."""
+        for pipeline in self.pipelines.values():
+            if pipeline.enabled:
+                yield "pipeline", pipeline.name, pipeline.sinks
+        for view in self.views.values():
+            if view.enabled:
+                yield "view", view.name, (view.sink,)
 
     def redact(self, text: str) -> str:
         """Return a text without the values that came from the environment or from files."""
