@@ -53,11 +53,7 @@ class Finding:
 
     Args:
         part: The source, sink or pipeline.
-        probe: What was looked at.
         status: ``"ok"``, ``"failed"`` or ``"skipped"``.
-        detail: What was found.
-        hint: What to do about it.
-        seconds: How long it took.
         of_file: True if the file is wrong: it names a column, say, that is not there.
     """
 
@@ -174,9 +170,7 @@ def _made_later(
     """Return probes for which a table may be missing that the file makes.
 
     Args:
-        config: The file.
         sources: The names of the sources that the probes read: one whose table nobody makes fails by its own probe.
-        probes: The probes.
         but: The pipeline or view whose probes they are: it needs the table before it could make it.
     """
     makers = config.makers(sources, but)
@@ -238,7 +232,6 @@ class _PartRun:
     """Looks at one part, in a thread that nothing waits for when it hangs.
 
     Args:
-        part: The part.
         probes: Its probes; after the first that fails, the others are skipped.
     """
 

@@ -31,7 +31,6 @@ class Supervisor:
     SIGINT and SIGTERM stop all of them after their running epochs; a second one ends the process at once.
 
     Args:
-        pipelines: The pipelines.
         options: Options of their starts, beside their own.
         views: Views to keep up to date; with the option `once`, to refresh when the pipelines have ended.
     """
@@ -130,7 +129,6 @@ class _Run:
     """A pipeline and its job, which starts itself again after failures, as the pipeline's settings say.
 
     Args:
-        pipeline: The pipeline.
         options: Options of its start, beside its own.
     """
 

@@ -27,11 +27,7 @@ SinkName = Annotated[
 
 
 def _takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator of a command that takes the fields of a value of options, with their names and descriptions.
-
-    Args:
-        options: The value's class.
-    """
+    """Return a decorator of a command: it takes the fields of a value of options, by their names and descriptions."""
     described, hints = descriptions(options), get_type_hints(options)
     settings = [setting for setting in fields(options) if setting.name != "run"]
 

@@ -28,9 +28,7 @@ def assemble(
     """Return what a document says; mistakes are left out of it.
 
     Args:
-        file: The document's name.
         document: Its parts.
-        collector: Takes the mistakes.
         text: The document, to be shown.
         secrets: Values that messages must not show.
         columns: True: look whether steps and sinks fit the columns that sources declare, too.

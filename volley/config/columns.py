@@ -14,13 +14,7 @@ __all__ = ["check_columns"]
 
 
 def check_columns(pipelines: Iterable[ConfiguredPipeline], scope: Scope, sinks: Parts[Sink]) -> None:
-    """Note each step and each setting of a sink that does not fit the columns of its rows.
-
-    Args:
-        pipelines: The pipelines.
-        scope: Takes the mistakes.
-        sinks: The sinks.
-    """
+    """Note each step and each setting of a sink that does not fit the columns of its rows."""
     for pipeline in pipelines:
         for branch in pipeline.branches:
             _check_branch(branch, ("pipelines", pipeline.name), scope, sinks)

@@ -37,8 +37,6 @@ def aggregations(calls: Mapping[str, AggregateCall], scope: Scope, path: Path) -
 
     Args:
         calls: The calls by their columns.
-        scope: What they can refer to.
-        path: Where they stand.
     """
     computed = {name: _aggregation(call, scope, (*path, name)) for name, call in calls.items()}
     return {name: function for name, function in computed.items() if function is not None}

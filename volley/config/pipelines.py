@@ -29,8 +29,6 @@ class PipelineBuilder:
     """Builds pipelines.
 
     Args:
-        scope: What they refer to.
-        sinks: The sinks.
         runtime: What holds for all pipelines.
     """
 

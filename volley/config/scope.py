@@ -36,7 +36,6 @@ class Parts(Generic[P]):
     Args:
         kind: ``"source"`` or ``"sink"``.
         values: Each by its name; None for one that has mistakes itself.
-        collector: Takes the mistakes.
         used: The names that something has referred to, in that order.
     """
 
@@ -46,12 +45,7 @@ class Parts(Generic[P]):
     used: list[str] = field(default_factory=list)
 
     def find(self, name: str, path: Path) -> P | None:
-        """Return the part of a name; None if there is none, or it has mistakes.
-
-        Args:
-            name: The name.
-            path: Where it stands.
-        """
+        """Return the part of a name; None if there is none, or it has mistakes."""
         if name not in self.values:
             self.collector.add(path, f"there is no {self.kind} {name!r}", nearest(name, self.values))
         self.used.append(name)
@@ -68,9 +62,7 @@ class Scope:
     """What steps refer to.
 
     Args:
-        collector: Takes the mistakes.
         environment: Where streams begin.
-        sources: The sources.
         paths: The paths of steps, sources and sinks, by their places in the file.
     """
 
@@ -103,7 +95,6 @@ class Scope:
 
         Args:
             value: The text or the constant.
-            path: Where it stands.
         """
         if not isinstance(value, str):
             return lit(value)

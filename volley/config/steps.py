@@ -61,7 +61,6 @@ class Verb:
     Args:
         argument: The type of what stands behind it.
         apply: Returns the stream with the step: from the stream, the argument, the scope and the argument's path.
-        description: What it does.
     """
 
     argument: Any
@@ -184,10 +183,7 @@ def apply_steps(stream: DataStream, steps: list[Any], scope: Scope, path: Path) 
     """Return the stream with the steps; those with mistakes are left out.
 
     Args:
-        stream: The stream.
         steps: The document's values: one mapping for each step.
-        scope: What they can refer to.
-        path: Where they stand.
     """
     for number, values in enumerate(steps):
         place = (*path, number)

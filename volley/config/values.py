@@ -30,7 +30,6 @@ class Branch:
     """Rows of a pipeline, and where they go.
 
     Args:
-        stream: The rows.
         sinks: The names of the sinks.
     """
 
@@ -73,7 +72,6 @@ class ConfiguredView:
     """A materialised view of a file.
 
     Args:
-        view: The view.
         sources: The names of its sources, and of tables that it joins.
         sink: The name of the sink whose table it is kept in.
         enabled: False if `volley run` leaves it out.

@@ -45,7 +45,6 @@ class Collector:
 
     Args:
         document: The file that the settings come from; None = they come from Python.
-        mistakes: What was wrong so far.
 
     Example:
         >>> class Point(Model):
@@ -69,9 +68,6 @@ class Collector:
         """Note a mistake, unless the value has one already.
 
         Args:
-            path: Where it stands in the document.
-            message: What is wrong.
-            hint: What to do about it.
             of_key: True: it is about the key, not its value.
             shift: How many characters behind the value's beginning it is.
         """
@@ -92,9 +88,7 @@ class Collector:
         be looked at: a further mistake of such a setting is not noted.
 
         Args:
-            model: The model.
             values: The settings, by name.
-            path: Where they stand in the document.
         """
         values = {} if values is None else values
         filled: set[Path] = set()
@@ -133,9 +127,7 @@ class Collector:
         left out, to find the next mistake.
 
         Args:
-            build: Builds the value.
             arguments: Its arguments by name.
-            path: Where they stand in the document.
             names: Arguments that the document calls otherwise, and how.
             instead: What stands for required arguments that have mistakes.
         """
@@ -165,7 +157,6 @@ class Collector:
         """Note an error of the settings at a place, at the one that its message names, or whose value it quotes.
 
         Args:
-            path: Where the settings stand in the document.
             error: What is wrong with them.
         """
         settings = reduce(lambda value, key: value[key], path, self.document.value if self.document else {})
@@ -177,11 +168,7 @@ class Collector:
         return any(mistake.path[: len(path)] == path for mistake in self.mistakes)
 
     def raise_mistakes(self, name: str) -> None:
-        """Raise ConfigError with all mistakes, if there are any.
-
-        Args:
-            name: The document's name.
-        """
+        """Raise ConfigError with all mistakes, if there are any."""
         if self.mistakes:
             raise error_of(name, self.mistakes)
 

@@ -19,7 +19,6 @@ def settings_in(variables: Mapping[str, str], prefix: str) -> dict[str, Any]:
 
     Args:
         variables: The environment variables.
-        prefix: The prefix.
 
     Raises:
         ConfigError: If a value in brackets or braces is not YAML.

@@ -45,9 +45,6 @@ class Mistake:
     """What is wrong with a value or a key of a document.
 
     Args:
-        message: What is wrong.
-        path: Where it stands in the document.
-        hint: What to do about it.
         place: Where it stands in the file; None if the document is no file.
     """
 

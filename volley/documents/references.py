@@ -31,7 +31,6 @@ class UnresolvedReference(Exception):
 
     Args:
         message: Why.
-        hint: What to do about it.
     """
 
     def __init__(self, message: str, hint: str) -> None:

@@ -75,7 +75,6 @@ class Document:
 
     Args:
         file: Its name, for messages.
-        lines: Its lines.
         hidden: Where secrets stand in the lines, by the line's number, from 0: begins and ends, in order.
         value: Its content: dicts, lists, texts, numbers, booleans, None.
         keys: The place of each key, by its path.
@@ -254,13 +253,7 @@ class _Values:
         self._count = 0
 
     def of(self, node: yaml.Node, path: Path, outer: tuple[yaml.Node, ...]) -> Any:
-        """Return the value of a node.
-
-        Args:
-            node: The node.
-            path: Where it stands.
-            outer: The nodes that it stands in.
-        """
+        """Return the value of a node."""
         self._document.values[path] = self._at(node)
         if node in outer:
             self._add(path, "this alias stands for itself", node)

@@ -61,13 +61,7 @@ else:
 
 
 def catalog_of(document: CatalogDocument, collector: Collector, path: Path) -> CatalogConfig | None:
-    """Return the catalog; None if its settings have mistakes.
-
-    Args:
-        document: Its settings.
-        collector: Takes the mistakes.
-        path: Where they stand.
-    """
+    """Return the catalog; None if its settings have mistakes."""
     others = [name for name in _CATALOGS if name != document.type and getattr(document, name) is not None]
     for name in others:
         collector.add(

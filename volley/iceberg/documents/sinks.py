@@ -103,9 +103,6 @@ def sink_config(settings: type[C], values: Any, collector: Collector, path: Path
 
     Args:
         settings: `IcebergSinkConfig`.
-        values: The document's values.
-        collector: Takes the mistakes.
-        path: Where they stand.
     """
     any_settings: Any = settings
     document: Any = collector.check(sink_model(any_settings), values, path)

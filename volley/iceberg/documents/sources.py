@@ -59,9 +59,6 @@ def source_config(
     Args:
         settings: `IcebergSourceConfig`.
         modes: The class of each mode, by its name.
-        values: The document's values.
-        collector: Takes the mistakes.
-        path: Where they stand.
     """
     any_settings: Any = settings
     document: Any = collector.check(source_model(any_settings), values, path)

@@ -50,8 +50,6 @@ def storage_of(
         document: The table's settings.
         warehouse: The warehouse: its URL may say the bucket, the container or the folder.
         region: The region of an AWS catalog.
-        collector: Takes the mistakes.
-        path: Where the settings stand.
     """
     named = [name for name in _STORAGES if getattr(document, name) is not None]
     for other in named[1:]:

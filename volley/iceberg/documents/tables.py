@@ -43,8 +43,6 @@ def table_of(document: TableDocument, collector: Collector, path: Path) -> Table
 
     Args:
         document: The settings.
-        collector: Takes the mistakes.
-        path: Where they stand.
     """
     catalog = None if document.catalog is None else catalog_of(document.catalog, collector, (*path, "catalog"))
     beside, warehouse = (document.catalog.warehouse, document.catalog.location) if document.catalog else (None, None)

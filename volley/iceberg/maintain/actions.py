@@ -31,7 +31,6 @@ class Action:
     """An action of maintenance.
 
     Args:
-        name: Its name.
         run: Does what is to be done, and describes it; returns None if there was nothing.
     """
 
@@ -43,9 +42,7 @@ def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) ->
     """Return the actions in their order: the files that a compaction has replaced expire after it.
 
     Args:
-        config: The settings of the sink.
         maintenance: What is to be done.
-        run: Runs the tasks.
     """
     chosen = []
     if maintenance.compact_below is not None:

@@ -46,10 +46,7 @@ def choose(
     A small file that is alone in its group stays: to write it anew would change nothing.
 
     Args:
-        io: Opens delete files.
-        table: The table's metadata.
         files: The data files of a snapshot.
-        options: What is to be rewritten.
         target: The size of the new files in bytes.
 
     Raises:
@@ -127,9 +124,6 @@ class _Due:
     """Tells which files are rewritten also alone.
 
     Args:
-        io: Opens delete files.
-        table: The table's metadata.
-        options: What is to be rewritten.
         target: The size of the new files in bytes.
     """
 

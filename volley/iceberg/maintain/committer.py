@@ -34,9 +34,6 @@ def open_committer(
     """Return the committer of a table, which maintains it if the sink's settings say so.
 
     Args:
-        catalog: The catalog of the table.
-        table: The table.
-        config: The sink's settings.
         context: The sink's context in the job.
         thread: Maintains the table, and others; None = one of its own.
     """
@@ -62,9 +59,6 @@ class MaintainingCommitter(IcebergCommitter):
     """Commits epochs, and maintains the table beside them.
 
     Args:
-        catalog: The catalog of the table.
-        table: The table.
-        config: The sink's settings.
         context: The sink's context in the job.
         maintenance: What is to be done, and when.
         thread: Maintains the table.

@@ -142,11 +142,7 @@ class _Rewriting:
     """What all commits of a compaction have in common.
 
     Args:
-        ref: The table.
         table: The table as it was at the start.
-        format: The format of the new files.
-        ordering: The order of the rows.
-        row_filter: The files that are compacted.
         sequence_number: Of the snapshot that is read: later deletes still have to be applied to the new files.
         run: Runs the tasks; None = in this process.
         until: The time, in seconds since 1970, from which on no group is rewritten any more; None = no limit.
@@ -184,13 +180,7 @@ class _Attempt(Staged):
 
 
 class _Replacement(Stage[_Attempt]):
-    """Replaces some groups of files in one commit.
-
-    Args:
-        rewriting: What all commits have in common.
-        groups: The groups.
-        number: The number of the commit.
-    """
+    """Replaces some groups of files in one commit."""
 
     action = "compaction"
 

@@ -135,12 +135,7 @@ def _with_sharers(
 
 @dataclass(frozen=True)
 class _State:
-    """The data files of a snapshot with their delete files, and all its live delete files.
-
-    Args:
-        files: The data files.
-        deletes: The delete files.
-    """
+    """The data files of a snapshot with their delete files, and all its live delete files."""
 
     files: Sequence[PlannedFile]
     deletes: Sequence[FileEntry]

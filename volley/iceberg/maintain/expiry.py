@@ -55,7 +55,6 @@ def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     """Expire snapshots in one commit, then delete the files that no snapshot needs any more.
 
     Args:
-        table: The table.
         plan: Returns what is to be removed from a table's metadata; each attempt to commit calls it.
         outside: True to delete files outside of the table's own folders too.
 

@@ -35,7 +35,6 @@ class LaterDeletes:
 
     Args:
         metadata: The table's metadata at the start.
-        io: Opens files.
         format: The format of the new files.
         sequence_number: Of the snapshot at the start.
     """

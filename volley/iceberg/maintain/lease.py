@@ -27,7 +27,6 @@ class Lease:
     both think that they hold it, until one of them looks again.
 
     Args:
-        table: The table.
         job: The job's name; after a crash, its next run has the lease at once.
         seconds: How long it lasts. An expired lease is anyone's.
     """

@@ -38,7 +38,6 @@ class Maintainer:
     A failure is logged, and the action is tried again the next time; if the table does not allow it, never again.
 
     Args:
-        config: The settings of the sink.
         maintenance: What is to be done, and when.
         context: The sink's context in the job.
         thread: Calls `maintain` when it is due.

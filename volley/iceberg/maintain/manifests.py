@@ -68,12 +68,7 @@ def rewrite_manifests(table: TableRef, options: ManifestOptions) -> ManifestRewr
 
 @dataclass(frozen=True)
 class _Group:
-    """Manifests of one kind and spec whose entries are to be divided anew.
-
-    Args:
-        manifests: The manifests.
-        entries: The number of their live entries.
-    """
+    """Manifests of one kind and spec whose entries are to be divided anew."""
 
     manifests: tuple[ManifestFile, ...]
     entries: int
@@ -102,8 +97,6 @@ class _Plan:
     """What is to be done with the manifests of a snapshot.
 
     Args:
-        manifests: All manifests.
-        groups: Those to rewrite.
         empty: Those without live entries, which are dropped.
         left: The number of manifests that a limit left for the next run.
     """
@@ -232,15 +225,7 @@ def _within(groups: Sequence[_Group], max_bytes: int | None) -> Sequence[_Group]
 
 @dataclass(frozen=True)
 class _Range:
-    """A manifest, and which partitions its live entries have.
-
-    Args:
-        manifest: The manifest.
-        live: The number of live entries.
-        deleted: The number of other entries.
-        first: The key of its first partition.
-        last: The key of its last partition.
-    """
+    """A manifest, and which partitions its live entries have."""
 
     manifest: ManifestFile
     live: int

@@ -89,8 +89,6 @@ def _nested(files: AbstractFileSystem, table: Table, others: Iterable[str], need
     """Return the folders of other tables inside the table's folders.
 
     Args:
-        files: The file system.
-        table: The table.
         others: Metadata files that the table did not name before they were listed.
         needed: The names of the files that the table names.
 

@@ -86,7 +86,6 @@ def create_ref(table: TableRef, ref: Callable[[TableMetadata], Ref]) -> Ref:
     """Create a branch or a tag.
 
     Args:
-        table: The table.
         ref: Returns the branch or tag for the table's current metadata.
 
     Raises:

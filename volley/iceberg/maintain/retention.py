@@ -29,7 +29,6 @@ class Expired:
     """What an expiry removes from a table's metadata.
 
     Args:
-        snapshots: The snapshots.
         refs: The names of branches and tags that are older than their own setting or the table's allows.
     """
 

@@ -160,8 +160,6 @@ class _Files(RollingFiles):
     """The new files of a group, and the numbers of their rows.
 
     Args:
-        table: The format of the files.
-        prefix: The prefix of their names.
         partition: The partition of all rows; None = the rows come with theirs.
     """
 

@@ -22,7 +22,6 @@ def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[A
     """Run tasks, and add what they return for the commit to `results`, also if a later one fails.
 
     Args:
-        tasks: The tasks.
         run: Runs them; None = one after the other, in this process.
         results: The list to add to.
         sweep: Deletes the files of attempts that have failed: it is called if there may be some.
@@ -45,7 +44,6 @@ def delete_lost(table: Table, prefix: str, known: Iterable[str]) -> None:
     """Delete the data and delete files that a failed attempt of a task has written.
 
     Args:
-        table: The table.
         prefix: The prefix of the names of all files that the tasks write.
         known: The locations of the files that tasks have returned; they stay.
     """

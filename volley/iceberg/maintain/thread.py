@@ -49,7 +49,6 @@ class MaintenanceThread:
         """Maintain a table no more; wait while it is maintained, and return False if that takes too long.
 
         Args:
-            table: The table.
             seconds: The longest time to wait.
         """
         with self._changed:

@@ -36,7 +36,6 @@ def check_own_files(table: Table, what: str, done: str) -> None:
     """Raise ConfigError if other tables may need a table's files, as its property ``gc.enabled`` says.
 
     Args:
-        table: The table.
         what: What is to be deleted, for the message.
         done: What is to be done with it, for the message.
     """
@@ -78,7 +77,6 @@ def unneeded_files(io: FileIO, expired: Sequence[Snapshot], kept: Sequence[Snaps
     the files that are left.
 
     Args:
-        io: The table's storage.
         expired: The expired snapshots. Their files may be gone: another expiry has deleted them.
         kept: All snapshots that the table keeps.
 
