@@ -8,6 +8,7 @@ from typing import Any
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import (
     BucketTransform,
     TruncateTransform,
@@ -21,7 +22,7 @@ from pyiceberg.types import FixedType
 from volley.errors import ConfigError, near
 from volley.iceberg.layout.partitioning import Partitioning, Transform
 
-__all__ = ["check_spec", "partitioning_of", "spec_of"]
+__all__ = ["check_spec", "partitioning_of", "schema_with_sources", "spec_of"]
 
 _SUFFIXES = {"identity": "", "truncate": "_trunc"}
 
@@ -122,3 +123,10 @@ def check_spec(table: Table, partitioning: Partitioning) -> None:
         f"table {'.'.join(table.name())} is partitioned by {current!r}, the config asks for {partitioning!r}",
         hint='leave the partitioning at "table_default", or change the table\'s spec',
     )
+
+
+def schema_with_sources(metadata: TableMetadata, spec: PartitionSpec) -> Schema | None:
+    """Return the newest schema with the columns of a spec, which may have been dropped; it has their types."""
+    sources = {field.source_id for field in spec.fields}
+    schemas = (metadata.schema(), *reversed(metadata.schemas))
+    return next((schema for schema in schemas if sources <= schema.field_ids), None)

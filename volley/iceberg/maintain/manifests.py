@@ -13,8 +13,6 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import UnknownTransform
@@ -24,6 +22,7 @@ from volley.errors import ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.partitions import partition_order
+from volley.iceberg.layout.specs import schema_with_sources
 from volley.iceberg.maintain.options import ManifestOptions
 from volley.iceberg.maintain.values import ManifestRewrite
 from volley.iceberg.pyiceberg_private.access import delete_manifests
@@ -196,7 +195,7 @@ class _Rewrite(Stage[_Attempt]):
 def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:
     for group in groups:
         content, spec = group.manifests[0].content, table.specs()[group.manifests[0].partition_spec_id]
-        schema = _schema_of(table.metadata, spec)
+        schema = schema_with_sources(table.metadata, spec)
         assert schema is not None
         for entries in group.divided(table.io):
             yield NewManifest(content, schema, spec, entries)
@@ -307,13 +306,6 @@ def _unknown(metadata: TableMetadata, spec_id: int) -> str | None:
     for field in spec.fields:
         if isinstance(field.transform, UnknownTransform):
             return f"partition field {field.name!r} has {field.transform!r}, which is not known"
-    if _schema_of(metadata, spec) is None:
+    if schema_with_sources(metadata, spec) is None:
         return f"no schema of the table has all columns of partition spec {spec_id}"
     return None
-
-
-def _schema_of(metadata: TableMetadata, spec: PartitionSpec) -> Schema | None:
-    """Return the newest schema with the columns of a spec, which may have been dropped; it has their types."""
-    sources = {field.source_id for field in spec.fields}
-    schemas = (metadata.schema(), *reversed(metadata.schemas))
-    return next((schema for schema in schemas if sources <= schema.field_ids), None)

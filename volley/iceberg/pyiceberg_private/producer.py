@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyiceberg.manifest import (
     ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.table.update import SetSnapshotRefUpdate, UpdatesAndRequirements
@@ -22,7 +24,9 @@ from pyiceberg.table.update.snapshot import (
     _SnapshotProducer,
 )
 
+from volley.errors import ConfigError
 from volley.iceberg.layout.partitions import partition_order
+from volley.iceberg.layout.specs import schema_with_sources
 from volley.iceberg.pyiceberg_private.access import partition_values
 from volley.iceberg.pyiceberg_private.manifests import (
     SummaryCollector,
@@ -128,7 +132,23 @@ class Producer(_SnapshotProducer[Any]):
         return manifest_writer(self._transaction.table_metadata.format_version, *self._manifest_arguments(spec))
 
     def _manifest_arguments(self, spec: PartitionSpec) -> tuple[Any, ...]:
-        return spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+        return spec, self._schema_of(spec), self.new_manifest_output(), self._snapshot_id, self._compression
+
+    def _schema_of(self, spec: PartitionSpec) -> Schema:
+        """Return a schema with the types of a spec's columns: without them, partition values would become null."""
+        if spec.spec_id in self._schemas:
+            return self._schemas[spec.spec_id]
+        schema = schema_with_sources(self._transaction.table_metadata, spec)
+        if schema is None:
+            raise ConfigError(
+                f"files of partition spec {spec.spec_id} can't be changed: no schema of the table has its columns",
+                hint="rewrite those files with the engine that wrote them",
+            )
+        return self._schemas.setdefault(spec.spec_id, schema)
+
+    @cached_property
+    def _schemas(self) -> dict[int, Schema]:
+        return {}
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         properties = self._transaction.table_metadata.properties
@@ -159,9 +179,9 @@ class Producer(_SnapshotProducer[Any]):
             _number(metadata.properties, limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT)
         )
         for file in (*self._added_data_files, *self._delete_files):
-            collector.add_file(file, self.schema(), self.spec(file.spec_id))
+            collector.add_file(file, self._schema_of(spec := self.spec(file.spec_id)), spec)
         for file in (*self._deleted_data_files, *self._dangling):
-            collector.remove_file(file, self.schema(), self.spec(file.spec_id))
+            collector.remove_file(file, self._schema_of(spec := self.spec(file.spec_id)), spec)
         parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
         # pyiceberg counts no totals for a snapshot that replaces files.
         counted = Operation.OVERWRITE if self._operation == Operation.REPLACE else self._operation
