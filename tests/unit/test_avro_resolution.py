@@ -232,6 +232,18 @@ def test_a_default_that_is_no_value_is_refused_by_name() -> None:
         read(record(("id", "long")), {"id": 7}, new)
 
 
+ENUM = {"type": "enum", "name": "E", "symbols": ["A"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [(ENUM, "Z"), ({"type": "array", "items": ENUM}, ["A", "Z"]), (record(("e", ENUM, "Z"), name="Inner"), {})],
+)
+def test_a_default_that_is_no_symbol_is_refused_by_name(kind: Any, default: Any) -> None:
+    with pytest.raises(SourceError, match="the default of field 'a' is no value of its type: 'Z' is none of its"):
+        read(record(("id", "long")), {"id": 7}, record(("id", "long"), ("a", kind, default)))
+
+
 @pytest.mark.parametrize(("kind", "default"), [("int", 2**31), ("long", -(2**63) - 1), ("float", 1e39)])
 def test_a_default_that_its_type_has_no_room_for_is_refused_by_name(kind: str, default: float) -> None:
     with pytest.raises(SourceError, match=r"the default of field 'a' is no value of its type: .* is too large"):

@@ -66,6 +66,8 @@ def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
             return [converted(item, schema["items"], names) for item in value]
         case "map":
             return {key: converted(item, schema["values"], names) for key, item in value.items()}
+        case "enum" if value not in schema["symbols"]:
+            raise ValueError(f"{value!r} is none of its symbols")
         case "bytes":
             return value.encode("latin-1")
         case "fixed":
