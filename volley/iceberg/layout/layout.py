@@ -16,12 +16,12 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.typedef import Record
 
 from volley.arrow.keys.order import ordered
-from volley.errors import LayoutChangedError
+from volley.errors import ConfigError, LayoutChangedError
 from volley.iceberg.layout.partitions import path_of
-from volley.iceberg.layout.transforms import transformed
+from volley.iceberg.layout.transforms import KNOWN, transformed
 from volley.iceberg.schema.types import fingerprint
 
-__all__ = ["Layout", "Partition", "check_layout"]
+__all__ = ["Layout", "Partition", "check_layout", "order_of"]
 
 _DIRECTIONS = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
 
@@ -96,6 +96,24 @@ class Layout:
     def _column(self, rows: pa.RecordBatch, field_id: int) -> pa.Array:
         first, *inner = _path(self.schema.accessor_for_field(field_id))
         return pc.struct_field(rows.column(first), inner) if inner else rows.column(first)
+
+
+def order_of(table: Table) -> SortOrder:
+    """Return the table's sort order.
+
+    Raises:
+        ConfigError: If it has a column that was dropped, or a transform that is not known here: pyiceberg commits
+            nothing to such a table.
+    """
+    order, columns = table.sort_order(), table.schema().field_ids
+    for field in order.fields:
+        if field.source_id not in columns or not isinstance(field.transform, tuple(KNOWN)):
+            raise ConfigError(
+                f"table {'.'.join(table.name())}: its sort order has field {field}, whose column was dropped or whose "
+                "transform is not known here",
+                hint="give the table another sort order, or none",
+            )
+    return order
 
 
 def check_layout(table: Table, written: Set[str]) -> None:

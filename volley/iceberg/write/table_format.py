@@ -25,7 +25,7 @@ from volley.arrow.dictionaries import encoded_schema
 from volley.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.layout.layout import Layout
+from volley.iceberg.layout.layout import Layout, order_of
 from volley.iceberg.schema.properties import number_in
 from volley.iceberg.schema.types import arrow_schema, file_schema
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
@@ -114,7 +114,7 @@ class TableFormat:
             io_properties=dict(table.io.properties),
             schema=table.schema(),
             spec=table.spec(),
-            order=table.sort_order(),
+            order=order_of(table),
             file_prefix=file_prefix(epoch),
             target_bytes=round(config.target_file_size_mb * _MIB),
             max_records=config.max_records,
