@@ -35,7 +35,8 @@ def test_a_driver_that_dies_behind_the_commit_of_a_load(drivers: Drivers, shop: 
     shop.run("update orders set id = id + 10000 where id % 9 = 0", "insert into orders values (5, 'again', null, null)")
     mirror(tmp_path, shop.source())
     assert difference(shop, tmp_path) == []
-    assert len(Loads(f"{tmp_path}/checkpoints/mirror/volley/source-0").listed()) == 2
+    # The table has the epoch of the load: it is not read again.
+    assert len(Loads(f"{tmp_path}/checkpoints/mirror/volley/source-0").listed()) == 1
 
 
 def test_an_endless_job_follows(shop: Database, tmp_path: Path) -> None:
