@@ -31,7 +31,7 @@ def table(**more):
 MISTAKES = {
     "a folder that is not there": (
         'environment.from_source(FileSource("no", format="json", schema="id long")).to_sink(MemorySink()).execute("a")',
-        "SourceError",
+        "SourceNotFoundError",
     ),
     "an unknown column": ('stream.filter(col("idd") > 1).to_sink(MemorySink()).execute("a")', "ExpressionError"),
     "a type that does not fit": (
