@@ -501,9 +501,10 @@ def test_a_broker_is_trusted_over_tls_if_its_authority_is(kafka: Kafka, tmp_path
     assert kafka.password not in str(caught.value)
 
 
-def test_properties_that_librdkafka_does_not_know_are_refused() -> None:
+def test_properties_that_librdkafka_does_not_know_are_refused(tmp_path: Path) -> None:
+    unknown = KafkaSource("b:1", "t", schema=NUMBERS, properties={"sasl.jaas.config": "password=hunter22"})
     with pytest.raises(ConfigError, match="refuses the properties") as caught:
-        KafkaSource("b:1", "t", schema=NUMBERS, properties={"sasl.jaas.config": "password=hunter22"})
+        unknown.open(SourceContext(str(tmp_path)))
     assert "hunter22" not in str(caught.value)
 
 

@@ -81,7 +81,7 @@ def test_a_topic_or_a_broker_that_is_not_there_is_an_error(kafka: Kafka) -> None
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_wrong_address_is_told_soon(monkeypatch: pytest.MonkeyPatch, resumed: bool) -> None:
     """But for a job that has written before: its broker may be restarting."""
-    monkeypatch.setattr(client, "_FIRST_CONNECTION_SECONDS", 0.2)
+    monkeypatch.setattr(client, "_REFUSED_SECONDS", 0.2)
     nobody = KafkaSink(f"127.0.0.1:{free_ports(1)[0]}", "t", timeout=timedelta(seconds=4))
     with pytest.raises(StorageError, match=r"gave no answer within .*: .*Connection refused") as error:
         nobody.open(SinkContext("job", JSON, Metrics(), resumed=resumed))

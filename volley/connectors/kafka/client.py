@@ -34,6 +34,7 @@ _OURS = {
     "error_cb": "Volley's errors have what it would report",
 }
 _NO_PROPERTY = "volley.no.property"
+_UNKNOWN = ("No such configuration property", "Java JAAS configuration is not supported")
 _PLUGINS = "plugin.library.paths"
 _POLL_SECONDS = 0.1
 # A request to a broker that is gone fails only after its timeout, although another broker could answer: start short.
@@ -76,9 +77,10 @@ _RETRIABLE = frozenset(
 
 
 def check_properties(properties: Mapping[str, Any], client: Literal["Consumer", "Producer"] = "Consumer") -> None:
-    """Raise ConfigError for a property that Volley sets itself, or that librdkafka does not know or allow.
+    """Raise ConfigError for a property that Volley sets itself, or whose value librdkafka does not allow.
 
-    Files and what belongs together are checked by `Client`: this may be another machine than the job's.
+    Unknown names, files, and what belongs together are checked by `Client`: this may be another machine than the job's,
+    with another version of librdkafka.
 
     Args:
         properties: The user's properties.
@@ -95,12 +97,13 @@ def check_properties(properties: Mapping[str, Any], client: Literal["Consumer", 
     except MissingDependencyError:
         # Said when the client is created.
         return
-    try:
-        # Properties are set one after the other: where the last one is refused, no client is created.
-        getattr(library, client)({"group.id": "volley", **properties, _NO_PROPERTY: ""})
-    except _refusals(library) as error:
-        if _NO_PROPERTY not in (text := _text(error)):
-            raise _refused(properties, text) from None
+    for name, value in properties.items():
+        try:
+            # Properties are set one after the other: where the last one is refused, no client is created.
+            getattr(library, client)({"group.id": "volley", name: value, _NO_PROPERTY: ""})
+        except _refusals(library) as error:
+            if not any(unknown in _text(error) for unknown in _UNKNOWN):
+                raise _refused(properties, _text(error)) from None
 
 
 @dataclass
