@@ -14,7 +14,10 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
+from threading import Thread
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, JobError, MemorySource, Restart
@@ -23,8 +26,20 @@ logging.basicConfig(format="%(message)s", level=logging.WARNING)
 environment = Environment("local[2]", checkpoint_dir="checkpoints")
 
 
+def ask(semaphore):
+    with suppress(Py4JError):
+        semaphore.acquire()
+
+
 def kill():
+    # While a thread waits for its answer.
+    semaphore = SparkContext._jvm.java.util.concurrent.Semaphore(0)
+    asking = Thread(target=ask, args=[semaphore])
+    asking.start()
+    while not semaphore.hasQueuedThreads():
+        pass
     os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+    asking.join()
 
 
 def sink(name):

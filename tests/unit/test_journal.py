@@ -48,6 +48,21 @@ def test_several_writers_at_once_publish_each_entry_once(tmp_path: Path) -> None
         assert own == [f"{writer}-{number}" for number in range(10)]
 
 
+def test_entries_keep_their_order_where_another_writer_takes_the_first_number(url: str) -> None:
+    class Overtaken(Journal[Any]):
+        """A journal of which another writer publishes an entry behind the first look at it."""
+
+        def numbers(self) -> list[int]:
+            numbers = super().numbers()
+            if not numbers:
+                journal(url).append({"text": "other"})
+            return numbers
+
+    overtaken = Overtaken(url, FORMAT, lambda number, value: value["text"])
+    overtaken.append({"text": "a"}, {"text": "b"}, {"text": "c"})
+    assert journal(url).entries() == {1: "other", 2: "a", 3: "b", 4: "c"}
+
+
 def test_the_first_of_two_entries_of_one_number_stays(url: str) -> None:
     assert journal(url).publish({7: {"text": "first"}}) == {7: "first"}
     assert journal(url).publish({7: {"text": "second"}, 8: {"text": "third"}}) == {7: "first", 8: "third"}

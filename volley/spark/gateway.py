@@ -17,7 +17,7 @@ from volley.spark.jvm import submitted
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["fault", "hold", "is_held", "let_go", "loss", "loss_behind", "may_replace"]
+__all__ = ["fault", "hold", "is_held", "let_go", "loss", "loss_behind", "may_replace", "quiet"]
 
 _log = logging.getLogger(__name__)
 _EXIT_SECONDS = 10
@@ -33,6 +33,14 @@ def hold(context: SparkContext) -> None:
     # PySpark prints a trace when the JVM ends; the job's error says it.
     server: Any = context._accumulatorServer
     server.handle_error = lambda *_: _log.debug("the JVM has left Spark's accumulators", exc_info=True)
+
+
+def quiet() -> None:
+    """Keep py4j and PySpark from logging errors, which reach the caller as VolleyErrors, a second time."""
+    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # py4j tells the root logger of a JVM that ends while it is asked.
+    logging.getLogger().addFilter(_is_not_of_py4j)
 
 
 def is_held(context: SparkContext) -> bool:
@@ -124,6 +132,10 @@ def _end(process: subprocess.Popen[bytes] | None) -> str:
     if code >= 0:
         return f"has ended with exit code {code}"
     return f"was killed by {signal.Signals(-code).name}"
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def _is_of_py4j(trace: TracebackType | None) -> bool:

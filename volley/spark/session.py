@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from volley.errors import ConfigError, JobError, SessionLostError, StorageError
-from volley.spark.gateway import fault, hold, is_held, let_go, loss, may_replace
+from volley.spark.gateway import fault, hold, is_held, let_go, loss, may_replace, quiet
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, submitted
 from volley.spark.masters import refusal
 from volley.spark.output import log_file
@@ -242,9 +242,7 @@ def _start(master: str | None, modules: Iterable[str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    # Errors of an epoch reach the caller as VolleyErrors; py4j and PySpark would print them again.
-    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    quiet()
     chosen = {} if submitted() and master is None else {"spark.master": master or LOCAL}
     try:
         if SparkContext._gateway is None:

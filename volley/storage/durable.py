@@ -8,7 +8,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -60,13 +60,16 @@ def sync(files: Any, path: str) -> None:
         os.close(descriptor)
 
 
-def create_durably(files: Any, path: str, data: bytes) -> None:
+def create_durably(files: Any, path: str, data: bytes) -> bool:
     """Write a private file like `write_durably`, unless it exists: then it stays. Of several writers one succeeds.
 
     Args:
         files: The fsspec file system.
         path: The file's path in it.
         data: The file's bytes.
+
+    Returns:
+        False if the file existed. An object store that was asked twice may say so of the caller's own.
 
     Raises:
         OSError: If the file can't be written.
@@ -75,22 +78,25 @@ def create_durably(files: Any, path: str, data: bytes) -> None:
     if "file" not in files.protocol:
         files.makedirs(folder, exist_ok=True)
         # Object stores write a file whole or not at all.
-        with suppress(FileExistsError), creation(files, path):
-            files.pipe_file(path, data, mode="create")
-        return
+        try:
+            with creation(files, path):
+                files.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        return True
     hidden = f"{path}.{uuid.uuid4().hex}.tmp"
     begin_file(files, hidden)
     try:
         files.pipe_file(hidden, data)
         sync(files, hidden)
-        with suppress(FileExistsError):
-            os.link(hidden, path)
+        created = _is_linked(hidden, path)
     finally:
         files.rm_file(hidden)
     sync(files, folder)
+    return created
 
 
-def create_all_durably(files: Any, contents: Mapping[str, bytes]) -> None:
+def create_all_durably(files: Any, contents: Mapping[str, bytes], to_first_existing: bool = False) -> None:
     """Create private files of one folder like `create_durably`, in their order: a crash leaves the first ones.
 
     A local disk is waited for once for all files, and once for the folder.
@@ -98,20 +104,22 @@ def create_all_durably(files: Any, contents: Mapping[str, bytes]) -> None:
     Args:
         files: The fsspec file system.
         contents: The bytes of each file by its path.
+        to_first_existing: True: create none behind one that exists.
 
     Raises:
         OSError: If a file can't be written.
     """
     if "file" not in files.protocol or len(contents) < 2:
         for path, data in contents.items():
-            create_durably(files, path, data)
+            if not create_durably(files, path, data) and to_first_existing:
+                return
         return
     hidden = {path: f"{path}.{uuid.uuid4().hex}.tmp" for path in contents}
     try:
         _write_all(files, {hidden[path]: data for path, data in contents.items()})
         for path in contents:
-            with suppress(FileExistsError):
-                os.link(hidden[path], path)
+            if not _is_linked(hidden[path], path) and to_first_existing:
+                break
     finally:
         for path in filter(os.path.exists, hidden.values()):
             files.rm_file(path)
@@ -136,6 +144,15 @@ def write_all_durably(files: Any, contents: Mapping[str, bytes]) -> None:
     for path in contents:
         files.mv(f"{path}.tmp", path)
     sync(files, posixpath.dirname(path))
+
+
+def _is_linked(hidden: str, path: str) -> bool:
+    """Give a file a second name; return False if the name is taken."""
+    try:
+        os.link(hidden, path)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _write_all(files: Any, contents: Mapping[str, bytes]) -> None:

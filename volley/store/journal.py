@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from volley.storage.durable import create_all_durably, write_all_durably, write_durably
@@ -162,10 +163,11 @@ class Journal(Generic[T]):
         while values:
             first = max(self.numbers(), default=0) + 1
             tokens = {number: uuid.uuid4().hex for number in range(first, first + len(values))}
-            self._create({number: {**values[number - first], "token": token} for number, token in tokens.items()})
-            published = [self._parsed(number, _token) == token for number, token in tokens.items()]
-            # Others have published entries of these numbers meanwhile.
-            values = tuple(value for value, is_ours in zip(values, published, strict=True) if not is_ours)
+            entries = {number: {**values[number - first], "token": token} for number, token in tokens.items()}
+            # Others may publish entries of these numbers meanwhile: what comes behind them has to get later numbers.
+            create_all_durably(*self._contents(entries), to_first_existing=True)
+            published = sum(1 for _ in takewhile(self._is_published, tokens.items()))
+            values = values[published:]
 
     def publish(self, values: Mapping[int, object]) -> dict[int, T]:
         """Publish entries, unless their numbers have some; return the entries that they have then."""
@@ -228,6 +230,13 @@ class Journal(Generic[T]):
             return parse(number, self.format.load(files.cat_file(path), path))
         except MALFORMED as error:
             raise malformed(path, error) from error
+
+    def _is_published(self, entry: tuple[int, str]) -> bool:
+        number, token = entry
+        try:
+            return self._parsed(number, _token) == token
+        except FileNotFoundError:
+            return False
 
     def _create(self, values: Mapping[int, object]) -> None:
         create_all_durably(*self._contents(values))
