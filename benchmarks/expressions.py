@@ -13,9 +13,9 @@ from benchmarks.events import FILES, batches, events_folder
 from benchmarks.rows import Bound, Row
 from tests.unit.functions import CASES, ROWS
 from volley import FileSource, col, murmur3
-from volley.arrow.compiled import CompiledExpression
-from volley.arrow.expressions import compile_expression
-from volley.arrow.nodes import lower
+from volley.columns.compiled import CompiledExpression
+from volley.columns.expressions import compile_expression
+from volley.columns.nodes import lower
 from volley.plan.nodes import Filter, Node, Read, WithColumns
 
 _READ = Read(FileSource("events", format="parquet"))

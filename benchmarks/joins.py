@@ -17,7 +17,7 @@ from benchmarks.events import batches, first_files, numbered, times, users_at_ti
 from benchmarks.lake import Lake
 from benchmarks.peers.spark import counted, session
 from volley import Environment, FileSource, MemorySource
-from volley.arrow.nodes import lower
+from volley.columns.nodes import lower
 from volley.engine.joins import with_rows
 from volley.plan.graph import walk
 from volley.spark.session import open_session

@@ -18,9 +18,9 @@ from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 from tests.duck import duckdb_with_iceberg
 from volley import Committer, Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
+from volley.contracts.epoch import Epoch, WriteResult
 from volley.engine.progress import Progress
-from volley.epoch import Epoch, WriteResult
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 QUERY = "00000000-benchmark"  # whose epochs are written
 

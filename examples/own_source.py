@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Reader, Source, SourceContext
+from volley.contracts.source import Offset, Split
 from volley.iceberg import IcebergTable
-from volley.source import Offset, Split
 
 
 @dataclass(frozen=True)

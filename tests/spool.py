@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley import Reader, Source, SourceContext, SourceError
-from volley.source import Offset
+from volley.contracts.source import Offset
 
 __all__ = ["Spool", "SpoolReader", "calls", "fill", "note"]
 

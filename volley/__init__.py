@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from volley.connectors.rate import RateSource
     from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
     from volley.connectors.webhook.source import WebhookSource
+    from volley.contracts.epoch import Epoch, WriteResult
+    from volley.contracts.maintenance import MaintenanceReport, MaintenanceRun
+    from volley.contracts.sink import Committer, Sink, SinkContext, TaskWriter, Writer
+    from volley.contracts.source import Reader, Source, SourceContext, SparkSource
     from volley.engine.job import Job
     from volley.engine.progress import Progress, State
     from volley.engine.repair import repair
+    from volley.engine.restart import Restart
     from volley.environment import Environment
-    from volley.epoch import Epoch, WriteResult
     from volley.errors import (
         CatalogAuthError,
         CatalogError,
@@ -51,17 +55,13 @@ if TYPE_CHECKING:
         TableReplacedError,
         VolleyError,
     )
-    from volley.figures import EpochProgress, FinishedEpoch, Lag, TableFigures
     from volley.formats.packed_rows import pack_rows
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.iceberg.views.following import ViewFollower
     from volley.iceberg.views.values import ViewEstimate, ViewPlan, ViewRefresh, ViewSource, ViewStatus, ViewStep
-    from volley.keyed import KeyedStream, SeriesStream, WindowedStream
-    from volley.maintenance import MaintenanceReport, MaintenanceRun
-    from volley.materialized_view import MaterializedView
-    from volley.metrics import Metrics
-    from volley.metrics_snapshot import MetricsSnapshot
-    from volley.pipeline import Pipeline
+    from volley.metrics.figures import EpochProgress, FinishedEpoch, Lag, TableFigures
+    from volley.metrics.metrics import Metrics
+    from volley.metrics.snapshot import MetricsSnapshot
     from volley.plan.aggregates import (
         Aggregation,
         approx_distinct,
@@ -83,10 +83,10 @@ if TYPE_CHECKING:
     from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
     from volley.plan.windows import session, sliding, tumbling
-    from volley.restart import Restart
-    from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
-    from volley.source import Reader, Source, SourceContext, SparkSource
-    from volley.stream import DataStream
+    from volley.stream.keyed import KeyedStream, SeriesStream, WindowedStream
+    from volley.stream.pipeline import Pipeline
+    from volley.stream.stream import DataStream
+    from volley.stream.views import MaterializedView
 
 __version__ = "0.2.0"
 
@@ -239,19 +239,19 @@ _MODULES = {
     "engine.progress": ["Progress", "State"],
     "engine.repair": ["repair"],
     "environment": ["Environment"],
-    "epoch": ["Epoch", "WriteResult"],
+    "contracts.epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
-    "figures": ["EpochProgress", "FinishedEpoch", "Lag", "TableFigures"],
+    "metrics.figures": ["EpochProgress", "FinishedEpoch", "Lag", "TableFigures"],
     "formats.packed_rows": ["pack_rows"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "iceberg.views.following": ["ViewFollower"],
     "iceberg.views.values": ["ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
-    "keyed": ["KeyedStream", "SeriesStream", "WindowedStream"],
-    "maintenance": ["MaintenanceReport", "MaintenanceRun"],
-    "materialized_view": ["MaterializedView"],
-    "metrics": ["Metrics"],
-    "metrics_snapshot": ["MetricsSnapshot"],
-    "pipeline": ["Pipeline"],
+    "stream.keyed": ["KeyedStream", "SeriesStream", "WindowedStream"],
+    "contracts.maintenance": ["MaintenanceReport", "MaintenanceRun"],
+    "stream.views": ["MaterializedView"],
+    "metrics.metrics": ["Metrics"],
+    "metrics.snapshot": ["MetricsSnapshot"],
+    "stream.pipeline": ["Pipeline"],
     "plan.aggregates": [
         "Aggregation",
         *("approx_distinct", "avg", "count", "count_distinct", "first", "last", "list_", "max_", "min_", "quantile"),
@@ -266,10 +266,10 @@ _MODULES = {
     ],
     "plan.sql": ["sql"],
     "plan.windows": ["session", "sliding", "tumbling"],
-    "restart": ["Restart"],
-    "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
-    "source": ["Reader", "Source", "SourceContext", "SparkSource"],
-    "stream": ["DataStream"],
+    "engine.restart": ["Restart"],
+    "contracts.sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
+    "contracts.source": ["Reader", "Source", "SourceContext", "SparkSource"],
+    "stream.stream": ["DataStream"],
 }
 _PACKAGES = ("errors", "iceberg")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -13,21 +13,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from volley import checks
-from volley.endpoint import Endpoint
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import ExecutorTask
+from volley.contracts.source import Source
 from volley.engine import notebook
 from volley.engine.options import Start, StartOptions
 from volley.engine.phases import enter, shown
-from volley.epoch import WriteResult
 from volley.errors import ConfigError, PlanError, VolleyError, brief_methods
 from volley.html_table import settings_html
-from volley.metrics import Metrics
-from volley.pipeline import Pipeline
+from volley.metrics.endpoint import Endpoint
+from volley.metrics.metrics import Metrics
 from volley.plan import graph, nodes
 from volley.plan.places import caller
 from volley.plan.stages import Stages, stages
-from volley.sink import ExecutorTask
-from volley.source import Source
-from volley.stream import DataStream
+from volley.stream.pipeline import Pipeline
+from volley.stream.stream import DataStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from typing import Any
 from volley.connectors.memory.dimension import MemoryDimension
 from volley.connectors.memory.source import MemorySource
 from volley.errors import ConfigError, PlanError
-from volley.pipeline import Pipeline
-from volley.stream import DataStream
+from volley.stream.pipeline import Pipeline
+from volley.stream.stream import DataStream
 from volley.types.schemas import column_names
 
 __all__ = ["run"]

@@ -23,8 +23,8 @@ from tests.recovery.joined_history import (
 )
 from tests.recovery.runs import load
 from volley.iceberg import SnapshotManager
-from volley.joining import MAX_BYTES
 from volley.spark.log import SparkLog
+from volley.stream.joins import MAX_BYTES
 from volley.task.failpoints import BUCKET_POINT, JOIN_POINTS, POINTS, TASK_POINTS
 
 __all__ = ["run"]

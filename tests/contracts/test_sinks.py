@@ -30,9 +30,9 @@ from volley import (
     col,
     concat_str,
 )
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import Sink, SinkContext
 from volley.formats.files import WrittenFormat
-from volley.sink import Sink, SinkContext
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 QUERY = str(uuid.UUID(int=1 << 127))

@@ -40,9 +40,9 @@ from volley.connectors.webhook import reader as webhook_reader
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.log import Log
 from volley.connectors.webhook.reader import WebhookReader
+from volley.contracts.source import Offset, Split
 from volley.formats import packing
 from volley.iceberg import Incremental, TableRef
-from volley.source import Offset, Split
 
 ROWS: list[dict[str, Any]] = [{"id": i, "name": f"name-{i}" if i % 5 else None} for i in range(60)]
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})

@@ -13,8 +13,8 @@ from tests.spool import Spool, calls, fill, note
 from tests.waiting import wait_while_it_runs
 from volley import Environment, JobError, MemorySink, SourceError, SparkSource, State
 from volley.connectors.memory.committer import MemoryCommitter
-from volley.epoch import Epoch, WriteResult
-from volley.sink import Committer, SinkContext
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, SinkContext
 
 
 @dataclass(frozen=True)

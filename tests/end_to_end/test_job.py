@@ -42,7 +42,7 @@ from volley import (
     VolleyError,
     col,
 )
-from volley.source import Offset, Reader, Source, SourceContext, Split
+from volley.contracts.source import Offset, Reader, Source, SourceContext, Split
 from volley.spark.offset_stream import _Stream
 
 Rows = Callable[[], list[dict[str, Any]]]

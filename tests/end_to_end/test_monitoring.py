@@ -35,9 +35,9 @@ from volley import (
     lit,
 )
 from volley.connectors.files.reader import FileReader
+from volley.contracts.notes import note_lost
+from volley.contracts.source import Offset
 from volley.engine.terminal import progress_line
-from volley.notes import note_lost
-from volley.source import Offset
 
 # Three splits, the last of one row.
 ROWS = 20_001

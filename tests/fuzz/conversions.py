@@ -22,10 +22,10 @@ from typing import Any
 import pyarrow as pa
 
 from volley import FileSource, SourceContext, VolleyError
-from volley.arrow.casts import cast, try_cast
-from volley.arrow.uuids import array_of
-from volley.bad_rows import BadRow
+from volley.columns.casts import cast, try_cast
+from volley.columns.uuids import array_of
 from volley.connectors.files.logged import LoggedFile
+from volley.contracts.bad_rows import BadRow
 from volley.formats.messages import JsonValues
 from volley.types.arrow import arrow_type
 

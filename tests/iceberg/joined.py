@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 
-from volley.arrow.joins import lower_join
+from volley.columns.joins import lower_join
 from volley.plan import nodes
 from volley.task import joined_rows
 

@@ -16,10 +16,10 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 from tests.tiers import some
 from tests.upserts.lake import Lake, shipped
 from volley import ConfigError, SnapshotExpiredError, SnapshotRolledBackError, SourceContext
+from volley.contracts.source import Reader
 from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergTable, Incremental, SnapshotManager, Upsert
 from volley.iceberg.pyiceberg_private.access import commit_once, stage
 from volley.iceberg.source_config import OnRollback
-from volley.source import Reader
 
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string(), "op": pa.string()})
 Strategy = Literal["copy_on_write", "merge_on_read"]

@@ -11,11 +11,11 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from tests.iceberg.test_compaction import Lake, lake
 from volley import SourceContext, SourceError
+from volley.contracts.source import Offset, Reader
 from volley.iceberg import IcebergSource, IcebergSourceConfig, Incremental, SnapshotManager
 from volley.iceberg.commit import hold
 from volley.iceberg.commit.hold import HOLD
 from volley.iceberg.pyiceberg_private.access import commit_once, stage
-from volley.source import Offset, Reader
 
 assert lake
 

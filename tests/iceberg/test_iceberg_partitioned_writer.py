@@ -28,7 +28,7 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 from tests.duck import query
 from tests.iceberg.test_iceberg_writer import commit, files_below, paths, write, writer_for
 from volley import ConfigError, StorageError
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
 from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning
 from volley.iceberg.layout.specs import check_spec, partitioning_of, spec_of
 from volley.iceberg.schema.types import to_iceberg_schema

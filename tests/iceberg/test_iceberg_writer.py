@@ -27,7 +27,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import FixedType, LongType, NestedField, StringType, UUIDType
 
 from tests.iceberg.conftest import Make
-from volley.epoch import Epoch, WriteResult
+from volley.contracts.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, SchemaMismatchError, SourceError, StorageAccessError, StorageError
 from volley.iceberg import IcebergSinkConfig, IcebergStorage
 from volley.iceberg.schema.types import to_iceberg_schema

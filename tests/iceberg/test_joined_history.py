@@ -21,8 +21,8 @@ from pyiceberg.types import LongType
 from tests.duck import query
 from tests.iceberg.joined import at_epoch, history
 from volley import ConfigError, DataStream, Environment, ExpressionError, MemorySource, PlanError, SnapshotExpiredError
-from volley.arrow.join_history import GONE, SINCE, WEIGHT, later_versions, versions
-from volley.arrow.join_index import JoinIndex, Keys, build_index, key_columns
+from volley.columns.join_history import GONE, SINCE, WEIGHT, later_versions, versions
+from volley.columns.join_index import JoinIndex, Keys, build_index, key_columns
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader

@@ -33,7 +33,7 @@ from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage, I
 from volley.iceberg.read.dimension import IcebergDimensionReader
 from volley.plan import nodes
 from volley.storage.state_formats import JOIN_PIN
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 from volley.task import joined_rows
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("rank", pa.int32())])

@@ -92,7 +92,7 @@ def test_a_table_larger_than_memory_is_divided(ref: TableRef, how: How, as_of: t
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_an_index_of_many_keys_is_looked_up_in_order(ref: TableRef, how: How, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("volley.arrow.joins._MANY", 0)
+    monkeypatch.setattr("volley.columns.joins._MANY", 0)
     assert rows(joined(ref, how=how, max_bytes=1 << 20).to_arrow()) == in_duckdb(ref.load().scan().to_arrow(), how)
 
 

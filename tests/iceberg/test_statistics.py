@@ -18,8 +18,8 @@ from tests.drivers import Drivers
 from tests.duck import query
 from tests.iceberg.tables import Files, Row
 from volley import ConfigError, WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.iceberg import IcebergTable, SnapshotManager, orphan_files
-from volley.sink import ExecutorTask
 from volley.task.failpoints import STATISTICS_POINTS
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)

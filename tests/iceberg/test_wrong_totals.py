@@ -12,9 +12,9 @@ import pytest
 
 from tests.recovery.lake import QUERY, SCHEMA, Lake, write
 from volley import Environment, IcebergSink, MaterializedView, Metrics, PlanError, SinkContext, SourceContext
+from volley.contracts.source import Reader
 from volley.iceberg import IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergTable, Incremental
 from volley.iceberg.commit.probes import table_probes
-from volley.source import Reader
 
 TOTALS = ["999", "0", "none", None]
 

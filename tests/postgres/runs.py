@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from tests.captured import Database
 from tests.waiting import wait_until
 from volley import PostgresSource, Reader, SourceContext, SourceError
-from volley.source import Offset
+from volley.contracts.source import Offset
 
 __all__ = ["Run", "fail_by_rewrite", "running"]
 

@@ -12,7 +12,7 @@ from tests.captured import Database, database
 from tests.postgres.runs import Run, running
 from tests.servers.postgres import Postgres
 from volley.connectors.postgres import session
-from volley.source import Offset
+from volley.contracts.source import Offset
 
 Rows = dict[int, dict[str, Any]]
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from tests.duck import query
 from volley import Environment, MemorySource
-from volley.arrow import join_index
+from volley.columns import join_index
 from volley.engine.join_indices import KeyBuckets
 from volley.plan.joins import How
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

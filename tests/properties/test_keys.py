@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley.arrow.keys.buckets import bucket_bounds, buckets_of, divided, kept_buckets, kept_hashes, key_hashes
-from volley.arrow.keys.equality import differing
-from volley.arrow.keys.normal import comparable, comparable_type, normal, numbered
-from volley.arrow.keys.order import from_ordered, ordered, ranks, sort_indices
+from volley.columns.keys.buckets import bucket_bounds, buckets_of, divided, kept_buckets, kept_hashes, key_hashes
+from volley.columns.keys.equality import differing
+from volley.columns.keys.normal import comparable, comparable_type, normal, numbered
+from volley.columns.keys.order import from_ordered, ordered, ranks, sort_indices
 
 MANY = 1 << 40
 FLOATS = st.one_of(st.sampled_from([0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf]), st.floats(width=32))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.duck import query
 from volley import DataStream, Environment, ExpressionError, MemorySource, PlanError, WriteResult, col
-from volley.arrow.keys.order import sort_keys
-from volley.sink import TaskWriter
+from volley.columns.keys.order import sort_keys
+from volley.contracts.sink import TaskWriter
 from volley.task.sorted_rows import SortedRows
 
 SCHEMA = pa.schema([("s", pa.string()), ("x", pa.float64()), ("m", pa.decimal128(5, 2)), ("n", pa.int64())])

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from tests.recovery.runs import load
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
 from volley.iceberg import IcebergTable, TableRef
-from volley.joining import MAX_BYTES
+from volley.stream.joins import MAX_BYTES
 
 __all__ = [
     *("CUSTOMERS", "DIVIDED", "SINKS", "Row", "bad_rows", "change_customers", "check", "check_rows"),

@@ -14,7 +14,7 @@ from tests.recovery.joined_history import current_history, joined_by_duckdb, wri
 from tests.tiers import nightly
 from volley import SnapshotExpiredError
 from volley.iceberg import SnapshotManager
-from volley.joining import MAX_BYTES
+from volley.stream.joins import MAX_BYTES
 from volley.task.failpoints import BUCKET_POINT, JOIN_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from volley import JobError
 from volley import serving as serving_module
-from volley.endpoint import Endpoint
-from volley.metrics import Metrics
+from volley.metrics.endpoint import Endpoint
+from volley.metrics.metrics import Metrics
 
 IDLE = 300
 METRICS = Metrics({"job_name": "watched"})

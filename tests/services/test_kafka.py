@@ -27,12 +27,12 @@ from tests.servers.certificates import self_signed
 from tests.servers.kafka import Kafka
 from tests.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
-from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka import client
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
-from volley.notes import taken_notes
-from volley.source import Offset
+from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.notes import taken_notes
+from volley.contracts.source import Offset
 from volley.spark.offsets import Offsets
 
 pytestmark = pytest.mark.waits

@@ -112,7 +112,7 @@ def test_the_end_of_the_sources_closes_a_left_join_only(tmp_path: Path) -> None:
 
 
 def test_a_key_with_many_pairs_comes_out_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("volley.arrow.stream_joins._PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr("volley.columns.stream_joins._PAIRS_AT_ONCE", 7)
     job = local(tmp_path, how="inner", buckets=1)
     job.epoch(0, [left(id, 0) for id in range(5)])
     out = job.epoch(1, [*(right(n, 1) for n in range(6)), left(5, 2)])

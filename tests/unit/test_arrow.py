@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from volley import ConfigError, Environment, Expr, ExpressionError, JobError, MemorySource, VolleyError, col, lit
-from volley.arrow.dictionaries import decode_rows
-from volley.arrow.expressions import output_type
-from volley.arrow.nodes import CompiledSteps, lower
+from volley.columns.dictionaries import decode_rows
+from volley.columns.expressions import output_type
+from volley.columns.nodes import CompiledSteps, lower
 from volley.plan.graph import walk
 from volley.plan.nodes import Node
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 SCHEMA = pa.schema(
     [

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from volley import FileSource, Reader, SourceContext, SourceError
-from volley.arrow.uuids import recast
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.columns.uuids import recast
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.formats.avro import AvroValues
 from volley.formats.messages import JsonValues
 from volley.task.gathering import gathered
@@ -241,8 +241,8 @@ def test_a_row_of_parquet_that_does_not_fit_costs_one_cast(
         casts += 1
         return recast(column, data_type)
 
-    monkeypatch.setattr("volley.arrow.misfits.recast", counted)
-    monkeypatch.setattr("volley.arrow.batches.recast", counted)
+    monkeypatch.setattr("volley.columns.misfits.recast", counted)
+    monkeypatch.setattr("volley.columns.batches.recast", counted)
     pq.write_table(pa.table({"v": [values[number % some] for number in range(COUNT)]}), tmp_path / "a.parquet")
     rows, bad = read(opened(tmp_path / "a.parquet", schema=schema))
     assert len(rows) == COUNT - len(bad) == COUNT - COUNT // some

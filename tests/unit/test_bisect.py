@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley.arrow.bisect import process_or_bisect, sort_failing
+from volley.columns.bisect import process_or_bisect, sort_failing
 
 
 @given(st.lists(st.booleans(), max_size=200))

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from volley import ConfigError, Environment, IcebergSinkConfig, IcebergStorage, MemorySource, col
-from volley.arrow.change_columns import ChangeColumns
-from volley.arrow.schemas import Schemas
+from volley.columns.change_columns import ChangeColumns
+from volley.columns.schemas import Schemas
 from volley.iceberg import Upsert
 from volley.iceberg.upsert.own_columns import with_own_columns
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 COLUMNS = ChangeColumns(("tenant", "id"), "_seq", "_op", "_unchanged")
 SCHEMA = COLUMNS.noted(

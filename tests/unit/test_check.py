@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from volley import ConfigError, Environment
 from volley.cli.app import app
 from volley.cli.check import _PartRun
-from volley.probes import Probe
+from volley.contracts.probes import Probe
 
 SOURCE = 'sources: {events: {connector: files, config: {path: nowhere, format: json, schema: "id long, name string"}}}'
 

@@ -18,8 +18,8 @@ from volley import (
     Source,
     WebhookSource,
 )
+from volley.contracts.sink import SinkContext
 from volley.registry import connectors_with, load
-from volley.sink import SinkContext
 
 
 def printed(capsys: pytest.CaptureFixture[str], rows: int, *tasks: list[dict[str, object]]) -> str:

@@ -16,9 +16,9 @@ import pytest
 from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, SourceContext, StorageError
 from volley.connectors.kafka.client import Client
 from volley.connectors.kafka.committer import Destination, KafkaCommitter
+from volley.contracts.sink import SinkContext
 from volley.formats import encoders
 from volley.formats.files import WrittenFormat
-from volley.sink import SinkContext
 
 EPOCH = Epoch("0123456789abcdef", 12)
 

@@ -30,9 +30,9 @@ from volley.connectors.kafka.offsets import (
     ranges_between,
     splits_of,
 )
+from volley.contracts.sink import SinkContext
 from volley.formats.avro import AvroValues, avro_columns
 from volley.formats.messages import JsonValues, PlainValues
-from volley.sink import SinkContext
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 counts = st.integers(0, 10_000)

@@ -30,8 +30,8 @@ from volley import (
 )
 from volley.connectors.memory import reader as memory_reader
 from volley.connectors.memory.reader import MemoryReader
-from volley.epoch import WriteResult
-from volley.sink import Sink, SinkContext
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import Sink, SinkContext
 
 START = {"rows": 0}
 

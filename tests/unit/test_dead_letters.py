@@ -27,14 +27,14 @@ from volley import (
     VolleyError,
     col,
 )
-from volley.arrow.schemas import Schemas
+from volley.columns.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, SinkContext, Writer
 from volley.engine.dead_letters import DeadLetterSinks
-from volley.epoch import Epoch, WriteResult
-from volley.pipeline import Pipeline
 from volley.plan.graph import reads
-from volley.sink import Committer, SinkContext, Writer
-from volley.stream import DataStream
+from volley.stream.pipeline import Pipeline
+from volley.stream.stream import DataStream
 from volley.task.collect import MemoryTaskWriter
 from volley.task.sorter import SCHEMA
 from volley.task.task import InputSplit, Task, TaskPlan

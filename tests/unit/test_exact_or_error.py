@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_functions import values_of
 from volley import Environment, Expr, ExpressionError, MemorySource, col, lit
-from volley.arrow.expressions import compile_expression
+from volley.columns.expressions import compile_expression
 
 a = col("a")
 INT, LONG, DOUBLE = pa.int32(), pa.int64(), pa.float64()

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volley import ExpressionError, FileSource, SourceContext, SourceError, col
-from volley.arrow.batches import conform
-from volley.arrow.expressions import compile_expression
-from volley.arrow.validation import check_values
-from volley.bad_rows import BadRow
+from volley.columns.batches import conform
+from volley.columns.expressions import compile_expression
+from volley.columns.validation import check_values
+from volley.contracts.bad_rows import BadRow
 from volley.types.arrow import arrow_type
 
 # Ten times this is beyond 128 bits, a hundred times a number of 38 digits again.

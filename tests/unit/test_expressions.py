@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_functions import values_of
 from volley import ConfigError, Expr, ExpressionError, array, col, greatest, lit, struct, when
-from volley.arrow.expressions import LOWERED as ARROW
+from volley.columns.expressions import LOWERED as ARROW
 from volley.plan.elsewhere import EXPRESSIONS
 from volley.plan.expression_nodes import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
 from volley.plan.functions import FUNCTIONS

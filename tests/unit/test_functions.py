@@ -23,8 +23,8 @@ from tests.unit.beside_spark.differences import differences, raises
 from tests.unit.functions import CASES, ROWS, Case
 from tests.unit.functions_page import page
 from volley import Expr, ExpressionError, array, coalesce, col, concat_str, greatest, lit, struct, when, xxhash64
-from volley.arrow.casts import can_cast
-from volley.arrow.expressions import LOWERED, compile_expression
+from volley.columns.casts import can_cast
+from volley.columns.expressions import LOWERED, compile_expression
 from volley.plan.expression_nodes import Call, ExprNode
 from volley.plan.functions import FUNCTIONS
 from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS

@@ -26,11 +26,11 @@ from volley import (
     col,
     testing,
 )
-from volley.arrow.join_index import JoinBuckets, JoinIndex, build_index
-from volley.arrow.keys.buckets import key_hashes
-from volley.arrow.uuids import array_of
+from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
+from volley.columns.keys.buckets import key_hashes
+from volley.columns.uuids import array_of
 from volley.iceberg import IcebergTable, TableRef
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 ORDERS: list[dict[str, Any]] = [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 3, "item": None}]
 ITEMS: list[dict[str, Any]] = [

@@ -21,10 +21,10 @@ def test_private_names_of_pyiceberg_stand_in_one_room() -> None:
 
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 ILLEGAL = {
-    "upwards": ("arrow.casts", "import volley.engine.job"),
-    "upwards, for types": ("arrow.dictionaries", f"{FOR_TYPES}from volley.engine.job import Job"),
+    "upwards": ("columns.casts", "import volley.engine.job"),
+    "upwards, for types": ("columns.dictionaries", f"{FOR_TYPES}from volley.engine.job import Job"),
     "upwards, in an if": ("iceberg.schema.types", "if True:\n    from volley.iceberg import commit"),
-    "upwards, in a function": ("source", "def f():\n    from volley.stream import DataStream"),
+    "upwards, in a function": ("contracts.source", "def f():\n    from volley.stream.stream import DataStream"),
     "upwards, inside a package": ("iceberg.storage.values", "from volley.iceberg.catalogs.values import RestCatalog"),
     "between connectors": ("connectors.files.reader", "from volley.connectors.memory import rows"),
     "from a connector to iceberg": ("connectors.memory.sink", "from volley.iceberg.modes import Append"),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley.arrow.keys.equality import differing, hashes, matching_rows
+from volley.columns.keys.equality import differing, hashes, matching_rows
 
 NESTED = pa.struct({"a": pa.list_(pa.int64()), "b": pa.map_(pa.string(), pa.struct({"c": pa.float64()}))})
 VALUES: dict[pa.DataType, list[Any]] = {

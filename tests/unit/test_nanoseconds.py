@@ -13,7 +13,7 @@ from pyarrow import orc
 
 from tests.unit.test_connectors_formats import Files
 from volley import MemorySource, SourceContext
-from volley.arrow.casts import cast, try_cast
+from volley.columns.casts import cast, try_cast
 from volley.iceberg.read.projection import FileField, Projection
 
 NANOS = [-1, -1001, -1000, 0, 1, 1999, -(2**63) + 1, None]

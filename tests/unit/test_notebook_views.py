@@ -30,9 +30,9 @@ from volley import (
     Restart,
     col,
 )
-from volley.epoch import Epoch
+from volley.contracts.epoch import Epoch
+from volley.contracts.maintenance import MaintenanceReport
 from volley.iceberg import IcebergTable, Maintenance, Partitioning, RestCatalog, SchemaEvolution, Upsert
-from volley.maintenance import MaintenanceReport
 
 
 def test_an_expression_is_code() -> None:

@@ -32,7 +32,7 @@ from pyiceberg.types import (
 )
 
 from volley import ConfigError, DataStream, Environment, Expr, MemorySink, MemorySource, Pipeline, col, lit
-from volley.arrow.expressions import compile_expression
+from volley.columns.expressions import compile_expression
 from volley.engine.joins import with_schemas
 from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.iceberg.schema.types import arrow_schema

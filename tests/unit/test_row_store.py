@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import StorageError
-from volley.arrow.keys.buckets import Divided, divided
+from volley.columns.keys.buckets import Divided, divided
 from volley.store.rows import RowStore, merged
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.none() | st.text(max_size=3)), min_size=1, max_size=6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from volley import ConfigError
-from volley.restart import may_pass
+from volley.engine.restart import may_pass
 from volley.spark.errors import translate
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley.arrow.keys.murmur3 import first_halves, value_bytes
+from volley.columns.keys.murmur3 import first_halves, value_bytes
 from volley.iceberg.statistics.theta import ThetaSketch
 
 

@@ -26,11 +26,11 @@ from volley import (
     SourceError,
     WebhookSource,
 )
-from volley.bad_rows import BadRow
+from volley.contracts.bad_rows import BadRow
+from volley.contracts.epoch import WriteResult
+from volley.contracts.notes import LostInput, UnknownField, note_lost, note_unknown, taken_notes
 from volley.engine.notes import Notes
-from volley.epoch import WriteResult
 from volley.formats.messages import JsonValues
-from volley.notes import LostInput, UnknownField, note_lost, note_unknown, taken_notes
 
 Rows = list[dict[str, Any]]
 

@@ -34,6 +34,7 @@ from volley.documents import yaml_text
 from volley.documents.models import model_of
 from volley.documents.references import References
 from volley.documents.yaml_text import parse
+from volley.engine.restart import Restart
 from volley.iceberg import (
     IcebergSink,
     IcebergSinkConfig,
@@ -48,7 +49,6 @@ from volley.iceberg import (
 )
 from volley.iceberg.documents.sinks import sink_model
 from volley.iceberg.documents.sources import source_model
-from volley.restart import Restart
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,10 +12,10 @@ from pyiceberg.table import Table
 
 from tests.duck import query
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
-from volley.arrow.uuids import array_of
+from volley.columns.uuids import array_of
+from volley.contracts.sink import ExecutorTask
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.modes import CommitMode
-from volley.sink import ExecutorTask
 
 QUERY = "2b6f8a5e-0000-0000-0000-000000000000"
 

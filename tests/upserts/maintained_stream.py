@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from tests.upserts.lake import QUERY, Lake, do
 from volley import IcebergSink, SinkContext
+from volley.contracts.maintenance import MaintenanceRun
 from volley.iceberg import Maintenance, Upsert
 from volley.iceberg.maintain.committer import MaintainingCommitter
-from volley.maintenance import MaintenanceRun
 
 __all__ = ["ACTIONS", "KILLED", "Stream", "run_killed"]
 

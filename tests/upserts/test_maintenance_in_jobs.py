@@ -16,6 +16,7 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake, do
 from tests.waiting import wait_until
 from volley import IcebergSink, SinkContext, WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.iceberg import (
     Append,
     IcebergTable,
@@ -30,7 +31,6 @@ from volley.iceberg.maintain.committer import MaintainingCommitter
 from volley.iceberg.maintain.lease import LEASE, Lease
 from volley.iceberg.maintain.maintainer import _Stopping
 from volley.iceberg.modes import CommitMode
-from volley.sink import ExecutorTask
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 OFTEN = Maintenance(commits=10, budget=1.0, expire_after="1ms", retain_last=5)

@@ -21,9 +21,9 @@ from tests.tiers import some
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
 from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.iceberg import Append, Overwrite, Upsert
 from volley.iceberg.modes import Strategy
-from volley.sink import ExecutorTask
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "op": pa.string()})
 STRATEGIES = ["auto", "merge_on_read", "copy_on_write"]

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from volley import DataStream
-from volley.arrow.batches import conform
-from volley.arrow.keyed import operator_of
-from volley.arrow.operators import Operator
+from volley.columns.batches import conform
+from volley.columns.keyed import operator_of
+from volley.columns.operators import Operator
 from volley.engine.state import KeyedState
 from volley.plan.keyed_nodes import JoinStreams, Keyed
 from volley.task.merging import Merger

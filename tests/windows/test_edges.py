@@ -28,7 +28,7 @@ from volley import (
     sum_,
     tumbling,
 )
-from volley.arrow.operators import AFTER_ALL, BEFORE_ALL
+from volley.columns.operators import AFTER_ALL, BEFORE_ALL
 from volley.plan.windows import Window
 from volley.task.partials import Misfits
 

@@ -26,12 +26,12 @@ from volley.cli.output import (
 )
 from volley.config.load import check_file
 from volley.config.values import Branch, Config, ConfiguredPipeline, ConfiguredView
+from volley.contracts.probes import Probe
+from volley.contracts.sink import Sink
 from volley.documents.mistakes import Mistake, dotted, error_of
 from volley.errors import PlanError, TableNotFoundError, VolleyError
 from volley.iceberg.sink import IcebergSink
-from volley.probes import Probe
 from volley.secrets import redact
-from volley.sink import Sink
 from volley.spark.java import find_java, java_version
 from volley.storage.probe import write_and_delete
 

@@ -9,8 +9,8 @@ import typer
 
 from volley.cli.output import DEFAULT, USAGE, File, choose, code_of, error, loaded, log_to_stderr, reported, say
 from volley.config.values import Config, ConfiguredPipeline, ConfiguredView
+from volley.engine.restart import WaitForMakers
 from volley.errors import VolleyError
-from volley.restart import WaitForMakers
 
 __all__ = ["explain", "preview", "run", "show"]
 
@@ -86,7 +86,7 @@ def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
 
       volley explain -c orders.yaml --pipeline orders
     """
-    from volley.explain import explained
+    from volley.stream.explain import explained
 
     config = loaded(file)
     pipelines, views = _chosen(config, pipeline)
@@ -141,7 +141,7 @@ def _explain_views(config: Config, views: list[ConfiguredView]) -> None:
 
 
 def _dry_run(config: Config, pipelines: list[ConfiguredPipeline]) -> None:
-    from volley.explain import explained
+    from volley.stream.explain import explained
 
     for each in pipelines:
         lines = [f"{each.name}", explained(each.pipeline._writes)]

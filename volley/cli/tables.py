@@ -130,7 +130,7 @@ def changes(
 
       volley changes --from 6301935263872612342 --to 8823719461930124567
     """
-    from volley.arrow.show import show
+    from volley.columns.show import show
     from volley.iceberg.changes import changes_between
     from volley.iceberg.maintain.snapshots import SnapshotManager
 

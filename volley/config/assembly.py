@@ -12,12 +12,12 @@ from volley.config.pipelines import PipelineBuilder
 from volley.config.scope import Parts, Scope
 from volley.config.values import Config, ConfiguredPipeline
 from volley.config.views import configured_view
+from volley.contracts.sink import Sink
+from volley.contracts.source import Source
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path, nearest
 from volley.documents.models import given
 from volley.environment import Environment
-from volley.sink import Sink
-from volley.source import Source
 
 __all__ = ["assemble"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from volley.config.scope import Parts, Scope
 from volley.config.values import Branch, ConfiguredPipeline
+from volley.contracts.sink import Sink
 from volley.documents.mistakes import Path
 from volley.errors import VolleyError
-from volley.sink import Sink
 
 __all__ = ["check_columns"]
 

@@ -10,7 +10,7 @@ from volley.config.scope import Scope
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Size, Span, Whole, given
 from volley.errors import ConfigError
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 __all__ = ["JoinStep", "join"]
 

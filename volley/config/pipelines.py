@@ -12,13 +12,13 @@ from volley.config.scope import Parts, Scope
 from volley.config.steps import apply_steps
 from volley.config.values import Branch, ConfiguredPipeline
 from volley.connectors.console.sink import ConsoleSink
+from volley.contracts.sink import Sink
 from volley.documents.mistakes import Path
 from volley.documents.models import given
+from volley.engine.restart import Restart
 from volley.errors import ConfigError
-from volley.pipeline import Pipeline
-from volley.restart import Restart
-from volley.sink import Sink
-from volley.stream import DataStream
+from volley.stream.pipeline import Pipeline
+from volley.stream.stream import DataStream
 
 __all__ = ["PipelineBuilder"]
 

@@ -13,7 +13,7 @@ from volley.documents.models import Model, Names, given, model_of
 from volley.registry import load
 
 if TYPE_CHECKING:
-    from volley.source import Source
+    from volley.contracts.source import Source
 
 __all__ = ["postgres_model", "postgres_source"]
 

@@ -7,7 +7,7 @@ from volley.config.scope import Scope
 from volley.config.steps import apply_steps
 from volley.connectors.rate import RateSource
 from volley.documents.mistakes import Path
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 __all__ = ["rows_of"]
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from volley.contracts.sink import Sink
+from volley.contracts.source import Source
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path, nearest
 from volley.environment import Environment
@@ -15,9 +17,7 @@ from volley.errors import ExpressionError
 from volley.plan.expressions import Expr, lit
 from volley.plan.places import Place, written_at
 from volley.plan.sql import sql
-from volley.sink import Sink
-from volley.source import Source
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 __all__ = ["Expression", "Parts", "Scope"]
 

@@ -15,7 +15,7 @@ from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Number, Span, Whole, given
 from volley.errors import ExpressionError, VolleyError
 from volley.plan.expressions import Expr
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 __all__ = ["VERBS", "Step", "Verb", "apply_steps"]
 

@@ -10,17 +10,17 @@ from html import escape
 from types import MappingProxyType
 
 from volley.checks import Duration, duration, keep
+from volley.contracts.sink import Sink
+from volley.contracts.source import Source
 from volley.engine.options import StartOptions
+from volley.engine.restart import Restart
 from volley.environment import Environment
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.source import IcebergSource
-from volley.materialized_view import MaterializedView
-from volley.pipeline import Pipeline
-from volley.restart import Restart
 from volley.secrets import redact
-from volley.sink import Sink
-from volley.source import Source
-from volley.stream import DataStream
+from volley.stream.pipeline import Pipeline
+from volley.stream.stream import DataStream
+from volley.stream.views import MaterializedView
 
 __all__ = ["Config", "ConfiguredPipeline"]
 

@@ -11,10 +11,10 @@ from volley.config.models import RowsModel
 from volley.config.rows import rows_of
 from volley.config.scope import Parts, Scope
 from volley.config.values import ConfiguredView
+from volley.contracts.sink import Sink
 from volley.documents.models import Span, given, model_of
 from volley.iceberg.sink import IcebergSink
-from volley.materialized_view import MaterializedView
-from volley.sink import Sink
+from volley.stream.views import MaterializedView
 
 __all__ = ["configured_view", "view_model"]
 

@@ -12,7 +12,7 @@ from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Span, Whole, given
 from volley.errors import ConfigError
 from volley.plan.windows import Window, session, sliding, tumbling
-from volley.stream import DataStream
+from volley.stream.stream import DataStream
 
 __all__ = ["AggregateStep", "SeriesStep", "WindowStep", "aggregate", "ordered", "windowed"]
 

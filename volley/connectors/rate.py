@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volley.checks import count, keep
+from volley.contracts.source import SparkSource
 from volley.html_table import settings_html
-from volley.source import SparkSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

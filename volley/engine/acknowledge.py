@@ -6,10 +6,10 @@ import json
 import logging
 from collections.abc import Sequence
 
+from volley.contracts.source import Reader
 from volley.errors import SourceError, VolleyError
-from volley.figures import Lag
+from volley.metrics.figures import Lag
 from volley.secrets import redact_uri, redacted
-from volley.source import Reader
 from volley.spark.log import NO_OFFSET, SparkLog
 
 __all__ = ["Readers"]

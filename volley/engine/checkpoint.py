@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
+from volley.contracts.sink import Sink
 from volley.errors import ConfigError, PlanError, StorageError
 from volley.plan import graph, keyed_nodes, nodes
-from volley.sink import Sink
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
 from volley.storage.private import make_folder

@@ -10,16 +10,16 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from volley.arrow.schemas import Schemas
+from volley.columns.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
-from volley.dimension import Dimension
+from volley.contracts.dimension import Dimension
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
+from volley.contracts.source import Reader, Source, SourceContext, SparkSource
 from volley.engine.joins import with_rows, with_schemas
-from volley.epoch import WriteResult
 from volley.errors import PlanError
 from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.pushdown import used_columns, used_rows
-from volley.sink import TaskWriter, Writer
-from volley.source import Reader, Source, SourceContext, SparkSource
 from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import SinkStep, grow
 from volley.types.arrow import canonical_schema

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volley.epoch import Epoch
+from volley.contracts.epoch import Epoch
+from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.plan.nodes import Write
-from volley.sink import Committer, Sink, SinkContext
 from volley.task.sorter import SCHEMA, DeadLetters
 
 if TYPE_CHECKING:
-    from volley.metrics import Metrics
+    from volley.metrics.metrics import Metrics
 
 __all__ = ["DeadLetterSinks", "dead_letters"]
 

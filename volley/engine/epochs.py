@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, ExecutorTask
+from volley.contracts.source import Split
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
 from volley.engine.levels import Levels
 from volley.engine.notes import Notes
 from volley.engine.run_start import RunStart
-from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
-from volley.metrics import Metrics
-from volley.sink import Committer, ExecutorTask
-from volley.source import Split
+from volley.metrics.metrics import Metrics
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import SparkLog
 from volley.spark.progress import EpochCounters

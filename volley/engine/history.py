@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.engine.options import OnEpoch, OnError
 from volley.errors import VolleyError
-from volley.figures import FinishedEpoch
+from volley.metrics.figures import FinishedEpoch
 from volley.registry import installed
 
 if TYPE_CHECKING:

@@ -15,20 +15,20 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from volley import checks
-from volley.endpoint import Endpoint
+from volley.columns.rows import Rows
+from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.sink import Sink
 from volley.engine.history import History
 from volley.engine.options import Start
 from volley.engine.outages import through_outages
 from volley.engine.progress import Progress, State
+from volley.engine.restart import Restart
 from volley.engine.run import OnEpochEnd, Run
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
-from volley.figures import FinishedEpoch
 from volley.html_table import html_table
-from volley.maintenance import MaintenanceReport
-from volley.metrics import Metrics
-from volley.restart import Restart
-from volley.rows import Rows
-from volley.sink import Sink
+from volley.metrics.endpoint import Endpoint
+from volley.metrics.figures import FinishedEpoch
+from volley.metrics.metrics import Metrics
 from volley.spark.errors import translate
 from volley.spark.output import bound_log
 

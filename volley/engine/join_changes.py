@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.batches import conform
-from volley.arrow.join_history import GONE, SINCE, WEIGHT, later_versions
-from volley.arrow.join_index import JoinBuckets, JoinIndex, build_index, key_columns, known_since
-from volley.arrow.keys.buckets import bucket_bounds, key_hashes
-from volley.arrow.keys.equality import matching_rows
-from volley.dimension import DimensionReader, Version
+from volley.columns.batches import conform
+from volley.columns.join_history import GONE, SINCE, WEIGHT, later_versions
+from volley.columns.join_index import JoinBuckets, JoinIndex, build_index, key_columns, known_since
+from volley.columns.keys.buckets import bucket_bounds, key_hashes
+from volley.columns.keys.equality import matching_rows
+from volley.contracts.dimension import DimensionReader, Version
 from volley.engine.join_indices import needed_schema, parts
 from volley.plan.joins import TableJoin
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from volley.arrow.join_index import JoinBuckets, JoinIndex
-from volley.dimension import DimensionReader, Version
+from volley.columns.join_index import JoinBuckets, JoinIndex
+from volley.contracts.dimension import DimensionReader, Version
 from volley.engine.join_changes import NotApplicableError, changed_indices
 from volley.engine.join_indices import read_indices
 from volley.plan.joins import TableJoin

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.batches import conform
-from volley.arrow.join_history import GONE, SINCE, WEIGHT, versions
-from volley.arrow.join_index import build_index, known_since
-from volley.arrow.keys.buckets import Divided, bucket_bounds, key_hashes
-from volley.arrow.keys.normal import are_valid
-from volley.dimension import DimensionReader, Version
+from volley.columns.batches import conform
+from volley.columns.join_history import GONE, SINCE, WEIGHT, versions
+from volley.columns.join_index import build_index, known_since
+from volley.columns.keys.buckets import Divided, bucket_bounds, key_hashes
+from volley.columns.keys.normal import are_valid
+from volley.contracts.dimension import DimensionReader, Version
 from volley.errors import PlanError
 from volley.plan.joins import TableJoin
 from volley.store.rows import RowStore, one_bucket

@@ -10,8 +10,8 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from volley.arrow.join_index import JoinBuckets, JoinIndex
-from volley.dimension import DimensionReader, Version
+from volley.columns.join_index import JoinBuckets, JoinIndex
+from volley.contracts.dimension import DimensionReader, Version
 from volley.engine.join_files import JoinFiles, sizes_in
 from volley.engine.join_indices import parts, read_indices
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError

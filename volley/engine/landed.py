@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from volley.contracts.sink import Committer
 from volley.errors import StorageError
-from volley.sink import Committer
 from volley.spark.log import SparkLog, usable
 from volley.storage.remembered import Record
 from volley.storage.state_formats import LANDED

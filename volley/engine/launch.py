@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from volley.contracts.sink import Committer, SinkContext
+from volley.contracts.source import SparkSource
 from volley.engine.checkpoint import Binding, Checkpoint
 from volley.engine.dead_letters import DeadLetterSinks, dead_letters
 from volley.engine.epochs import Epochs, ExecutorTasks
@@ -21,12 +23,10 @@ from volley.engine.repair import check
 from volley.engine.run_start import RunStart
 from volley.engine.state import KeyedState
 from volley.errors import PlanError
-from volley.metrics import Metrics
+from volley.metrics.metrics import Metrics
 from volley.plan import graph, nodes
 from volley.plan.places import naming
 from volley.plan.stages import stages
-from volley.sink import Committer, SinkContext
-from volley.source import SparkSource
 from volley.spark.compile import CompiledPlan, compile_plan
 from volley.spark.log import PlannedEpochs
 from volley.spark.preload import preload

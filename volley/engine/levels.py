@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import Writer
+from volley.contracts.source import Offset, Reader
 from volley.engine.state import KeyedState, Merge
-from volley.epoch import WriteResult
-from volley.metrics import Metrics
-from volley.sink import Writer
-from volley.source import Offset, Reader
+from volley.metrics.metrics import Metrics
 from volley.spark.log import NO_OFFSET, SparkLog
 from volley.spark.run import TaskResults, of_sources, run_splits
 from volley.spark.session import runs_locally

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from volley.epoch import WriteResult
-from volley.notes import LostInput, Note, NotesBox, UnknownField, taken_notes
+from volley.contracts.epoch import WriteResult
+from volley.contracts.notes import LostInput, Note, NotesBox, UnknownField, taken_notes
 
 __all__ = ["Notes"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, Self, TypedDict
 
 from volley import checks
+from volley.engine.restart import Restart
 from volley.errors import ConfigError, VolleyError, near
-from volley.figures import FinishedEpoch
-from volley.restart import Restart
+from volley.metrics.figures import FinishedEpoch
 
 __all__ = ["Into", "OnEpoch", "OnError", "Start", "StartOptions"]
 

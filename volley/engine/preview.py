@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from volley.arrow.schemas import Schemas
+from volley.columns.schemas import Schemas
+from volley.contracts.source import SourceContext, SparkSource
 from volley.plan import graph, nodes
 from volley.plan.places import naming
-from volley.source import SourceContext, SparkSource
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:

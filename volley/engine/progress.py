@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from volley.figures import EpochProgress, FinishedEpoch
 from volley.html_table import html_table
+from volley.metrics.figures import EpochProgress, FinishedEpoch
 
 __all__ = ["Progress", "State"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from volley import checks
-from volley.arrow.schema_bytes import read_schema
+from volley.columns.schema_bytes import read_schema
 from volley.connectors.files.parts import farthest, named, number_of_entries
 from volley.engine.checkpoint import PIPELINE, Binding
 from volley.engine.running import claim

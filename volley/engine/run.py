@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from volley.contracts.epoch import Epoch
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.outages import through_outages
 from volley.engine.running import note_hanging
-from volley.epoch import Epoch
 from volley.errors import JobError, SourceError, VolleyError
-from volley.figures import FinishedEpoch
+from volley.metrics.figures import FinishedEpoch
 from volley.spark.errors import translate
 from volley.spark.session import STOP_SECONDS, start_in_pool
 from volley.task.failpoints import reach

@@ -21,8 +21,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator
-from volley.arrow.windows import microseconds
+from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Operator
+from volley.columns.windows import microseconds
 from volley.errors import PlanError, StorageError
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem

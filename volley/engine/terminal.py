@@ -14,7 +14,7 @@ from typing import Any
 from volley.engine import notebook
 from volley.engine.job import Job
 from volley.engine.progress import Progress, State
-from volley.figures import EpochProgress
+from volley.metrics.figures import EpochProgress
 
 __all__ = ["follow", "progress_line"]
 

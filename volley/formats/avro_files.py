@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.arrow.uuids import array_of
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.columns.uuids import array_of
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError, VolleyError
 from volley.formats.avro import Resolution, avro_columns, resolution_of
 from volley.formats.avro_blocks import AvroFile, Block

@@ -9,8 +9,8 @@ from itertools import islice
 
 import pyarrow as pa
 
+from volley.contracts.notes import note_unknown
 from volley.errors import SourceError
-from volley.notes import note_unknown
 
 __all__ = ["Columns", "case_of", "no_match"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from volley.arrow.text_forms import is_text_of
+from volley.columns.text_forms import is_text_of
 from volley.errors import ExpressionError
 from volley.formats.csv_numbers import misread
 from volley.formats.csv_values import in_formats, no_value, requested, value_of_text, with_point

@@ -11,9 +11,9 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
-from volley.arrow.batches import one_batch
-from volley.arrow.bisect import process_or_bisect
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.columns.batches import one_batch
+from volley.columns.bisect import process_or_bisect
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
 from volley.formats.csv_faults import collect_widths, conversion_faults, marked
 from volley.formats.csv_numbers import texts_of

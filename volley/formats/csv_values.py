@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.bisect import first_failing
-from volley.arrow.casts import cast
-from volley.arrow.exact import exact_cast
-from volley.arrow.moments import moments
+from volley.columns.bisect import first_failing
+from volley.columns.casts import cast
+from volley.columns.exact import exact_cast
+from volley.columns.moments import moments
 from volley.errors import ExpressionError
 from volley.formats.csv_numbers import first_misread
 from volley.formats.options import CsvOptions

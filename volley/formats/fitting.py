@@ -7,11 +7,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
-from volley.arrow.bisect import process_or_bisect
-from volley.arrow.misfits import misfits
-from volley.arrow.python_values import row_texts
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.columns.batches import conform
+from volley.columns.bisect import process_or_bisect
+from volley.columns.misfits import misfits
+from volley.columns.python_values import row_texts
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import InputFile
 from volley.formats.sorted_rows import Sorted, joined

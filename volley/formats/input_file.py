@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
+from volley.columns.batches import conform
 from volley.errors import SourceError
 from volley.formats.columns import Columns
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from volley.arrow.nanoseconds import parsed as parsed_times
+from volley.columns.nanoseconds import parsed as parsed_times
 from volley.errors import ConfigError, SourceError
 from volley.formats.json_exponents import check_exponents
 from volley.formats.json_match import check_match
@@ -272,7 +272,7 @@ def _timestamps(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    from volley.arrow.batches import conform
+    from volley.columns.batches import conform
 
     columns = [
         _time_of_day(column) if pa.types.is_time(field.type) else column

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.decimals import has_decimals
+from volley.columns.decimals import has_decimals
 from volley.errors import SourceError
 from volley.formats.json_objects import values_of
 from volley.types.arrow import type_name

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.decimals import has_decimals
+from volley.columns.decimals import has_decimals
 from volley.errors import SourceError
 from volley.formats.columns import no_match
 from volley.formats.json_exponents import check_exponent

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from volley.arrow.bisect import process_or_bisect
+from volley.columns.bisect import process_or_bisect
+from volley.contracts.notes import note_unknown
 from volley.errors import SourceError
 from volley.formats.columns import Columns
 from volley.formats.json import fault, message_of, parsed
@@ -29,7 +30,6 @@ from volley.formats.json_objects import (
     why_no_object,
 )
 from volley.formats.sorted_rows import Sorted, joined
-from volley.notes import note_unknown
 
 __all__ = ["JsonParser"]
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from volley.arrow.bisect import sort_failing
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.columns.bisect import sort_failing
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.messages import Decoder, TooManyError
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
@@ -298,7 +298,7 @@ def _bytes_of_a_value(chunk: Chunk, pages: Pages) -> float:
 
 def _can_stay_encoded(path: str, values: pa.Array, schema: pa.Schema) -> bool:
     """Return True if the column at this path can keep this dictionary in memory."""
-    from volley.arrow.dictionaries import is_small
+    from volley.columns.dictionaries import is_small
 
     if path not in schema.names or "." in path:
         return False

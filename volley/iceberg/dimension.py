@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from volley.dimension import Dimension, DimensionReader
+from volley.contracts.dimension import Dimension, DimensionReader
 from volley.errors import ConfigError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.source import IcebergSource

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from volley.checks import count, keep, names, one_of, optional, text
+from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import ConfigError
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
@@ -15,7 +16,6 @@ from volley.iceberg.modes import Overwrite
 from volley.iceberg.route.keys import KeyFields, KeyFieldsLike
 from volley.iceberg.route.names import TableNames
 from volley.plan.expressions import Expr
-from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,6 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volley.checks import keep, of_type
+from volley.columns.rows import Rows
+from volley.contracts.probes import Probe
+from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
@@ -15,10 +18,7 @@ from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.route.keys import KeyFieldsLike
 from volley.iceberg.routed import RoutedSink
 from volley.plan.expressions import Expr
-from volley.probes import Probe
 from volley.registry import load
-from volley.rows import Rows
-from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa

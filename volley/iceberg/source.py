@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from volley.checks import keep, of_type
+from volley.contracts.source import Reader, Source, SourceContext
 from volley.html_table import settings_html
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
-from volley.source import Reader, Source, SourceContext
 
 if TYPE_CHECKING:
     import pyarrow as pa

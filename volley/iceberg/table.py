@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import keep, mapping, names, of_type, optional, text
+from volley.columns.rows import Rows
 from volley.errors import ConfigError, brief
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.errors import catalog_errors
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
 from volley.registry import load
-from volley.rows import Rows
 from volley.secrets import redacted_html, redacted_repr
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volley.columns.rows import Rows
 from volley.errors import ConfigError, brief_methods
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expressions import Expr
-from volley.rows import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volley.checks import Instant
+from volley.columns.rows import Rows
 from volley.errors import brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.changes import Changes, changes_between
@@ -25,7 +26,6 @@ from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.table import TableRef
 from volley.iceberg.table_rows import TableRows
-from volley.rows import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

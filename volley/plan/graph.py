@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from volley.contracts.source import SparkSource
 from volley.plan.nodes import Node, Read, Write
-from volley.source import SparkSource
 
 __all__ = ["describe", "is_bounded", "reads", "rebuilt", "states", "walk", "worker_modules"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from volley.dimension import Dimension
+from volley.contracts.dimension import Dimension
 from volley.plan.windows import Timing
 
 if TYPE_CHECKING:

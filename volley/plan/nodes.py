@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from volley.contracts.sink import Sink
+from volley.contracts.source import Source
 from volley.plan.expression_nodes import ExprNode
 from volley.plan.joins import JoinedRows, TableJoin
 from volley.plan.places import Place
-from volley.sink import Sink
-from volley.source import Source
 
 __all__ = [
     "Apply",

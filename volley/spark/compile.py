@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from volley.arrow.keyed import operator_of
-from volley.arrow.operators import Operator
-from volley.arrow.schemas import Schemas
+from volley.columns.keyed import operator_of
+from volley.columns.operators import Operator
+from volley.columns.schemas import Schemas
+from volley.contracts.notes import NotesBox
+from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.errors import VolleyError
-from volley.notes import NotesBox
 from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
 from volley.plan.stages import stages, starts
-from volley.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.spark.errors import translate, unpicklable
 from volley.spark.offset_stream import offset_stream
 from volley.spark.pushed import pushed

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from volley.contracts.source import Offset, Reader, Split
 from volley.errors import StorageError, VolleyError
-from volley.source import Offset, Reader, Split
 from volley.storage.durable import sync
 
 __all__ = [

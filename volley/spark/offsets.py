@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from volley.source import Offset, Reader
+from volley.contracts.source import Offset, Reader
 
 __all__ = ["Offsets"]
 

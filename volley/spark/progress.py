@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from volley.epoch import WriteResult
-from volley.figures import EpochProgress
+from volley.contracts.epoch import WriteResult
+from volley.metrics.figures import EpochProgress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

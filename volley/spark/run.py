@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from volley.epoch import WriteResult
-from volley.sink import ExecutorTask
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.spark.errors import translate
 from volley.spark.progress import EpochCounters
 from volley.task.context import task_and_attempt

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from volley.arrow.keys.buckets import Divided
+from volley.columns.keys.buckets import Divided
 from volley.storage.local import local_folder, no_room
 
 __all__ = ["Numbers", "RowStore", "merged", "on_disk", "one_bucket"]

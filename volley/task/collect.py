@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from volley.epoch import WriteResult
-from volley.sink import TaskWriter, Writer
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
 
 __all__ = ["MemoryTaskWriter", "MemoryWriter", "table_of"]
 

@@ -9,10 +9,10 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.dictionaries import decode_rows
-from volley.arrow.keys.buckets import Divided, buckets_of, divided
-from volley.epoch import WriteResult
-from volley.sink import TaskWriter, Writer
+from volley.columns.dictionaries import decode_rows
+from volley.columns.keys.buckets import Divided, buckets_of, divided
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
 from volley.store.rows import RowStore, one_bucket
 
 __all__ = ["Exchange"]

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from volley.arrow.join_index import JoinBuckets, JoinIndex
-from volley.dimension import Version
+from volley.columns.join_index import JoinBuckets, JoinIndex
+from volley.contracts.dimension import Version
 from volley.errors import StorageError
 from volley.storage.envelope import Format
 from volley.storage.paths import filesystem

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.arrow.batches import one_batch
-from volley.arrow.operators import Operator
-from volley.bad_rows import BadRow, PositionedBatch, numbered
-from volley.source import SplitReader
+from volley.columns.batches import one_batch
+from volley.columns.operators import Operator
+from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
+from volley.contracts.source import SplitReader
 from volley.storage.state_formats import STATE
 from volley.store.files import new_file
 from volley.task.partials import PartialFile

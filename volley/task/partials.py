@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import concatenated, decode_rows
-from volley.arrow.keys.buckets import divided, kept_buckets
-from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
-from volley.epoch import WriteResult
+from volley.columns.dictionaries import concatenated, decode_rows
+from volley.columns.keys.buckets import divided, kept_buckets
+from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SourceError
-from volley.sink import TaskWriter, Writer
 from volley.storage.state_formats import STATE
 from volley.store.files import OpenFile, new_file
 from volley.task.state_files import open_states

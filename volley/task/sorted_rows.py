@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.dictionaries import decode_rows
-from volley.arrow.keys.order import SortKey, sort_indices
-from volley.epoch import WriteResult
-from volley.sink import TaskWriter
+from volley.columns.dictionaries import decode_rows
+from volley.columns.keys.order import SortKey, sort_indices
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter
 from volley.store.rows import RowStore, merged, one_bucket
 
 __all__ = ["SortedRows"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.arrow.bisect import first_failing, process_or_bisect
-from volley.arrow.python_values import bad_row
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.columns.bisect import first_failing, process_or_bisect
+from volley.columns.python_values import bad_row
+from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError
-from volley.sink import TaskWriter, Writer
 from volley.task.tree import Failure, SinkStep, Tree
 
 __all__ = ["SCHEMA", "DeadLetters", "Sorter", "with_bad_row"]

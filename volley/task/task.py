@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, numbered
-from volley.epoch import WriteResult
+from volley.contracts.bad_rows import BadRow, numbered
+from volley.contracts.epoch import WriteResult
+from volley.contracts.notes import taken_notes
+from volley.contracts.sink import TaskWriter, Writer
+from volley.contracts.source import Split, SplitReader
 from volley.errors import VolleyError
-from volley.notes import taken_notes
-from volley.sink import TaskWriter, Writer
-from volley.source import Split, SplitReader
 from volley.task.context import task_and_attempt, task_context
 from volley.task.failpoints import reach
 from volley.task.gathering import gathered

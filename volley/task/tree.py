@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
-from volley.arrow.keys.order import sort_keys
-from volley.arrow.nodes import CompiledSteps, lower
-from volley.arrow.schemas import Schemas
-from volley.arrow.validation import check_values
+from volley.columns.batches import conform
+from volley.columns.keys.order import sort_keys
+from volley.columns.nodes import CompiledSteps, lower
+from volley.columns.schemas import Schemas
+from volley.columns.validation import check_values
+from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
 from volley.plan import graph, nodes
 from volley.plan.expression_nodes import Column
-from volley.sink import TaskWriter, Writer
 from volley.task.exchange import Exchange
 from volley.task.sorted_rows import SortedRows
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from volley.arrow.python_values import readable_rows
-from volley.epoch import Epoch, WriteResult
-from volley.sink import Committer, SinkContext, TaskWriter, Writer
+from volley.columns.python_values import readable_rows
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, SinkContext, TaskWriter, Writer
 
 __all__ = ["ConsoleCommitter"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volley.checks import count, keep
+from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.html_table import settings_html
-from volley.sink import Committer, Sink, SinkContext
 
 __all__ = ["ConsoleSink"]
 

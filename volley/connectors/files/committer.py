@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.connectors.files.listing import HIDDEN_PREFIX, MARKERS
-from volley.epoch import Epoch, WriteResult
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, SinkContext, TaskWriter, Writer
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
 from volley.formats.encoders import ENCODERS, check_rows
 from volley.secrets import redact_uri, redacted
-from volley.sink import Committer, SinkContext, TaskWriter, Writer
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED

@@ -23,8 +23,8 @@ from volley.connectors.files.parts import (
     write_blocks,
     write_listing,
 )
+from volley.contracts.source import Offset
 from volley.errors import StorageError
-from volley.source import Offset
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, damaged, malformed
 from volley.task.failpoints import reach

@@ -9,21 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.arrow.dictionaries import as_keys
-from volley.arrow.schema_bytes import read_schema
-from volley.bad_rows import BadRow, PositionedBatch
+from volley.columns.dictionaries import as_keys
+from volley.columns.schema_bytes import read_schema
 from volley.connectors.files.folders import FolderColumns, folder_texts, with_folders
 from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
 from volley.connectors.files.logged import LoggedFile
+from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.columns import Columns
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format
 from volley.formats.input_file import InputFile
 from volley.formats.packing import pack
 from volley.secrets import redact_uri, redacted
-from volley.source import Offset, Reader, SourceContext
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import SCHEMA

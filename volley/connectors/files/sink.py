@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
+from volley.contracts.probes import Probe
+from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.formats.encoders import ENCODERS, check_columns
 from volley.formats.files import WrittenFormat
-from volley.probes import Probe
 from volley.secrets import redact_uri, redacted_html, redacted_repr
-from volley.sink import Committer, Sink, SinkContext
 from volley.storage.paths import absolute
 
 if TYPE_CHECKING:

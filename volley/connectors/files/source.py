@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
+from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods, near
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, format_of
 from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown
 from volley.secrets import redact_uri, redacted_html, redacted_repr
-from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
 

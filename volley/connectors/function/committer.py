@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.arrow.user_code import failed
-from volley.epoch import Epoch, WriteResult
-from volley.sink import Committer, TaskWriter, Writer
+from volley.columns.user_code import failed
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, TaskWriter, Writer
 from volley.task.collect import MemoryWriter, table_of
 
 __all__ = ["FunctionCommitter"]

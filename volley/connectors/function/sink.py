@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import flag, keep
+from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import ConfigError
-from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
-    from volley.epoch import Epoch
+    from volley.contracts.epoch import Epoch
 
 __all__ = ["FunctionSink"]
 

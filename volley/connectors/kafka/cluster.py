@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.offsets import TopicPartition, offsets_of
+from volley.contracts.source import Offset
 from volley.errors import SourceError, SourceNotFoundError, near
-from volley.source import Offset
 
 __all__ = ["Cluster", "check_ends", "check_ids", "gone_back"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from volley.connectors.kafka.client import Client, ConnectionErrors
-from volley.epoch import Epoch, WriteResult
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, TaskWriter, Writer
 from volley.errors import ConfigError, SchemaMismatchError, StorageError, near
 from volley.formats.encoders import check_rows, holds, json_texts
-from volley.sink import Committer, TaskWriter, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from volley.source import Offset
+from volley.contracts.source import Offset
 
 __all__ = [
     "OffsetRange",

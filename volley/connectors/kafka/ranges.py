@@ -12,8 +12,8 @@ from typing import Any
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import gone_back
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
+from volley.contracts.notes import note_lost
 from volley.errors import SourceError
-from volley.notes import note_lost
 
 __all__ = ["Messages", "RangeReader"]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.cluster import Cluster, check_ends, check_ids
 from volley.connectors.kafka.columns import UNKNOWN
 from volley.connectors.kafka.metadata import metadata_fields
@@ -26,13 +25,14 @@ from volley.connectors.kafka.offsets import (
     splits_of,
 )
 from volley.connectors.kafka.rows import RowReader
+from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.notes import note_lost
+from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
 from volley.formats import json as json_format
 from volley.formats.avro import AvroValues
 from volley.formats.messages import Decoder, JsonValues, PlainValues
 from volley.formats.schema_registry import Registry
-from volley.notes import note_lost
-from volley.source import Offset, Reader
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["KafkaReader", "RowReader", "avro_decoder", "beginning", "columns", "plain_decoder"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.client import Client
 from volley.connectors.kafka.metadata import metadata_columns
 from volley.connectors.kafka.offsets import OffsetRange
 from volley.connectors.kafka.ranges import Messages, RangeReader
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.formats.message_rows import MessageRows
 from volley.formats.messages import Decoder
 

@@ -13,12 +13,12 @@ from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
 from volley.connectors.kafka.columns import UNKNOWN
+from volley.contracts.probes import PROBE_SECONDS, Probe
+from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import brief_methods
 from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
 from volley.formats.schema_registry import Registry
-from volley.probes import PROBE_SECONDS, Probe
 from volley.secrets import redacted_html, redacted_repr
-from volley.source import Reader, Source, SourceContext
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET, SCHEMA
 

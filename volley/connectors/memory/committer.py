@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from volley.epoch import Epoch, WriteResult
-from volley.sink import Committer, Writer
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, Writer
 from volley.task.collect import MemoryWriter, table_of
 
 __all__ = ["MemoryCommitter", "concatenate"]

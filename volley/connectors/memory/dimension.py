@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volley.connectors.memory.source import MemorySource
-from volley.dimension import Dimension, DimensionReader
+from volley.contracts.dimension import Dimension, DimensionReader
 
 __all__ = ["MemoryDimension"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from volley.connectors.memory.reader import to_table
 from volley.connectors.memory.source import MemorySource
-from volley.dimension import DimensionReader, Version
+from volley.contracts.dimension import DimensionReader, Version
 from volley.errors import SnapshotNotFoundError
 
 __all__ = ["MemoryDimensionReader"]

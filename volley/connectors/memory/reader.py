@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.connectors.memory.rows import ABORT, EOF, Marker
 from volley.connectors.memory.table import conformed, table_of
+from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
+from volley.contracts.source import Offset, Reader
 from volley.errors import SourceError
-from volley.source import Offset, Reader
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 

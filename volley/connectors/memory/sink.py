@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import count, keep, optional, text
-from volley.epoch import Epoch
+from volley.columns.rows import Rows
+from volley.contracts.epoch import Epoch
+from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import ConfigError
-from volley.rows import Rows
-from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ class MemorySink(Sink, Rows):
 
         A date or time outside the years 1 to 9999 is returned as text.
         """
-        from volley.arrow.python_values import readable_rows
+        from volley.columns.python_values import readable_rows
 
         return [row for table in list(self._epochs.values()) for row in readable_rows(table)]
 
@@ -78,7 +78,7 @@ class MemorySink(Sink, Rows):
 
     def _repr_html_(self) -> str:
         """Return the first rows as a table, for notebooks."""
-        from volley.arrow.show import html_rows
+        from volley.columns.show import html_rows
 
         title = f"<b>{html.escape(repr(self))}</b>"
         return title + (html_rows(self.table(), _SHOWN_ROWS) if self._epochs else " no rows yet")

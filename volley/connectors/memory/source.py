@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.checks import count, keep, optional, text
 from volley.connectors.memory.rows import ABORT, EOF, Marker, checked
-from volley.source import Reader, Source, SourceContext
+from volley.contracts.source import Reader, Source, SourceContext
 from volley.types.schemas import schema_setting
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
-from volley.arrow.uuids import array_of
+from volley.columns.batches import conform
+from volley.columns.uuids import array_of
 from volley.errors import ConfigError, SourceError, near
 from volley.types.arrow import arrow_schema, canonical_schema
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.change_columns import ChangeColumns
+from volley.columns.change_columns import ChangeColumns
 from volley.connectors.postgres.decode import Changes, Truncation, Tuples
 from volley.connectors.postgres.messages import DELETE, INSERT
 from volley.connectors.postgres.settings import ANEW

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
 from volley.connectors.postgres.selection import Selection, table_names
 from volley.connectors.postgres.settings import Server, identifier
+from volley.contracts.probes import Probe
+from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, MissingDependencyError, brief_methods
-from volley.probes import Probe
 from volley.secrets import redacted_html, redacted_repr
-from volley.source import Reader, Source, SourceContext
 
 if TYPE_CHECKING:
     import pyarrow as pa

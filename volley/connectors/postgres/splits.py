@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
+from volley.columns.batches import conform
 from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.decode import Changes, Decoder, Truncation
 from volley.connectors.postgres.fence import Fence
@@ -16,8 +16,8 @@ from volley.connectors.postgres.load import MOST_PAGES, PageRange, SnapshotReade
 from volley.connectors.postgres.output import Form, Output
 from volley.connectors.postgres.rows import load_place
 from volley.connectors.postgres.tables import Table
+from volley.contracts.source import SplitReader
 from volley.errors import SourceError
-from volley.source import SplitReader
 
 __all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads"]
 

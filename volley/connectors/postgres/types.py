@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.decimals import decimals_of
+from volley.columns.decimals import decimals_of
 from volley.errors import SourceError
 
 __all__ = ["Column", "from_text", "holds"]

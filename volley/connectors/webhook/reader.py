@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.webhook.folder import LogFolder, Mark, Segment
 from volley.connectors.webhook.frames import Frame, FrameHead, frames, heads
 from volley.connectors.webhook.rows import Requests
 from volley.connectors.webhook.supervisor import Supervisor
+from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.source import Offset, Reader
 from volley.errors import SourceError
-from volley.figures import Lag
 from volley.formats.message_rows import MessageRows
-from volley.source import Offset, Reader
+from volley.metrics.figures import Lag
 
 __all__ = ["WebhookReader"]
 

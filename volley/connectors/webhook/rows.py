@@ -8,7 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from volley.arrow.bisect import sort_failing
+from volley.columns.bisect import sort_failing
 from volley.connectors.webhook.batches import Faults
 from volley.connectors.webhook.frames import Entry, Frame
 from volley.connectors.webhook.headers import unpacked

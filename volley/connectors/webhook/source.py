@@ -12,11 +12,11 @@ from volley.checks import Duration, count, duration, flag, keep, of_type, one_of
 from volley.connectors.webhook import settings
 from volley.connectors.webhook.address import check_address
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
+from volley.contracts.probes import Probe
+from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
 from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
-from volley.probes import Probe
 from volley.secrets import redacted_html, redacted_repr
-from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.storage.probe import write_and_delete
 from volley.storage.remembered import read_or_create

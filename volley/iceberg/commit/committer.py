@@ -12,7 +12,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.epoch import Epoch, WriteResult
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, SinkContext
 from volley.errors import CommitError, PlanError
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.clearing import Clearing
@@ -41,7 +42,6 @@ from volley.iceberg.upsert.plan import EpochUpsert
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.table_format import file_prefix
 from volley.iceberg.write.writer import IcebergWriter
-from volley.sink import Committer, SinkContext
 
 __all__ = ["IcebergCommitter"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
 
-from volley.epoch import Epoch
+from volley.contracts.epoch import Epoch
+from volley.contracts.sink import SinkContext
 from volley.errors import CommitConflictError, StorageError
 from volley.iceberg.commit.evolution import evolution
 from volley.iceberg.commit.loop import Stage, Staged
@@ -32,7 +33,6 @@ from volley.iceberg.storage.listing import file_system, sizes
 from volley.iceberg.upsert.parked import ParkedFile
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
-from volley.sink import SinkContext
 from volley.task.failpoints import reach
 
 __all__ = ["EpochStage"]

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.epoch import Epoch
+from volley.contracts.epoch import Epoch
 from volley.iceberg.read.heads import ancestors_of
 
 __all__ = [

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 
-from volley.epoch import Epoch
+from volley.contracts.epoch import Epoch
 from volley.errors import CommitError, ConfigError
 from volley.iceberg.commit.marks import snapshot_id_of, snapshots_of_run
 from volley.iceberg.layout.partitions import exact, partition_value, path_of

@@ -14,6 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchNa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 
+from volley.contracts.probes import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.commit.namespaces import has_namespace
@@ -22,7 +23,6 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.counts import rows_in
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.values import LocalStorage
-from volley.probes import Probe
 from volley.storage.probe import write_and_delete
 
 __all__ = ["table_probes"]

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.typedef import Record
 
-from volley.arrow.keys.order import ordered
+from volley.columns.keys.order import ordered
 from volley.errors import ConfigError, LayoutChangedError
 from volley.iceberg.layout.partitions import path_of
 from volley.iceberg.layout.transforms import KNOWN, transformed

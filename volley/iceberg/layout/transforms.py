@@ -23,8 +23,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
 
-from volley.arrow.keys.murmur3 import of_bytes, of_longs, value_bytes
-from volley.arrow.keys.normal import plain
+from volley.columns.keys.murmur3 import of_bytes, of_longs, value_bytes
+from volley.columns.keys.normal import plain
 from volley.errors import SchemaMismatchError
 from volley.iceberg.pyiceberg_private.access import truncate_width
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from volley.epoch import Epoch, WriteResult
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.sink import SinkContext
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.maintainer import Maintainer
 from volley.iceberg.maintain.thread import MaintenanceThread
 from volley.iceberg.maintain.unneeded import owns_files
 from volley.iceberg.maintenance import Maintenance
-from volley.maintenance import MaintenanceReport
-from volley.sink import SinkContext
 
 __all__ = ["MaintainingCommitter", "open_committer"]
 

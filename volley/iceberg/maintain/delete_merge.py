@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pyiceberg.table.locations import load_location_provider
 
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
 from volley.iceberg.maintain.tasks import delete_files
 from volley.iceberg.read.entries import Content, to_data_file
 from volley.iceberg.read.position_deletes import deleted_positions

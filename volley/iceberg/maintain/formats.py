@@ -6,7 +6,7 @@ import uuid
 
 from pyiceberg.table import Table, TableProperties
 
-from volley.epoch import Epoch
+from volley.contracts.epoch import Epoch
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema.properties import number_in

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
+from volley.contracts.maintenance import MaintenanceReport, MaintenanceRun
+from volley.contracts.sink import ExecutorTask, SinkContext
 from volley.errors import ConfigError, VolleyError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.actions import Action, actions
@@ -18,8 +20,6 @@ from volley.iceberg.maintain.budget import Budget
 from volley.iceberg.maintain.lease import Lease
 from volley.iceberg.maintain.thread import MaintenanceThread
 from volley.iceberg.maintenance import Maintenance
-from volley.maintenance import MaintenanceReport, MaintenanceRun
-from volley.sink import ExecutorTask, SinkContext
 
 __all__ = ["Maintainer"]
 

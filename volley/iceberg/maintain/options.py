@@ -11,10 +11,10 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from volley.checks import Duration, Instant, count, duration_or_zero, flag, instant, keep, names, optional, seconds
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.errors import ConfigError
 from volley.plan.expressions import Expr
-from volley.sink import ExecutorTask
 
 __all__ = [
     "CompactionOptions",

@@ -17,7 +17,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionKey
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
 from volley.iceberg.layout.layout import Layout
 from volley.iceberg.maintain.ordering import Ordering, ZOrderLayout, z_values
 from volley.iceberg.read.rows import FileTask, RowReader

@@ -9,11 +9,11 @@ from typing import Any
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from volley.contracts.sink import ExecutorTask
 from volley.iceberg.maintain.options import Runner
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
-from volley.sink import ExecutorTask
 
 __all__ = ["delete_files", "delete_lost", "delete_unused", "run_tasks"]
 

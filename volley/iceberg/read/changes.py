@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
-from volley.arrow.keys.buckets import Divided, buckets_of, divided
-from volley.arrow.keys.equality import differing, matching_rows
+from volley.columns.keys.buckets import Divided, buckets_of, divided
+from volley.columns.keys.equality import differing, matching_rows
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
 from volley.iceberg.read.entries import Content
 from volley.iceberg.read.rows import FileTask, RowReader

@@ -16,7 +16,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField
 
-from volley.arrow.dictionaries import make_batch
+from volley.columns.dictionaries import make_batch
 from volley.formats import orc, parquet
 from volley.formats.orc import OpenOrc
 from volley.formats.parquet import OpenParquet

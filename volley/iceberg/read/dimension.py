@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.dimension import DimensionReader, History, Version
+from volley.contracts.dimension import DimensionReader, History, Version
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError
 from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes

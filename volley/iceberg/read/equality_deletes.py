@@ -13,8 +13,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, NestedField, StructType
 
-from volley.arrow.keys.equality import distinct, rows_among
-from volley.arrow.keys.order import ordered
+from volley.columns.keys.equality import distinct, rows_among
+from volley.columns.keys.order import ordered
 from volley.errors import StorageError
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import FileEntry

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.source import Offset
+from volley.contracts.source import Offset
 
 __all__ = ["Position"]
 

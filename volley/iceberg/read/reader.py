@@ -18,10 +18,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
-from volley.arrow.nodes import CompiledSteps, lower
-from volley.bad_rows import BadRow, PositionedBatch, numbered
+from volley.columns.nodes import CompiledSteps, lower
+from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
+from volley.contracts.source import Offset, Reader, SourceContext, SplitReader
 from volley.errors import CatalogUnreachableError, ConfigError, SchemaChangedError, SourceError
-from volley.figures import Lag
 from volley.formats.packing import Part, pack
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
@@ -48,10 +48,10 @@ from volley.iceberg.read.scope import (
 )
 from volley.iceberg.schema.types import arrow_schema, readable
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
+from volley.metrics.figures import Lag
 from volley.plan import nodes
 from volley.plan.expression_nodes import Call, Column, ExprNode
 from volley.plan.expressions import lit
-from volley.source import Offset, Reader, SourceContext, SplitReader
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET
 from volley.types.arrow import canonical_schema

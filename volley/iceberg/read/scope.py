@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
-from volley.arrow.nodes import CompiledSteps, lower
+from volley.columns.nodes import CompiledSteps, lower
 from volley.errors import ConfigError, SnapshotNotFoundError, near
 from volley.iceberg.read.changes import CHANGE_COLUMNS
 from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref

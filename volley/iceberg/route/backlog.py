@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from volley.arrow.schema_bytes import read_schema
-from volley.epoch import Epoch
+from volley.columns.schema_bytes import read_schema
+from volley.contracts.epoch import Epoch
 from volley.iceberg.route.parking import ParkedRows, delete_parked
 from volley.storage.state_formats import BACKLOG
 from volley.store.journal import Journal

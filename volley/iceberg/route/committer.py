@@ -13,7 +13,9 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
-from volley.epoch import Epoch, WriteResult
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.sink import Committer
 from volley.errors import CommitStateUnknownError, LayoutChangedError
 from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.known import KnownTable, KnownTables
@@ -23,8 +25,6 @@ from volley.iceberg.route.parking import delete_parked
 from volley.iceberg.route.route import Route, RouteSettings
 from volley.iceberg.route.writer import RoutedWriter, TableWriters
 from volley.iceberg.write.table_format import file_prefix
-from volley.maintenance import MaintenanceReport
-from volley.sink import Committer
 from volley.storage.paths import filesystem
 from volley.task.failpoints import reach
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from volley.arrow.schema_bytes import read_schema
+from volley.columns.schema_bytes import read_schema
 from volley.errors import ConfigError, PlanError
 from volley.iceberg.route.names import SEPARATOR, TableNames
 from volley.storage.durable import write_durably

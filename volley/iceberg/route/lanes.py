@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.table import TableRef
-from volley.sink import ExecutorTask
 
 __all__ = ["Gathered", "Lane", "Lanes"]
 

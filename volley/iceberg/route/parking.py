@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.arrow.schema_bytes import read_schema
-from volley.epoch import WriteResult
+from volley.columns.schema_bytes import read_schema
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter
 from volley.iceberg.storage.errors import storage_errors
-from volley.sink import TaskWriter
 from volley.storage.durable import sync
 from volley.storage.paths import filesystem
 from volley.storage.private import begin_file

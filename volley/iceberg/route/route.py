@@ -12,8 +12,10 @@ from typing import Any, Literal, TypeGuard
 
 import pyarrow as pa
 
-from volley.arrow.schema_bytes import read_schema
-from volley.epoch import Epoch, WriteResult
+from volley.columns.schema_bytes import read_schema
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.sink import ExecutorTask, SinkContext
 from volley.errors import (
     CatalogAuthError,
     CommitConflictError,
@@ -40,8 +42,6 @@ from volley.iceberg.route.known import EarlierRows, KnownTable
 from volley.iceberg.route.lanes import Lane
 from volley.iceberg.route.parking import ParkedRows, Unpark, delete_parked
 from volley.iceberg.upsert.own_columns import with_own_columns
-from volley.maintenance import MaintenanceReport
-from volley.sink import ExecutorTask, SinkContext
 from volley.task.failpoints import reach
 
 __all__ = ["Route", "RouteSettings"]

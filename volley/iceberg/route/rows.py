@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.compiled import as_array
-from volley.arrow.expressions import compile_expression
-from volley.arrow.keys.buckets import divided
+from volley.columns.compiled import as_array
+from volley.columns.expressions import compile_expression
+from volley.columns.keys.buckets import divided
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.route.names import SEPARATOR, TableNames
 

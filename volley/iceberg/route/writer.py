@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.change_columns import ChangeColumns
-from volley.epoch import WriteResult
+from volley.columns.change_columns import ChangeColumns
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ConfigError, SchemaMismatchError, VolleyError
 from volley.formats.packed_rows import key_fields_of, unpack_rows
 from volley.iceberg.modes import Upsert
@@ -25,7 +26,6 @@ from volley.iceberg.route.parking import ParkingWriter
 from volley.iceberg.route.rows import Keys, divide, keys_of
 from volley.iceberg.upsert.parked import UpsertWriter, truncates
 from volley.iceberg.write.writer import IcebergWriter
-from volley.sink import TaskWriter, Writer
 
 __all__ = ["RouteResult", "RoutedWriter", "TableWriter", "TableWriters"]
 

@@ -16,7 +16,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate
 from pyiceberg.types import NestedField, PrimitiveType
 
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
 from volley.errors import CommitConflictError, ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.maintain.options import Runner, StatisticsOptions

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from volley.arrow.keys.murmur3 import first_halves, value_bytes
+from volley.columns.keys.murmur3 import first_halves, value_bytes
 
 __all__ = ["ThetaSketch"]
 

@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table.locations import load_location_provider
 
-from volley.arrow.batches import conform
-from volley.arrow.compiled import whole
-from volley.arrow.keys.buckets import buckets_of, divided
-from volley.arrow.keys.equality import rows_among
-from volley.arrow.keys.normal import normal_rows
-from volley.arrow.uuids import stored
-from volley.epoch import WriteResult
+from volley.columns.batches import conform
+from volley.columns.compiled import whole
+from volley.columns.keys.buckets import buckets_of, divided
+from volley.columns.keys.equality import rows_among
+from volley.columns.keys.normal import normal_rows
+from volley.columns.uuids import stored
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.writer import IcebergWriter
-from volley.sink import TaskWriter, Writer
 
 __all__ = [
     *("BUCKETS", "DELETED", "ORDER", "UNCHANGED"),

@@ -22,7 +22,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from volley.epoch import WriteResult
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
@@ -31,7 +32,6 @@ from volley.iceberg.upsert.rekey import Rekey
 from volley.iceberg.upsert.replace import Fill, Merge, Replace, Replaced
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
-from volley.sink import ExecutorTask
 
 __all__ = ["EpochUpsert"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.keys.equality import distinct
-from volley.arrow.keys.normal import normal_rows
-from volley.epoch import WriteResult
+from volley.columns.keys.equality import distinct
+from volley.columns.keys.normal import normal_rows
+from volley.contracts.epoch import WriteResult
 from volley.iceberg.upsert.parked import (
     DELETED,
     ORDER,

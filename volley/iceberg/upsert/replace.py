@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from volley.arrow.batches import conform
-from volley.arrow.keys.equality import rows_among
-from volley.arrow.keys.normal import normal_rows
-from volley.arrow.keys.order import ascending_order, ranks
-from volley.epoch import WriteResult
+from volley.columns.batches import conform
+from volley.columns.keys.equality import rows_among
+from volley.columns.keys.normal import normal_rows
+from volley.columns.keys.order import ascending_order, ranks
+from volley.contracts.epoch import WriteResult
 from volley.errors import SourceError
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import Mask, RowReader, file_task

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 
-from volley.arrow.keys.equality import matching_rows
-from volley.arrow.keys.order import sort_indices
+from volley.columns.keys.equality import matching_rows
+from volley.columns.keys.order import sort_indices
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan

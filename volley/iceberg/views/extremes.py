@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.keys.normal import normal
-from volley.arrow.keys.order import ordered
+from volley.columns.keys.normal import normal
+from volley.columns.keys.order import ordered
 
 __all__ = ["KEPT", "Extreme", "Values", "changed", "extremes"]
 

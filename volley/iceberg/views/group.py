@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.aggregates import aggregated_schema, value_of
-from volley.arrow.compiled import CompiledExpression, as_array
-from volley.arrow.exact import doubles
-from volley.arrow.expressions import compile_expression
-from volley.arrow.keys.equality import distinct, matching_rows
-from volley.arrow.keys.normal import normal, plain
-from volley.arrow.sums import sum_type
-from volley.arrow.uuids import storage_of, stored
+from volley.columns.aggregates import aggregated_schema, value_of
+from volley.columns.compiled import CompiledExpression, as_array
+from volley.columns.exact import doubles
+from volley.columns.expressions import compile_expression
+from volley.columns.keys.equality import distinct, matching_rows
+from volley.columns.keys.normal import normal, plain
+from volley.columns.sums import sum_type
+from volley.columns.uuids import storage_of, stored
 from volley.errors import JobError
 from volley.iceberg.views.extremes import KEPT, Extreme
 from volley.iceberg.views.keys import Keys

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from volley.arrow.join_index import JoinBuckets, JoinIndex, build_index
-from volley.arrow.joins import lower_join
+from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
+from volley.columns.joins import lower_join
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator, Side
 from volley.iceberg.views.scan import Scan

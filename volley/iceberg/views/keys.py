@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.compiled import whole
-from volley.arrow.keys.equality import hashes, row_hashes
-from volley.arrow.keys.normal import comparable, normal
+from volley.columns.compiled import whole
+from volley.columns.keys.equality import hashes, row_hashes
+from volley.columns.keys.normal import comparable, normal
 from volley.plan.expression_nodes import ExprNode, joined
 from volley.plan.expressions import Expr, col
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
+from volley.columns.batches import conform
 from volley.errors import JobError
 from volley.iceberg.views.contents import Contents, chosen, ordered, without
 from volley.iceberg.views.group import Group

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
-from volley.arrow.nodes import lower
+from volley.columns.batches import conform
+from volley.columns.nodes import lower
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.zsets import WEIGHT, united, weighted
 from volley.plan import nodes

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.compiled import whole
-from volley.arrow.keys.normal import normal
-from volley.arrow.keys.order import from_ordered, ordered
-from volley.arrow.sums import narrowed, sum_type, widened
-from volley.arrow.uuids import stored
+from volley.columns.compiled import whole
+from volley.columns.keys.normal import normal
+from volley.columns.keys.order import from_ordered, ordered
+from volley.columns.sums import narrowed, sum_type, widened
+from volley.columns.uuids import stored
 from volley.iceberg.views.extremes import KEPT, Extreme, Values, changed, extremes
 
 __all__ = ["HIDDEN", "ROWS", "Part", "Parts"]

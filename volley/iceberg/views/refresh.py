@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
-from volley.epoch import Epoch
+from volley.contracts.epoch import Epoch
 from volley.errors import PlanError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.commit.overwrite import overwrite

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.keys.equality import differing, row_hashes
+from volley.columns.keys.equality import differing, row_hashes
 
 __all__ = ["WEIGHT", "consolidated", "copies", "united", "weighted"]
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.keys.buckets import Divided
-from volley.arrow.keys.order import ordered
+from volley.columns.keys.buckets import Divided
+from volley.columns.keys.order import ordered
 from volley.iceberg.layout.layout import Layout, Partition
 from volley.iceberg.write.data_files import RollingFiles
 from volley.store.rows import RowStore, merged

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import decode, encoded_schema, is_encoded
+from volley.columns.dictionaries import decode, encoded_schema, is_encoded
 
 __all__ = ["DICTIONARY_BYTES", "row_group", "without_dictionary"]
 

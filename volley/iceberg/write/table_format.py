@@ -20,9 +20,9 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
 from pyiceberg.types import UUIDType
 
-from volley.arrow.batches import conform
-from volley.arrow.dictionaries import encoded_schema
-from volley.epoch import Epoch
+from volley.columns.batches import conform
+from volley.columns.dictionaries import encoded_schema
+from volley.contracts.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of

@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from volley.arrow.dictionaries import decode_rows
-from volley.epoch import WriteResult
+from volley.columns.dictionaries import decode_rows
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
 from volley.iceberg.write.data_files import RollingFiles
 from volley.iceberg.write.partition_buffer import PartitionBuffer
 from volley.iceberg.write.table_format import TableFormat
-from volley.sink import TaskWriter, Writer
 
 __all__ = ["IcebergWriter"]
 

@@ -1,0 +1,207 @@
+"""Casts Arrow values without loss: Arrow's source casts round, truncate and overflow silently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.columns.decimals import decimals_of
+from volley.columns.dictionaries import decode
+from volley.columns.nanoseconds import floored, is_floored, parsed
+from volley.types.arrow import type_name
+
+__all__ = ["doubles", "exact_cast", "rescaled", "with_headroom"]
+
+_DIGITS = 38
+# Holds any decimal of 38 digits with 38 more.
+_WIDEST = 76
+_ENTRIES = "entries"
+
+
+def rescaled(values: Any, data_type: pa.Decimal128Type) -> Any:
+    """Cast decimals, an array or a scalar, to another decimal type.
+
+    Raises:
+        pyarrow.ArrowInvalid: If a value does not fit.
+
+    Example:
+        >>> rescaled(pa.array([390233302], pa.decimal128(38)), pa.decimal128(38, 30))
+        Traceback (most recent call last):
+            ...
+        pyarrow.lib.ArrowInvalid: Decimal value does not fit in precision 38
+    """
+    if values.type.precision - values.type.scale + data_type.scale > _DIGITS:
+        # Arrow multiplies in 128 bits and keeps the overflowed product.
+        values = pc.cast(values, pa.decimal256(_WIDEST, data_type.scale))
+    return pc.cast(values, data_type)
+
+
+def with_headroom(values: Any) -> Any:
+    """Return decimals, an array or a scalar, in a type with one digit more, before they are rounded.
+
+    Where a rounded decimal needs a digit more than its type has, Arrow returns 0 for it, and raises only if it is the
+    last value of the array.
+
+    Example:
+        >>> import pyarrow.compute as pc
+        >>> shares = pa.array(["9.5", "1.0"]).cast(pa.decimal128(2, 1))
+        >>> pc.round(shares).to_pylist(), pc.round(with_headroom(shares)).to_pylist()
+        ([Decimal('0.0'), Decimal('1.0')], [Decimal('10.0'), Decimal('1.0')])
+    """
+    precision, scale = values.type.precision, values.type.scale
+    wide = pa.decimal128(precision + 1, scale) if precision < _DIGITS else pa.decimal256(precision + 1, scale)
+    return pc.cast(values, wide)
+
+
+def doubles(numbers: Any) -> Any:
+    """Return each number of an array as the nearest double.
+
+    Example:
+        >>> price = pa.array(["0.57"]).cast(pa.decimal128(3, 2))
+        >>> price.cast(pa.float64())[0].as_py(), doubles(price)[0].as_py()
+        (0.5700000000000001, 0.57)
+    """
+    if pa.types.is_decimal(numbers.type):
+        return _float(numbers, pa.float64())
+    return numbers.cast(pa.float64(), safe=False)
+
+
+def exact_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Cast a column, nested ones included, to another type; match struct fields by name, fill missing ones with nulls.
+
+    Numbers and times don't convert to each other, although Arrow stores times as numbers. A float becomes the decimal
+    of its shortest text, a double the nearest float, a timestamp at midnight a date. Nanoseconds are rounded down to
+    microseconds.
+
+    Raises:
+        pyarrow.ArrowInvalid: If the target type can't represent a value.
+        pyarrow.ArrowNotImplementedError: If the types don't convert.
+    """
+    column = decode(column)
+    source, t = column.type, pa.types
+    if source == data_type:
+        return column
+    if t.is_null(source):
+        return pa.nulls(len(column), data_type)
+    if t.is_struct(source) and t.is_struct(data_type):
+        return _struct(column, list(data_type))
+    if t.is_map(source) and t.is_map(data_type):
+        return _map(column, data_type)
+    if _is_list(source) and t.is_list(data_type):
+        return _list(column, data_type.value_field)
+    return _simple_cast(column, data_type)
+
+
+def _struct(column: pa.StructArray, fields: Sequence[pa.Field]) -> pa.StructArray:
+    # Values under a null struct are undefined: flatten makes them null.
+    names = [field.name for field in column.type]
+    if twice := [field.name for field in fields if names.count(field.name) > 1]:
+        raise pa.ArrowNotImplementedError(f"field {twice[0]!r} is there twice")
+    children = dict(zip(names, column.flatten(), strict=True))
+    arrays = [
+        exact_cast(children[field.name], field.type) if field.name in children else pa.nulls(len(column), field.type)
+        for field in fields
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=column.is_null())
+
+
+def _list(column: pa.Array, element: pa.Field) -> pa.ListArray:
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    values = exact_cast(column.flatten(), element.type)
+    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element), mask=column.is_null())
+
+
+def _map(column: pa.MapArray, data_type: pa.MapType) -> pa.MapArray:
+    source = column.type
+    entries = _as_lists(column, pa.struct([source.key_field, source.item_field]), column.values)
+    lists = _list(entries, pa.field(_ENTRIES, pa.struct([data_type.key_field, data_type.item_field]), False))
+    validity, offsets = lists.buffers()[:2]
+    return pa.Array.from_buffers(data_type, len(lists), [validity, offsets], children=[lists.values])
+
+
+def _as_lists(column: pa.MapArray, entry: pa.StructType, entries: pa.StructArray) -> pa.ListArray:
+    validity, offsets = column.buffers()[:2]
+    data_type = pa.list_(pa.field(_ENTRIES, entry, False))
+    return pa.Array.from_buffers(data_type, len(column), [validity, offsets], offset=column.offset, children=[entries])
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_list(data_type)
+        or t.is_large_list(data_type)
+        or t.is_fixed_size_list(data_type)
+        or t.is_list_view(data_type)
+    )
+
+
+def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    source, t = column.type, pa.types
+    if t.is_temporal(source) != t.is_temporal(data_type) and not (_is_text(source) or _is_text(data_type)):
+        raise pa.ArrowNotImplementedError("times are not numbers")
+    if (t.is_timestamp(source) and t.is_time(data_type)) or (t.is_boolean(data_type) and _is_number(source)):
+        raise pa.ArrowNotImplementedError(f"no {source} is a {data_type}")
+    if t.is_decimal128(data_type):
+        return _decimal(column, data_type)
+    if t.is_floating(data_type):
+        return _float(column, data_type)
+    if t.is_integer(data_type):
+        return _int(column, data_type)
+    if is_floored(source, data_type):
+        return floored(column, data_type)
+    if _is_text(source) and t.is_timestamp(data_type):
+        return parsed(column, data_type)
+    values = column.cast(data_type)
+    if t.is_timestamp(source) and t.is_date(data_type) and not values.cast(source).equals(column):
+        raise pa.ArrowInvalid("the time of the day would be lost")
+    return values
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_string(data_type) or t.is_large_string(data_type) or t.is_string_view(data_type))
+
+
+def _decimal(column: pa.Array, data_type: pa.Decimal128Type) -> pa.Array:
+    if pa.types.is_decimal(column.type):
+        return rescaled(column, data_type)
+    if not (_is_text(column.type) or pa.types.is_floating(column.type)):
+        return column.cast(data_type)
+    # Above this limit even 256 bits may be too few.
+    limit = 2.0 * 10 ** (data_type.precision - data_type.scale)
+    if pc.any(pc.greater(pc.abs(column.cast(pa.float64())), limit)).as_py():
+        raise pa.ArrowInvalid(f"Decimal value does not fit in precision {data_type.precision}")
+    # Parse the text: Arrow's source cast rounds a float with more digits.
+    return decimals_of(column.cast(pa.string()), data_type)
+
+
+def _int(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if not _is_text(column.type):
+        return column.cast(data_type)
+    # Arrow reads hexadecimal numbers, too, and those with the highest bit set as negative ones.
+    texts = column.cast(pa.large_string())
+    if pc.any(pc.match_substring_regex(texts, "[xX]")).as_py():
+        raise pa.ArrowInvalid(f"a text is no {type_name(data_type)}")
+    return texts.cast(data_type)
+
+
+def _float(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    # Parse the text: Arrow multiplies a decimal by a rounded 0.01, so 0.57 becomes 0.5700000000000001.
+    floats = (column.cast(pa.string()) if pa.types.is_decimal(column.type) else column).cast(data_type)
+    infinite = _infinite(column) if pa.types.is_floating(column.type) else 0
+    if _infinite(floats) > infinite:
+        raise pa.ArrowInvalid("a number is too large")
+    return floats
+
+
+def _infinite(values: pa.Array) -> int:
+    return int(pc.sum(pc.is_inf(values)).as_py() or 0)

@@ -1,0 +1,143 @@
+"""Converts Arrow rows to Python, also values Python lacks: years outside 1 to 9999, strings that are not UTF-8."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from volley.contracts.bad_rows import BadRow
+
+__all__ = ["bad_row", "json_of", "readable_rows", "row_texts"]
+
+
+def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) -> list[dict[str, Any]]:
+    """Return the rows as `to_pylist` does, with text for a value that Python can't represent.
+
+    Times become ISO text; bytes that are not UTF-8 are escaped in strings, as ``\\xff``.
+
+    Args:
+        data: The rows.
+        maps_as_pydicts: The argument of pyarrow's `to_pylist`.
+
+    Example:
+        >>> readable_rows(pa.record_batch({"day": pa.array([2932897], pa.int32()).view(pa.date32())}))
+        [{'day': '10000-01-01'}]
+    """
+    try:
+        rows: list[dict[str, Any]] = data.to_pylist(maps_as_pydicts=maps_as_pydicts)
+    except (ValueError, OverflowError):
+        columns = [_values(column, maps_as_pydicts) for column in data.columns]
+        return [dict(zip(data.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return rows
+
+
+def bad_row(batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
+    """Return a row of a batch as a BadRow, its values as JSON."""
+    (text,) = row_texts(batch.slice(row, 1))
+    return BadRow(text, error, position)
+
+
+def row_texts(batch: pa.RecordBatch) -> list[str]:
+    """Return each row of a batch as the payload of a `BadRow`: its values as JSON."""
+    return [*map(json_of, readable_rows(batch))]
+
+
+def _json_text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def json_of(value: Any) -> str:
+    """Return a value as JSON: what JSON lacks, such as times and NaN, as text.
+
+    Example:
+        >>> json_of({"x": [0.5, float("nan"), float("-inf")]})
+        '{"x": [0.5, "NaN", "-Infinity"]}'
+    """
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_with_named_numbers(value))
+
+
+_encode = json.JSONEncoder(default=_json_text, ensure_ascii=False, allow_nan=False).encode
+
+
+def _with_named_numbers(value: Any) -> Any:
+    """Return a value with infinities and NaN by the names that Java's programs give them in JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _with_named_numbers(item) for key, item in value.items()}
+    return [*map(_with_named_numbers, value)] if isinstance(value, list | tuple) else value
+
+
+def _values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist(maps_as_pydicts=maps_as_pydicts)
+    except (ValueError, OverflowError):
+        return list(_readable_values(column, maps_as_pydicts))
+    return values
+
+
+def _readable_values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> Iterator[Any]:
+    for value in column:
+        yield _readable(value, maps_as_pydicts)
+
+
+def _readable(value: pa.Scalar, maps_as_pydicts: Any) -> Any:
+    try:
+        return value.as_py(maps_as_pydicts=maps_as_pydicts)
+    except (ValueError, OverflowError):
+        formatted = next(function for matches, function in _FORMATTERS if matches(value.type))
+        return formatted(value, maps_as_pydicts)
+
+
+def _text(value: Any, maps_as_pydicts: Any) -> str:
+    return str(value.as_buffer().to_pybytes().decode(errors="backslashreplace"))
+
+
+def _date(value: Any, maps_as_pydicts: Any) -> str:
+    return str(np.datetime64(value.value // (86_400_000 if pa.types.is_date64(value.type) else 1), "D"))
+
+
+def _timestamp(value: Any, maps_as_pydicts: Any) -> str:
+    second = _UNITS_PER_SECOND[value.type.unit]
+    days, rest = divmod(value.value, 86_400 * second)
+    clock = (datetime.min + timedelta(microseconds=rest * 1_000_000 // second)).time()
+    return f"{np.datetime64(days, 'D')} {clock}{'+00:00' if value.type.tz else ''}"
+
+
+def _struct(value: Any, maps_as_pydicts: Any) -> dict[str, Any]:
+    return {field.name: _readable(value[number], maps_as_pydicts) for number, field in enumerate(value.type)}
+
+
+def _map(value: Any, maps_as_pydicts: Any) -> Any:
+    keys, items = (_readable_values(value.values.field(number), maps_as_pydicts) for number in (0, 1))
+    pairs = zip(keys, items, strict=True)
+    return dict(pairs) if maps_as_pydicts else list(pairs)
+
+
+def _list(value: Any, maps_as_pydicts: Any) -> list[Any]:
+    return list(_readable_values(value.values, maps_as_pydicts))
+
+
+def _of_dictionary(value: Any, maps_as_pydicts: Any) -> Any:
+    return _readable(value.dictionary[value.index.as_py()], maps_as_pydicts)
+
+
+_UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_FORMATTERS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], Any]]] = [
+    (pa.types.is_dictionary, _of_dictionary),
+    (pa.types.is_date, _date),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_struct, _struct),
+    (pa.types.is_map, _map),
+    (lambda data_type: bool(pa.types.is_nested(data_type)), _list),
+    (lambda data_type: True, _text),
+]

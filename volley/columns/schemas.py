@@ -1,0 +1,91 @@
+"""Derives the schema after each step of a job's graph, and so checks that every step fits its input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from volley.columns.aggregates import aggregated_schema
+from volley.columns.first_rows import check_deduplicate
+from volley.columns.nodes import lower
+from volley.columns.series import series_schema
+from volley.columns.stream_joins import joined_streams_schema
+from volley.errors import PlanError
+from volley.plan import keyed_nodes, nodes
+from volley.plan.places import naming
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Schemas"]
+
+
+class Schemas:
+    """The schemas of a graph's nodes, each derived once.
+
+    Args:
+        of_read: Returns the schema of a read's rows; None = not known yet.
+    """
+
+    def __init__(self, of_read: Callable[[nodes.Read], pa.Schema | None]) -> None:
+        self._of_read = of_read
+        self._schemas: dict[int, pa.Schema | None] = {}
+
+    def known(self, node: nodes.Node) -> pa.Schema:
+        """Return the schema of a node's output; the schemas of all reads must be known.
+
+        Raises:
+            VolleyError: See `of`.
+        """
+        schema = self.of(node)
+        assert schema is not None, f"the schema behind {node.label()} is not known"
+        return schema
+
+    def of(self, node: nodes.Node) -> pa.Schema | None:
+        """Return the schema of a node's output (for a write, its input); None = not known yet.
+
+        Raises:
+            ExpressionError: If a step names an unknown column or combines types that don't fit.
+            PlanError: If the streams of a union have different columns.
+        """
+        if id(node) not in self._schemas:
+            with naming(node):
+                self._schemas[id(node)] = self._of_read(node) if isinstance(node, nodes.Read) else self._derive(node)
+        return self._schemas[id(node)]
+
+    def _derive(self, node: nodes.Node) -> pa.Schema | None:
+        inputs = [self.of(source) for source in node.inputs]
+        known = [schema for schema in inputs if schema is not None]
+        if isinstance(node, nodes.Write):
+            return inputs[0]
+        if len(known) < len(inputs) or (isinstance(node, nodes.Join) and node.rows is None):
+            return None
+        if isinstance(node, nodes.Union):
+            return _united(known)
+        if isinstance(node, keyed_nodes.Deduplicate):
+            check_deduplicate(node, known[0])
+            return known[0]
+        if isinstance(node, keyed_nodes.Aggregate):
+            return aggregated_schema(node, known[0])
+        if isinstance(node, keyed_nodes.JoinStreams):
+            return joined_streams_schema(node.join, *known)
+        if isinstance(node, keyed_nodes.Series):
+            return series_schema(node, known[0])
+        if isinstance(node, keyed_nodes.Limit | keyed_nodes.Side):
+            return known[0]
+        return lower([node], known[0]).schema
+
+
+def _united(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    first, *others = schemas
+    for other in others:
+        if {field.name: field.type for field in first} != {field.name: field.type for field in other}:
+            raise PlanError(
+                f"union of streams with different columns: {_listed(first)} and {_listed(other)}",
+                hint="bring them into one shape with select, cast and alias first",
+            )
+    return first
+
+
+def _listed(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"

@@ -1,0 +1,174 @@
+"""Series as an operator: rows wait until the watermark has passed them, then come out in the order of their times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from volley.columns.aggregates import key_fields, time_type
+from volley.columns.aggregator import key_values
+from volley.columns.compiled import CompiledExpression, whole
+from volley.columns.dictionaries import decode
+from volley.columns.expressions import compile_expression
+from volley.columns.groups import by_key
+from volley.columns.operators import Merged, Operator, Times
+from volley.columns.series_functions import SeriesPart, SeriesRows, series_part, series_type
+from volley.columns.uuids import stored
+from volley.columns.windows import microseconds
+from volley.plan.keyed_nodes import Series
+from volley.plan.series import Ordering
+
+__all__ = ["SeriesOperator", "series_schema"]
+
+_TIME = "time"
+
+
+def series_schema(node: Series, schema: pa.Schema) -> pa.Schema:
+    """Return the schema of rows with series functions: the rows' columns, then the functions'.
+
+    Raises:
+        ExpressionError: If an expression names an unknown column, or a type does not fit.
+    """
+    time = time_type(node.ordering.on, schema, "series")
+    key_fields(node.keys, schema)
+    types = {field.name: field.type for field in schema}
+    types |= {name: series_type(function, schema, time) for name, function in node.functions}
+    return pa.schema(types.items())
+
+
+@dataclass(frozen=True)
+class SeriesOperator(Operator):
+    """Series functions compiled for rows of one schema: an `Operator` with one input.
+
+    A state is a row with its key, and what the functions keep of it. A row comes out once the watermark is behind its
+    time. It is kept while later rows need it: the last one of each key, and those within the longest rolling span.
+
+    Args:
+        node: The step.
+        input: The schema of the rows.
+    """
+
+    node: Series
+    input: pa.Schema
+
+    @property
+    def timing(self) -> Ordering:
+        """How rows become series."""
+        return self.node.ordering
+
+    @property
+    def folder(self) -> str:
+        return "series"
+
+    @property
+    def faults(self) -> tuple[str, str]:
+        return "it is in no series", "later rows of its series have come out"
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        return series_schema(self.node, self.input)
+
+    @property
+    def states(self) -> tuple[pa.Schema, ...]:
+        return (self._states,)
+
+    @cached_property
+    def _states(self) -> pa.Schema:
+        keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
+        columns = [f"column_{number}" for number in range(len(self.input))]
+        kept = [name for names in self._state_names for name in names]
+        types = [pa.int64(), *keys, *self.input.types, *(kind for part in self._parts for kind in part.types)]
+        return pa.schema(zip([_TIME, *self._key_names, *columns, *kept], types, strict=True))
+
+    def time_column(self, input: int) -> str:
+        return self.timing.on
+
+    def ends(self, times: Times) -> Times:
+        return times + 1
+
+    def closing(self, latest: int) -> int | None:
+        return latest + 1
+
+    def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
+        columns = [
+            times,
+            *(key_values(key, batch) for key in self._keys),
+            *map(decode, batch.columns),
+            *(column for part in self._parts for column in part.lift(batch, times)),
+        ]
+        return pa.Table.from_arrays(columns, schema=self._states)
+
+    def reduced(self, input: int, states: pa.Table) -> pa.Table:
+        return states
+
+    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
+        return [states[name].combine_chunks() for name in self._key_names]
+
+    def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
+        table = pa.concat_tables([*old, *new])
+        waits = table[_TIME].to_numpy() >= watermark
+        rows, groups = by_key(table.filter(pa.array(~waits)), self._key_names)
+        order = np.lexsort((rows[_TIME].to_numpy(), groups))
+        rows, groups = rows.take(pa.array(order)).combine_chunks(), groups[order]
+        series = self._series(rows[_TIME].to_numpy(), groups, before)
+        results = []
+        for part, names in zip(self._parts, self._state_names, strict=True):
+            result, states = part.run([whole(rows[name]) for name in names], series)
+            results.append(result)
+            for name, column in zip(names, states, strict=True):
+                rows = rows.set_column(rows.column_names.index(name), name, column)
+        kept = rows.filter(pa.array(self._needed(series.times, groups, watermark)))
+        out = self._rows(rows.take(pa.array(series.due)), results)
+        return Merged([out] if out.num_rows else [], (pa.concat_tables([kept, table.filter(pa.array(waits))]),))
+
+    def _series(self, times: Times, groups: Times, before: int) -> SeriesRows:
+        """Divide the rows of keys at pauses."""
+        begins = np.ones(len(times), bool)
+        begins[1:] = groups[1:] != groups[:-1]
+        if self.timing.pause is not None:
+            begins[1:] |= np.diff(times) >= microseconds(self.timing.pause)
+        return SeriesRows(times, np.flatnonzero(begins), times < before)
+
+    def _needed(self, times: Times, groups: Times, watermark: int) -> Any:
+        """Return which rows later ones need: they come at the watermark or after it."""
+        spans = [part.span for part in self._parts]
+        needed = times > watermark - max((span for span in spans if span is not None), default=0)
+        if None in spans:
+            is_last = np.ones(len(times), bool)
+            is_last[:-1] = groups[1:] != groups[:-1]
+            if self.timing.pause is not None:
+                is_last &= times > watermark - microseconds(self.timing.pause)
+            needed |= is_last
+        return needed
+
+    def _rows(self, rows: pa.Table, results: Sequence[pa.Array]) -> pa.RecordBatch:
+        columns = {name: whole(rows[f"column_{number}"]) for number, name in enumerate(self.input.names)}
+        columns |= zip((name for name, _ in self.node.functions), results, strict=True)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.output.names], schema=self.output)
+
+    @cached_property
+    def _keys(self) -> Sequence[CompiledExpression]:
+        return [compile_expression(key, self.input) for key in self.node.keys]
+
+    @cached_property
+    def _key_names(self) -> list[str]:
+        return [f"key_{number}" for number in range(len(self.node.keys))]
+
+    @cached_property
+    def _parts(self) -> Sequence[SeriesPart]:
+        time = time_type(self.timing.on, self.input)
+        return [series_part(function, self.input, time) for _, function in self.node.functions]
+
+    @cached_property
+    def _state_names(self) -> list[list[str]]:
+        sizes = [len(part.types) for part in self._parts]
+        return [[f"state_{number}_{column}" for column in range(size)] for number, size in enumerate(sizes)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Leave out the closures, which don't pickle; each executor compiles its own.
+        return {"node": self.node, "input": self.input}

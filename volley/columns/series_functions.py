@@ -1,0 +1,282 @@
+"""Computes series functions: for each row from the rows of its series before it, in the order of event time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.columns.accumulators import Accumulator, accumulator
+from volley.columns.aggregates import aggregate_type
+from volley.columns.compiled import CompiledExpression, as_array, whole
+from volley.columns.dictionaries import decode
+from volley.columns.exact import doubles
+from volley.columns.expressions import compile_expression
+from volley.columns.groups import Rows, combine
+from volley.columns.operand_types import is_number
+from volley.columns.operators import Times
+from volley.columns.windows import microseconds
+from volley.errors import ExpressionError
+from volley.plan.aggregates import Aggregation
+from volley.plan.series import SeriesFunction
+from volley.types.arrow import type_name
+
+__all__ = ["SeriesPart", "SeriesRows", "series_part", "series_type"]
+
+_PAIRS_AT_ONCE = 1 << 20
+_GROUP = "group"
+
+
+@dataclass(frozen=True)
+class SeriesRows:
+    """The rows of some series: those of a series together, in the order of their times.
+
+    Args:
+        times: Their event times.
+        starts: Where each series begins.
+        known: The rows that came out in earlier epochs.
+    """
+
+    times: Times
+    starts: Times
+    known: npt.NDArray[np.bool_]
+
+    @cached_property
+    def due(self) -> Times:
+        """The places of the rows that come out now."""
+        return np.flatnonzero(~self.known)
+
+    @cached_property
+    def numbers(self) -> Times:
+        """The number of each row's series, from 0."""
+        begins = np.zeros(len(self.times), np.int64)
+        begins[self.starts] = 1
+        return np.cumsum(begins) - 1
+
+    @cached_property
+    def begins(self) -> npt.NDArray[np.bool_]:
+        """Which rows are the first of their series."""
+        begins = np.zeros(len(self.times), bool)
+        begins[self.starts] = True
+        return begins
+
+    def before_due(self) -> pa.Array:
+        """Return the place of the row before each row that comes out; null = it is the first of its series."""
+        return pa.array(self.due - 1, mask=self.begins[self.due])
+
+    def latest(self, chosen: npt.NDArray[np.bool_]) -> pa.Array:
+        """Return for each row the place of the last chosen row of its series up to it; null = there is none."""
+        places = np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), -1))
+        return pa.array(places, mask=places < self.starts[self.numbers])
+
+    def members(self, span: int) -> tuple[Times, Times]:
+        """Return for each row that comes out where the rows of the last `span` of its series begin and end."""
+        numbers, times = self.numbers[self.due], self.times[self.due]
+        return self._rows_up_to(numbers, times - span), self._rows_up_to(numbers, times)
+
+    def _rows_up_to(self, numbers: Times, times: Times) -> Times:
+        """Return how many rows are in earlier series, or in the same one up to a time."""
+        is_query = np.repeat([0, 1], [len(self.times), len(times)])
+        both = np.concatenate([self.numbers, numbers]), np.concatenate([self.times, times])
+        order = np.lexsort((is_query, both[1], both[0]))
+        counts = np.empty(len(order), np.int64)
+        counts[order] = np.cumsum(1 - is_query[order])
+        return counts[len(self.times) :]
+
+
+@dataclass(frozen=True)
+class SeriesPart:
+    """A compiled series function.
+
+    Args:
+        result: The type of its results.
+        types: The types of the columns of its states.
+        lift: Returns the states of rows, from a batch and the event times.
+        run: Returns the results of the rows that come out, and the states of all rows as later rows need them.
+        span: How long a row is needed by later ones, in microseconds; None = while it is the last one of its key.
+    """
+
+    result: pa.DataType
+    types: tuple[pa.DataType, ...]
+    lift: Callable[[pa.RecordBatch, pa.Array], Rows]
+    run: Callable[[Rows, SeriesRows], tuple[pa.Array, Rows]]
+    span: int | None = None
+
+
+def series_type(function: SeriesFunction, schema: pa.Schema, time: pa.DataType) -> pa.DataType:
+    """Return the type of a series function's results.
+
+    Args:
+        function: The function.
+        schema: The schema of the rows.
+        time: The type of their event times.
+
+    Raises:
+        ExpressionError: If an expression names an unknown column, or has a type that the function does not take.
+    """
+    if function.aggregation is not None:
+        return aggregate_type(function.aggregation, schema)
+    if function.value is None:
+        return time
+    value = compile_expression(function.value, schema).type
+    if function.function == "previous":
+        return value
+    if not is_number(value):
+        raise ExpressionError(f"{function!r} takes a number, not {type_name(value)}", hint='cast it: .cast("…")')
+    return value if function.function == "increase" else pa.float64()
+
+
+def series_part(function: SeriesFunction, schema: pa.Schema, time: pa.DataType) -> SeriesPart:
+    """Compile a series function.
+
+    Raises:
+        ExpressionError: See `series_type`.
+        MissingDependencyError: If it needs a package that is not installed.
+    """
+    result = series_type(function, schema, time)
+    span = 0 if function.span is None else microseconds(function.span)
+    if function.aggregation is not None:
+        return _rolling(function.aggregation, schema, span)
+    if function.value is None:
+        return _session_start(result, span)
+    return _OF_VALUES[function.function](compile_expression(function.value, schema), result, span)
+
+
+def _rolling(aggregation: Aggregation, schema: pa.Schema, span: int) -> SeriesPart:
+    part = accumulator(aggregation, schema)
+
+    def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
+        begins, ends = rows.members(span)
+        if not len(begins):
+            return pa.nulls(0, part.result), states
+        table = pa.table(dict(zip(_names(part), states, strict=True)))
+        chunks = [_combined(part, table, begins[cut], ends[cut]) for cut in _cuts(ends - begins)]
+        merged = pa.concat_tables(chunks)
+        return part.finish([merged[name].combine_chunks() for name in _names(part)]), states
+
+    return SeriesPart(part.result, part.types, part.states, run, span)
+
+
+def _names(part: Accumulator) -> list[str]:
+    return [f"state_{number}" for number in range(len(part.types))]
+
+
+def _cuts(sizes: Times) -> list[slice]:
+    """Divide rows into parts with a limited number of members."""
+    parts = np.cumsum(sizes) // _PAIRS_AT_ONCE
+    bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(sizes)]
+    return [slice(begin, end) for begin, end in pairwise(bounds)]
+
+
+def _combined(part: Accumulator, states: pa.Table, begins: Times, ends: Times) -> pa.Table:
+    """Return the merged state of the rows between each pair of places."""
+    sizes = ends - begins
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    places = np.arange(sizes.sum()) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+    members = states.take(pa.array(places)).append_column(_GROUP, pa.array(groups))
+    return combine(members, [_GROUP], [(part.merge, _names(part))]).sort_by(_GROUP)
+
+
+def _evaluated(value: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:
+    return whole(decode(as_array(value.evaluate(batch), batch.num_rows)))
+
+
+def _with_times(values: pa.Array, times: pa.Array) -> Rows:
+    """Return values and their times, null for a null value."""
+    return [values, pc.if_else(values.is_valid(), times, pa.scalar(None, pa.int64()))]
+
+
+def _previous(value: CompiledExpression, result: pa.DataType, unit: int) -> SeriesPart:
+    def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
+        return states[0].take(rows.before_due()), states
+
+    return SeriesPart(result, (value.type,), lambda batch, _: [_evaluated(value, batch)], run)
+
+
+def _counter(value: CompiledExpression, result: pa.DataType, unit: int) -> SeriesPart:
+    """Keep the last value that is not null, and its time. With a unit of time the result is a rate."""
+
+    def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
+        places = rows.latest(states[1].is_valid().to_numpy(zero_copy_only=False))
+        latest = [column.take(places) for column in states]
+        now = [column.take(pa.array(rows.due)) for column in states]
+        then = [column.take(rows.before_due()) for column in latest]
+        grown = _grown(now[0], then[0])
+        if not unit:
+            return grown, latest
+        elapsed = pc.cast(pc.subtract(now[1], then[1]), pa.float64())
+        elapsed = pc.if_else(pc.greater(elapsed, 0.0), elapsed, pa.scalar(None, pa.float64()))
+        return pc.divide(pc.multiply(doubles(grown), float(unit)), elapsed), latest
+
+    lift = lambda batch, times: _with_times(_evaluated(value, batch), times)  # noqa: E731
+    return SeriesPart(result, (value.type, pa.int64()), lift, run)
+
+
+def _grown(now: pa.Array, then: pa.Array) -> pa.Array:
+    """Return by how much counters have grown: one that is below its value before began again at 0."""
+    since = pc.if_else(pc.less(now, then), pa.scalar(0, now.type), then)
+    try:
+        if not pa.types.is_decimal(now.type):
+            return pc.subtract_checked(now, since)
+        wide = pa.decimal256(now.type.precision, now.type.scale)
+        return pc.subtract(now.cast(wide), since.cast(wide)).cast(now.type)
+    except pa.ArrowInvalid as error:
+        raise ExpressionError(
+            f"a counter has grown by more than {type_name(now.type)} holds", hint='cast it to a larger type: .cast("…")'
+        ) from error
+
+
+def _ewm_mean(value: CompiledExpression, result: pa.DataType, half_life: int) -> SeriesPart:
+    """Keep the mean so far, and the time of the last value that is not null."""
+
+    def lift(batch: pa.RecordBatch, times: pa.Array) -> Rows:
+        return _with_times(doubles(_evaluated(value, batch)), times)
+
+    def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
+        mean: float | None = None
+        at: int | None = None
+        means: list[float | None] = []
+        ats: list[int | None] = []
+        columns = (states[0].to_pylist(), states[1].to_pylist(), rows.known.tolist(), rows.begins.tolist())
+        for number, time, known, begins in zip(*columns, strict=True):
+            if begins:
+                mean = at = None
+            if known or at is None:
+                mean, at = number, time
+            elif time is not None:
+                mean += (1 - 0.5 ** ((time - at) / half_life)) * (number - mean)
+                at = time
+            means.append(mean)
+            ats.append(at)
+        new = [pa.array(means, result), pa.array(ats, pa.int64())]
+        due = pa.array(rows.due)
+        return pc.if_else(states[1].take(due).is_valid(), new[0].take(due), pa.scalar(None, result)), new
+
+    return SeriesPart(result, (result, pa.int64()), lift, run)
+
+
+def _session_start(result: pa.DataType, gap: int) -> SeriesPart:
+    """Keep the time at which each row's session began."""
+
+    def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
+        pauses = np.diff(rows.times, prepend=rows.times[:1]) >= gap
+        first = (rows.begins | pauses) & ~rows.known
+        begun = pc.if_else(pa.array(rows.known), states[0], pa.array(rows.times))
+        starts = begun.take(rows.latest(first | rows.known))
+        return starts.take(pa.array(rows.due)).cast(result), [starts]
+
+    return SeriesPart(result, (pa.int64(),), lambda batch, _: [pa.nulls(batch.num_rows, pa.int64())], run)
+
+
+_OF_VALUES: dict[str, Callable[[CompiledExpression, pa.DataType, int], SeriesPart]] = {
+    "previous": _previous,
+    "increase": _counter,
+    "rate": _counter,
+    "ewm_mean": _ewm_mean,
+}

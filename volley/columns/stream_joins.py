@@ -1,0 +1,238 @@
+"""Joins two streams within a bound of time: rows of both sides wait until none that matches can come any more.
+
+A state is a row: its ``time`` in microseconds since 1970, ``matched`` if rows of the left side come out that match
+none, and the row's columns, whose names begin with a dot here. A pair of rows comes out in the epoch of the later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from volley.columns.batches import one_batch
+from volley.columns.dictionaries import decode_rows
+from volley.columns.join_index import JoinIndex, Keys, build_index
+from volley.columns.joins import joined_schema
+from volley.columns.keys.equality import Indices
+from volley.columns.keys.normal import Bools, are_valid, comparable
+from volley.columns.operators import Merged, Operator, Times
+from volley.columns.windows import microseconds
+from volley.errors import ExpressionError, near
+from volley.plan.joins import StreamJoin
+from volley.plan.keyed_nodes import JoinStreams
+from volley.plan.windows import Timing
+from volley.types.arrow import type_name
+
+__all__ = ["StreamJoiner", "joined_streams_schema"]
+
+_TIME, _MATCHED, _ROW, _COLUMN = "time", "matched", "row", "."
+_PAIRS_AT_ONCE = 1 << 16
+_LAST = 2**63 - 1
+
+
+def joined_streams_schema(join: StreamJoin, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+    """Check a join of streams against the schemas of both sides; return the schema of its rows.
+
+    Raises:
+        ExpressionError: If a column is unknown, two have the same name, or keys or times have types that don't fit.
+    """
+    types = []
+    for name, schema, side in zip(join.times, (left, right), ("the stream", "the other stream"), strict=True):
+        if name not in schema.names:
+            raise ExpressionError(f"join: {side} has no column {name!r}", hint=near(name, schema.names))
+        types.append(schema.field(name).type)
+    if not pa.types.is_timestamp(types[0]) or types[0] != types[1]:
+        raise ExpressionError(
+            f"join: the stream's time {join.times[0]!r} is {type_name(types[0])}, the other stream's {join.times[1]!r} "
+            f"{type_name(types[1])}",
+            hint=f'both are timestamps, with a zone or without one; cast: col("{join.times[1]}").cast("timestamp")',
+        )
+    return joined_schema(join, left, right, "the other stream")
+
+
+@dataclass(frozen=True)
+class StreamJoiner(Operator):
+    """A join of streams compiled for rows of two schemas: its left side is input 0, its right one input 1."""
+
+    node: JoinStreams
+    left: pa.Schema
+    right: pa.Schema
+
+    @property
+    def timing(self) -> Timing:
+        return self.node.timing
+
+    @property
+    def folder(self) -> str:
+        return "joined-streams"
+
+    @property
+    def faults(self) -> tuple[str, str]:
+        return "it can't be joined", "rows that it matches may have come out already"
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        return joined_streams_schema(self._join, self.left, self.right)
+
+    @cached_property
+    def states(self) -> tuple[pa.Schema, ...]:
+        time, matched = pa.field(_TIME, pa.int64()), pa.field(_MATCHED, pa.bool_())
+        needed = dict.fromkeys([*self._join.right_keys, *self._added])
+        return (
+            pa.schema([time, *([matched] if self._is_outer else []), *_waiting(self.left)]),
+            pa.schema([time, *_waiting(self.right.field(name) for name in needed)]),
+        )
+
+    def time_column(self, input: int) -> str:
+        return self._join.times[input]
+
+    def ends(self, times: Times) -> Times:
+        return _later(times, 1)
+
+    def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
+        schema = self.states[input]
+        rows = decode_rows(batch.select([name[1:] for name in schema.names if name[0] == _COLUMN]))
+        unmatched = [pa.repeat(pa.scalar(False), len(times))] if _MATCHED in schema.names else []
+        states = pa.Table.from_arrays([times, *unmatched, *rows.columns], schema=schema)
+        if unmatched:
+            return states
+        # A row with a null key matches none, and does not come out.
+        return states.filter(pa.array(are_valid(rows.select([name[1:] for name in self._keys(input)]).columns)))
+
+    def reduced(self, input: int, states: pa.Table) -> pa.Table:
+        return states
+
+    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
+        keys = one_batch(states.select(self._keys(input))).columns
+        return list(comparable(keys).columns)
+
+    def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
+        left, right = (one_batch(pa.concat_tables(pair)) for pair in zip(old, new, strict=True))
+        # Rows of earlier epochs have met each other.
+        forward = self._matches(0, left, right, len(old[1]))
+        backward = self._matches(1, right.slice(0, len(old[1])), left, len(old[0]))
+        is_over = [self._is_over(input, rows, watermark) for input, rows in enumerate((left, right))]
+        unmatched = np.zeros(len(left), bool)
+        if self._is_outer:
+            matched = left.column(_MATCHED).to_numpy(zero_copy_only=False) | (forward.counts > 0)
+            matched[backward.others()] = True
+            left = left.set_column(left.schema.get_field_index(_MATCHED), _MATCHED, pa.array(matched))
+            unmatched = is_over[0] & ~matched
+        kept = (rows.filter(pa.array(~over)) for rows, over in zip((left, right), is_over, strict=True))
+        rows = self._rows(left, right, forward, backward, unmatched)
+        return Merged(rows, tuple(pa.Table.from_batches([each]) for each in kept))
+
+    def closing(self, latest: int) -> int | None:
+        # Rows of an inner join come out as soon as they match: no one waits for the end.
+        return min(latest + self._spans[0][1] + 1, _LAST) if self._is_outer else None
+
+    def _rows(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, forward: _Matches, backward: _Matches, unmatched: Bools
+    ) -> Iterator[pa.RecordBatch]:
+        for ours, theirs in forward.pairs():
+            yield self._joined(left, right, pa.array(ours), pa.array(theirs))
+        for theirs, ours in backward.pairs():
+            yield self._joined(left, right, pa.array(ours), pa.array(theirs))
+        if unmatched.any():
+            alone = np.flatnonzero(unmatched)
+            yield self._joined(left, right, pa.array(alone), pa.nulls(len(alone), pa.int64()))
+
+    def _joined(self, left: pa.RecordBatch, right: pa.RecordBatch, ours: pa.Array, theirs: pa.Array) -> pa.RecordBatch:
+        own = left.select([_COLUMN + name for name in self.left.names]).take(ours)
+        added = right.select([_COLUMN + name for name in self._added]).take(theirs)
+        return pa.RecordBatch.from_arrays([*own.columns, *added.columns], schema=self.output)
+
+    def _matches(self, input: int, rows: pa.RecordBatch, others: pa.RecordBatch, first: int) -> _Matches:
+        """Return which of the other side's rows, from the first new one on, match each row of an input."""
+        new = others.slice(first)
+        keys = dict(enumerate(new.select(self._keys(1 - input)).columns))
+        numbered = pa.table(
+            [*keys.values(), new.column(_TIME), pa.array(np.arange(first, len(others)))], [*map(str, keys), _TIME, _ROW]
+        )
+        index = JoinIndex.of(build_index(numbered, list(map(str, keys)), _TIME, [_ROW], break_ties=False))
+        times, (earlier, later) = rows.column(_TIME).to_numpy(), self._spans[input]
+        wanted = Keys.of(rows.select(self._keys(input)).columns)
+        starts, counts = index.match_between(wanted, _earlier(times, earlier), _later(times, later))
+        return _Matches(starts, counts, index.rows.column(_ROW).to_numpy())
+
+    def _is_over(self, input: int, rows: pa.RecordBatch, watermark: int) -> Bools:
+        """Return for each row of an input whether no row that matches can come any more."""
+        over: Bools = _later(rows.column(_TIME).to_numpy(), self._spans[input][1]) < watermark
+        return over
+
+    @property
+    def _join(self) -> StreamJoin:
+        return self.node.join
+
+    @property
+    def _is_outer(self) -> bool:
+        return self._join.how == "left"
+
+    @property
+    def _added(self) -> tuple[str, ...]:
+        return self._join.added(self.right.names)
+
+    @property
+    def _spans(self) -> tuple[tuple[int, int], ...]:
+        """For each input, how much earlier and how much later a row of the other side may be, in microseconds."""
+        before, after = microseconds(self._join.before), microseconds(self._join.after)
+        return (before, after), (after, before)
+
+    def _keys(self, input: int) -> list[str]:
+        names = self._join.right_keys if input else self._join.left_keys
+        return [_COLUMN + name for name in names]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Leave out the schemas that are derived.
+        return {"node": self.node, "left": self.left, "right": self.right}
+
+
+@dataclass(frozen=True)
+class _Matches:
+    """Which rows of one side match those of another.
+
+    Args:
+        starts: For each row, the place of its first match.
+        counts: The number of its matches.
+        numbers: The number of the other side's row at each place.
+    """
+
+    starts: Indices
+    counts: Indices
+    numbers: Indices
+
+    def pairs(self) -> Iterator[tuple[Indices, Indices]]:
+        """Yield the pairs of rows that match, some at a time: a key may have very many."""
+        ends = np.cumsum(self.counts)
+        total = int(ends[-1]) if len(ends) else 0
+        for begin in range(0, total, _PAIRS_AT_ONCE):
+            places = np.arange(begin, min(begin + _PAIRS_AT_ONCE, total))
+            rows = np.searchsorted(ends, places, side="right")
+            yield rows, self.numbers[self.starts[rows] + places - ends[rows] + self.counts[rows]]
+
+    def others(self) -> Indices:
+        """Return the numbers of the other side's rows that match any."""
+        changes = np.zeros(len(self.numbers) + 1, np.int64)
+        rows = np.flatnonzero(self.counts)
+        np.add.at(changes, self.starts[rows], 1)
+        np.add.at(changes, self.starts[rows] + self.counts[rows], -1)
+        return self.numbers[np.cumsum(changes[:-1]) > 0]
+
+
+def _waiting(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    return [field.with_name(_COLUMN + field.name) for field in fields]
+
+
+def _earlier(times: Times, span: int) -> Times:
+    """Return times that are earlier by a span, as far as there are any."""
+    return np.maximum(times, span + 1 - _LAST) - span
+
+
+def _later(times: Times, span: int) -> Times:
+    """Return times that are later by a span, as far as there are any."""
+    return np.minimum(times, _LAST - span) + span

@@ -1,0 +1,1 @@
+"""The metrics of a job: what it counts, a reading of it, its text for Prometheus, and the port that serves it."""

@@ -1,0 +1,241 @@
+"""Keyed streams: groups of rows by key, and by windows of time, reduced by aggregate functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from volley.checks import Duration
+from volley.errors import ExpressionError, brief_methods
+from volley.plan import keyed_nodes, nodes
+from volley.plan.aggregates import Aggregation
+from volley.plan.expression_nodes import Column, ExprNode, output_name
+from volley.plan.expressions import Expr
+from volley.plan.series import Ordering, SeriesFunction
+from volley.plan.windows import Emission, LateRows, Window, Windowing
+from volley.stream.verbs import check_text
+
+__all__ = ["KeyedStream", "SeriesStream", "WindowedStream", "key_node"]
+
+S = TypeVar("S", covariant=True)
+
+
+class _Stream(Protocol[S]):
+    """The part of DataStream that a keyed stream uses."""
+
+    @property
+    def _node(self) -> nodes.Node: ...
+
+    def _then(self, node: nodes.Node) -> S: ...
+
+
+@brief_methods
+@dataclass(frozen=True)
+class KeyedStream(Generic[S]):
+    """A stream whose rows are grouped by key, created by `DataStream.key_by`: a frozen value.
+
+    Example:
+        >>> from volley import Environment, MemorySource, count
+        >>> orders = Environment().from_source(MemorySource([{"customer": 1, "price": 2}]))
+        >>> print(orders.key_by("customer").aggregate(n=count()))
+        aggregate n=count() by col('customer')
+          read MemorySource(1 row)
+    """
+
+    _stream: _Stream[S]
+    _keys: tuple[ExprNode, ...]
+
+    def window(
+        self,
+        window: Window,
+        on: str,
+        lateness: Duration = timedelta(0),
+        emit: Emission = "final",
+        late: LateRows = "drop",
+        max_ahead: Duration | None = timedelta(days=1),
+        idle_after: Duration | None = None,
+        fill_gaps: Duration | None = None,
+        buckets: int = 16,
+    ) -> WindowedStream[S]:
+        """Group the rows of each key by windows of event time.
+
+        The watermark is the latest event time so far minus `lateness`: a window is closed once the watermark has
+        reached its end, and all windows are at the end of bounded sources. With several sources, the slowest one
+        counts.
+
+        Args:
+            window: `tumbling`, `sliding` or `session`.
+            on: The timestamp column. A row without a time is in no window: it is counted, and treated as a late one.
+            lateness: How much older than the latest row before it a row can be and still be on time.
+            emit: ``"final"``: one row for each window, when it is closed, which never changes; ``"updates"``: after
+                each epoch the rows of the windows that it changed, for a sink that upserts.
+            late: What happens to rows whose windows are closed, besides being counted in the metric `rows_late`:
+                ``"drop"`` or ``"dead_letter"``: they go to the sink's dead letter.
+            max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is in no
+                window: it is counted, and treated as a late one. None = no limit.
+            idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
+            fill_gaps: The longest time between two windows of a key that windows without rows fill: their counts are 0,
+                other aggregates null, or what `Aggregation.forward_fill` and `interpolate` say. They come out with the
+                window behind them. For tumbling windows with final rows; None = windows without rows don't come out.
+            buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
+                change while a job has a checkpoint.
+
+        Raises:
+            ConfigError: If an argument is wrong.
+        """
+        timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
+        windowing = Windowing(window, on, emit, fill_gaps, **timing, buckets=buckets)  # type: ignore[arg-type]
+        return WindowedStream(self._stream, self._keys, windowing)
+
+    def series(
+        self,
+        on: str,
+        lateness: Duration = timedelta(0),
+        late: LateRows = "drop",
+        pause: Duration | None = None,
+        max_ahead: Duration | None = timedelta(days=1),
+        idle_after: Duration | None = None,
+        buckets: int = 16,
+    ) -> SeriesStream[S]:
+        """Put the rows of each key into the order of event time, for functions of a row and those before it.
+
+        A row comes out once, when the watermark has passed its time; all rows do at the end of bounded sources. The
+        watermark is that of windows, see `window`.
+
+        Args:
+            on: The timestamp column. A row without a time is in no series: it is counted, and treated as a late one.
+            lateness: How much older than the latest row before it a row can be and still be on time.
+            late: What happens to rows behind the watermark, besides being counted in the metric `rows_late`:
+                ``"drop"`` or ``"dead_letter"``: they go to the sink's dead letter.
+            pause: A row so long after the one before it begins its key's series anew, and the key's state ends after so
+                long; None = the last row of every key is kept.
+            max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is in no
+                series: it is counted, and treated as a late one. None = no limit.
+            idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
+            buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
+                change while a job has a checkpoint.
+
+        Raises:
+            ConfigError: If an argument is wrong.
+        """
+        timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
+        ordering = Ordering(on, pause, **timing, buckets=buckets)  # type: ignore[arg-type]
+        return SeriesStream(self._stream, self._keys, ordering)
+
+    def aggregate(self, **aggregates: Aggregation) -> S:
+        """Return one row for each key, with these aggregates: a query for a materialised view.
+
+        A streaming job can't run it: a key's row would never be final. Use `window` before it there.
+
+        Args:
+            aggregates: Aggregate functions by the name of their column.
+
+        Raises:
+            ExpressionError: If there is none, or one has the name of a key.
+        """
+        return _aggregated(self._stream, self._keys, aggregates, None)
+
+
+@brief_methods
+@dataclass(frozen=True)
+class WindowedStream(Generic[S]):
+    """A keyed stream whose rows are grouped by windows, too, created by `KeyedStream.window`: a frozen value."""
+
+    _stream: _Stream[S]
+    _keys: tuple[ExprNode, ...]
+    _windowing: Windowing
+
+    def aggregate(self, **aggregates: Aggregation) -> S:
+        """Return one row for each key and window: ``window_start``, ``window_end``, the keys, the aggregates.
+
+        Args:
+            aggregates: Aggregate functions by the name of their column.
+
+        Raises:
+            ExpressionError: If there is none, or one has the name of a key or of a window's column.
+
+        Example:
+            >>> from datetime import datetime
+            >>> from volley import Environment, MemorySource, count, sum_, tumbling
+            >>> orders = Environment().from_source(MemorySource([{"item": "pen", "price": 2, "at": datetime.now()}]))
+            >>> per_minute = orders.key_by("item").window(tumbling("1m"), on="at", lateness="10s")
+            >>> print(per_minute.aggregate(n=count(), total=sum_("price")))
+            aggregate n=count(), total=sum_(col('price')) by tumbling('60s') of 'at', col('item'), emit final
+              read MemorySource(1 row)
+        """
+        return _aggregated(self._stream, self._keys, aggregates, self._windowing)
+
+
+@brief_methods
+@dataclass(frozen=True)
+class SeriesStream(Generic[S]):
+    """A keyed stream whose rows are ordered by event time, created by `KeyedStream.series`: a frozen value."""
+
+    _stream: _Stream[S]
+    _keys: tuple[ExprNode, ...]
+    _ordering: Ordering
+
+    def with_columns(self, **functions: SeriesFunction) -> S:
+        """Return all rows with these columns, which replace columns of the same names.
+
+        Args:
+            functions: Series functions by the name of their column.
+
+        Raises:
+            ExpressionError: If there is none.
+
+        Example:
+            >>> from datetime import datetime
+            >>> from volley import Environment, MemorySource, avg, rolling
+            >>> readings = Environment().from_source(MemorySource([{"sensor": 1, "heat": 21.5, "at": datetime.now()}]))
+            >>> by_sensor = readings.key_by("sensor").series(on="at", lateness="10s")
+            >>> print(by_sensor.with_columns(mean=rolling("5m", avg("heat"))))
+            series mean=rolling('300s', avg(col('heat'))) by col('sensor'), 'at'
+              read MemorySource(1 row)
+        """
+        if not functions:
+            raise ExpressionError(
+                "series without functions", hint='name at least one: with_columns(before=previous("price"))'
+            )
+        for name, function in functions.items():
+            if not isinstance(function, SeriesFunction):
+                raise ExpressionError(
+                    f"{name} is {type(function).__name__}, not a series function",
+                    hint=f'for example with_columns({name}=rolling("5m", avg("price")))',
+                )
+        return self._stream._then(
+            keyed_nodes.Series(self._stream._node, self._keys, tuple(functions.items()), self._ordering)
+        )
+
+
+def _aggregated(
+    stream: _Stream[S], keys: tuple[ExprNode, ...], aggregates: dict[str, Aggregation], windowing: Windowing | None
+) -> S:
+    if not aggregates:
+        raise ExpressionError("aggregate without aggregates", hint="name at least one: aggregate(n=count())")
+    for name, aggregation in aggregates.items():
+        if not isinstance(aggregation, Aggregation):
+            raise ExpressionError(
+                f"{name} is {type(aggregation).__name__}, not an aggregate",
+                hint=f'for example aggregate({name}=sum_("price"))',
+            )
+        if aggregation.gap and (windowing is None or windowing.fill_gaps is None):
+            raise ExpressionError(
+                f"{name}={aggregation!r} without windows that fill gaps", hint='window(…, fill_gaps="1h")'
+            )
+    node = keyed_nodes.Aggregate(stream._node, keys, tuple(aggregates.items()), windowing)
+    if twice := sorted({name for name in node.names if node.names.count(name) > 1}):
+        raise ExpressionError(f"aggregate has two columns named {twice[0]!r}", hint="rename one of them")
+    return stream._then(node)
+
+
+def key_node(key: str | Expr) -> ExprNode:
+    """Return the node of a key: a column's name, or an expression with an alias.
+
+    Raises:
+        ExpressionError: If it is neither.
+    """
+    node = key.node if isinstance(key, Expr) else Column(check_text(key, "key_by"))
+    output_name(node)
+    return node

@@ -1,0 +1,102 @@
+"""A stream with its sinks, ready to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
+
+from volley.contracts.sink import Sink
+from volley.engine.options import StartOptions
+from volley.errors import ConfigError, brief_methods
+from volley.plan import graph, nodes
+from volley.plan.places import caller
+from volley.stream.explain import as_html, explained
+from volley.stream.verbs import UnknownVerb, nearest_verb
+
+if TYPE_CHECKING:
+    from volley.engine.job import Job
+
+__all__ = ["Pipeline", "Runner"]
+
+
+class Runner(Protocol):
+    """The part of Environment that streams and pipelines use."""
+
+    def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
+
+    def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
+
+
+@brief_methods
+@dataclass(frozen=True)
+class Pipeline:
+    """A stream with its sinks, ready to run: alone, or together with others in `Environment.execute`.
+
+    A frozen value, created by `DataStream.to_sink`.
+
+    Example:
+        >>> from volley import Environment, MemorySink, MemorySource
+        >>> pipeline = Environment().from_source(MemorySource([{"id": 1}])).to_sink(MemorySink("out"))
+        >>> pipeline.execute("example").progress.rows  # doctest: +SKIP
+        1
+    """
+
+    _writes: tuple[nodes.Write, ...]
+    _environment: Runner = field(compare=False)
+
+    def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
+        """Write the same rows to another sink, too. They are computed once; each sink commits by itself.
+
+        Args:
+            sink: The sink.
+            dead_letter: See `DataStream.to_sink`.
+
+        Raises:
+            ConfigError: If `sink` is not a sink, or can't have this `dead_letter`.
+        """
+        return self._with(self._writes[0].input, sink, dead_letter)
+
+    def start(self, name: str, **options: Unpack[StartOptions]) -> Job:
+        """Start the pipeline as a job, and return the running job at once. See `Environment.start`."""
+        return self._environment.start(name, self, **options)
+
+    def execute(self, name: str, **options: Unpack[StartOptions]) -> Job:
+        """Run the pipeline to the end of its bounded sources, or until it is stopped. See `Environment.execute`."""
+        return self._environment.execute(name, self, **options)
+
+    def explain(self) -> None:
+        """Print the logical plan, and what the sources leave out."""
+        print(explained(self._writes))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"{nearest_verb(name, Pipeline)}; steps stand before to_sink"
+            raise UnknownVerb(f"a pipeline has no {name!r}", hint=hint)
+
+    def __str__(self) -> str:
+        return "\n".join(map(graph.describe, self._writes))
+
+    def __repr__(self) -> str:
+        return f"Pipeline(\n{self}\n)"
+
+    def _repr_html_(self) -> str:
+        return as_html("Pipeline", self._writes)
+
+    def _with(self, node: nodes.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
+        if not isinstance(sink, Sink):
+            raise ConfigError(
+                f"to_sink takes a Sink, not {type(sink).__name__}",
+                hint="for example IcebergSink(config), FileSink(path), MemorySink(), ConsoleSink()",
+            )
+        if dead_letter is None:
+            letters = sink.dead_letter
+        elif isinstance(dead_letter, str):
+            letters = sink.dead_letter_at(dead_letter)
+        elif isinstance(dead_letter, Sink):
+            letters = dead_letter
+        else:
+            raise ConfigError(
+                f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
+            )
+        return Pipeline((*self._writes, nodes.Write(node, sink, letters, place=caller())), self._environment)
