@@ -83,7 +83,8 @@ PACKAGES = {
     "pandas": ["iceberg.*"],
 }
 VALUES = [
-    *("*.source", "*.sink", "iceberg.dimension", "*.memory.dimension", "contracts.*", "stream.*", "plan.*"),
+    *("*.source", "*.sink", "connectors.console", "connectors.function", "iceberg.dimension"),
+    *("contracts.*", "stream.*", "plan.*"),
     *("iceberg.views.supported", "types.names", "types.schemas"),
     *(
         "*.values",

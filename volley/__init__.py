@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from volley.config.load import load_config
     from volley.config.values import Config, ConfiguredPipeline
-    from volley.connectors.console.sink import ConsoleSink
+    from volley.connectors.console import ConsoleSink
     from volley.connectors.files.sink import FileSink
     from volley.connectors.files.source import FileSource
-    from volley.connectors.function.sink import FunctionSink
+    from volley.connectors.function import FunctionSink
     from volley.connectors.kafka.sink import KafkaSink
     from volley.connectors.kafka.source import KafkaSource
     from volley.connectors.memory.sink import MemorySink
@@ -222,15 +222,14 @@ _ERRORS = [name for name in __all__ if name.endswith("Error")]
 _MODULES = {
     "config.load": ["load_config"],
     "config.values": ["Config", "ConfiguredPipeline"],
-    "connectors.console.sink": ["ConsoleSink"],
+    "connectors.console": ["ConsoleSink"],
     "connectors.files.sink": ["FileSink"],
     "connectors.files.source": ["FileSource"],
-    "connectors.function.sink": ["FunctionSink"],
+    "connectors.function": ["FunctionSink"],
     "connectors.kafka.sink": ["KafkaSink"],
     "connectors.kafka.source": ["KafkaSource"],
-    "connectors.memory.rows": ["ABORT", "EOF"],
     "connectors.memory.sink": ["MemorySink"],
-    "connectors.memory.source": ["MemorySource"],
+    "connectors.memory.source": ["ABORT", "EOF", "MemorySource"],
     "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
     "connectors.webhook.auth": ["BearerAuth", "HmacAuth", "ServerTls"],

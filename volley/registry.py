@@ -31,9 +31,9 @@ class Connector:
 
 
 CONNECTORS = {
-    "console": Connector(sink="volley.connectors.console.sink:ConsoleSink"),
+    "console": Connector(sink="volley.connectors.console:ConsoleSink"),
     "files": Connector("volley.connectors.files.source:FileSource", "volley.connectors.files.sink:FileSink"),
-    "function": Connector(sink="volley.connectors.function.sink:FunctionSink", in_yaml=False),
+    "function": Connector(sink="volley.connectors.function:FunctionSink", in_yaml=False),
     "iceberg": Connector(
         "volley.iceberg.source:IcebergSource",
         "volley.iceberg.sink:IcebergSink",

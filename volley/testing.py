@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from volley.connectors.memory.dimension import MemoryDimension
-from volley.connectors.memory.source import MemorySource
+from volley.connectors.memory.source import MemoryDimension, MemorySource
 from volley.errors import ConfigError, PlanError
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream

@@ -26,7 +26,7 @@ ILLEGAL = {
     "upwards, in an if": ("iceberg.schema.types", "if True:\n    from volley.iceberg import commit"),
     "upwards, in a function": ("contracts.source", "def f():\n    from volley.stream.stream import DataStream"),
     "upwards, inside a package": ("iceberg.storage.values", "from volley.iceberg.catalogs.values import RestCatalog"),
-    "between connectors": ("connectors.files.reader", "from volley.connectors.memory import rows"),
+    "between connectors": ("connectors.files.reader", "from volley.connectors.memory import source as rows"),
     "from a connector to iceberg": ("connectors.memory.sink", "from volley.iceberg.modes import Append"),
     "from iceberg to a connector": ("iceberg.sink", "from volley.connectors.kafka.source import KafkaSource"),
     "from a room to the whole": ("plan.nodes", "from volley import Environment"),

@@ -11,7 +11,7 @@ from volley.config.rows import rows_of
 from volley.config.scope import Parts, Scope
 from volley.config.steps import apply_steps
 from volley.config.values import Branch, ConfiguredPipeline
-from volley.connectors.console.sink import ConsoleSink
+from volley.connectors.console import ConsoleSink
 from volley.contracts.sink import Sink
 from volley.documents.mistakes import Path
 from volley.documents.models import given

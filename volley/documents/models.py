@@ -147,7 +147,7 @@ def model_of(settings: Any, leave_out: Collection[str] = frozenset()) -> type[Mo
         leave_out: Fields that documents don't have.
 
     Example:
-        >>> from volley.connectors.console.sink import ConsoleSink
+        >>> from volley.connectors.console import ConsoleSink
         >>> model_of(ConsoleSink).model_fields["rows"].description
         'The maximum number of rows to print per epoch. Each task sends at most as many to the driver.'
     """

@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from volley.checks import Duration, duration_or_zero, names, of_type, one_of, optional
-from volley.connectors.memory.dimension import MemoryDimension
-from volley.connectors.memory.source import MemorySource
+from volley.connectors.memory.source import MemoryDimension, MemorySource
 from volley.contracts.dimension import Dimension
 from volley.errors import ConfigError
 from volley.plan.joins import How, StreamJoin, TableJoin

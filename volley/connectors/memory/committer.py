@@ -19,12 +19,7 @@ def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 class MemoryCommitter(Committer):
-    """Stores each epoch as a table in this process.
-
-    Args:
-        epochs: The sink's tables; `commit` adds to them.
-        schema: The columns of the rows.
-    """
+    """Stores each epoch as a table in this process, among those of the sink."""
 
     def __init__(self, epochs: dict[Epoch, pa.Table], schema: pa.Schema) -> None:
         self._epochs = epochs

@@ -1,23 +1,26 @@
-"""Runs a MemorySource: the rows are sent to the executors with the reader."""
+"""Runs a MemorySource: converts its rows to one Arrow table, which is sent to the executors with the reader."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from volley.connectors.memory.rows import ABORT, EOF, Marker
-from volley.connectors.memory.table import conformed, table_of
+from volley.columns.batches import conform
+from volley.columns.uuids import array_of
 from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
+from volley.contracts.dimension import DimensionReader, Version
 from volley.contracts.source import Offset, Reader
-from volley.errors import SourceError
+from volley.errors import ConfigError, SnapshotNotFoundError, SourceError, near
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
+from volley.types.arrow import arrow_schema, canonical_schema
 
-__all__ = ["MemoryReader", "to_table"]
+__all__ = ["Markers", "MemoryDimensionReader", "MemoryReader", "table_from_frame", "to_table"]
+
 
 _ROWS_PER_SPLIT = 10_000
 _HASHED_ROWS = 1_000
@@ -40,8 +43,8 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Markers:
-    """The positions of the markers, as the number of rows before each.
+class Markers:
+    """The positions of a MemorySource's markers, as the number of rows before each.
 
     Args:
         ends: The positions of EOFs.
@@ -64,21 +67,11 @@ class _Markers:
 
 @dataclass(frozen=True)
 class MemoryReader(Reader):
-    """Reads a table.
-
-    Args:
-        table: The rows.
-        schema: Their columns.
-        markers: The markers between them.
-        name: The source's name in errors.
-        state: The fsspec URL of the folder that records which ABORTs have fired.
-        limit: The maximum number of rows per epoch; None = all.
-        run: The state of this run in this process.
-    """
+    """Reads a table, of which an epoch has at most `limit` rows; the folder `state` records which ABORTs have fired."""
 
     table: pa.Table = field(repr=False)
     schema: pa.Schema
-    markers: _Markers
+    markers: Markers
     name: str
     state: str
     limit: int | None
@@ -148,35 +141,86 @@ def _chained(before: bytes, rows: pa.Table) -> bytes:
     return digest.digest()
 
 
-def to_table(rows: Any, schema: Any) -> tuple[pa.Table, _Markers]:
-    """Return the rows of a MemorySource as one Arrow table, and the markers.
-
-    Args:
-        rows: The rows, with markers between them.
-        schema: The declared schema; None = the schema of the rows.
+def to_table(rows: Any, declared: Any) -> pa.Table:
+    """Return rows, without markers, as one Arrow table of the declared schema; None = that of the rows.
 
     Raises:
         SourceError: If the rows don't fit one schema; names the column.
     """
-    table, markers = _separate(rows, schema) if isinstance(rows, tuple) else (rows, _Markers())
-    return conformed(table, schema), markers
+    table = _table_of(rows, declared) if isinstance(rows, list) else _table(rows)
+    schema = canonical_schema(table.schema if declared is None else arrow_schema(declared))
+    return pa.Table.from_batches([conform(batch, schema) for batch in table.to_batches()], schema)
 
 
-def _separate(rows: tuple[Any, ...], schema: Any) -> tuple[pa.Table, _Markers]:
-    """Separate rows and markers."""
-    data = [row for row in rows if not isinstance(row, Marker)]
-    ends: list[int] = []
-    aborts: list[tuple[int, bool]] = []
-    position = len(data)
-    is_last = True
-    # In reverse order, so that what follows an ABORT is known.
-    for row in reversed(rows):
-        if row is EOF:
-            ends.append(position)
-            is_last = True
-        elif row is ABORT:
-            aborts.insert(0, (position, is_last))
-        else:
-            position -= 1
-            is_last = False
-    return table_of(data, schema), _Markers(tuple(ends), tuple(aborts))
+class MemoryDimensionReader(DimensionReader):
+    """Reads the rows of a MemorySource as a table that is joined; its version is a digest of them."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.schema = table.schema
+
+    def version(self) -> Version:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema) as stream:
+            stream.write_table(self._table.combine_chunks())
+        return {"digest": hashlib.sha256(sink.getvalue()).hexdigest()}
+
+    def read(self, version: Version, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if version != self.version():
+            raise SnapshotNotFoundError("the program has other rows now, or several joined tables have one name=")
+        yield from self._table.select(columns).to_batches()
+
+
+def table_from_frame(frame: Any) -> pa.Table:
+    """Return the table of any object with Arrow's C stream interface; a pandas frame's named index is a column."""
+    try:
+        if hasattr(frame, "index") and hasattr(frame, "columns"):
+            has_name = any(name is not None for name in frame.index.names)
+            return pa.Table.from_pandas(frame, preserve_index=has_name).replace_schema_metadata()
+        return pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"a {type(frame).__name__} can't be read as columns: {error}",
+            hint="give each column one type that Arrow has, or give a list of dicts",
+        ) from error
+
+
+def _table_of(rows: Sequence[Any], declared: Any) -> pa.Table:
+    """Return dicts as a table of the declared or inferred schema; concatenate tables and batches.
+
+    Raises:
+        SourceError: If a value doesn't fit; names the column.
+    """
+    if not rows and declared is None:
+        raise SourceError("there are no rows to infer a schema from", hint="declare it: schema=…")
+    if rows and isinstance(rows[0], pa.Table | pa.RecordBatch):
+        return pa.concat_tables([_table(part) for part in rows], promote_options="permissive")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if declared is None:
+        return pa.table({name: _infer_array(name, [row.get(name) for row in rows]) for name in names})
+    schema = canonical_schema(arrow_schema(declared))
+    for name in names:
+        if name not in schema.names:
+            raise SourceError(f"a row has the column {name!r}, the schema has not", hint=near(name, schema.names))
+    arrays = [_to_array(field, [row.get(field.name) for row in rows]) for field in schema]
+    return pa.table(arrays, schema=schema)
+
+
+def _table(data: Any) -> pa.Table:
+    return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+
+
+def _infer_array(name: str, values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError) as error:
+        raise SourceError(f"column {name!r} has no one type: {error}", hint="declare it: schema=…") from error
+
+
+def _to_array(field: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        return array_of(values, field.type)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise SourceError(
+            f"column {field.name!r} has a value that is no {field.type}: {error}", hint="mend the row or the schema"
+        ) from error

@@ -1,13 +1,16 @@
-"""MemorySource: rows of this process, for tests, examples and notebooks."""
+"""MemorySource: rows of this process, for tests, examples and notebooks; MemoryDimension: the same, to be joined."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import count, keep, optional, text
-from volley.connectors.memory.rows import ABORT, EOF, Marker, checked
+from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.source import Reader, Source, SourceContext
+from volley.errors import ConfigError
 from volley.types.schemas import schema_setting
 
 if TYPE_CHECKING:
@@ -15,7 +18,24 @@ if TYPE_CHECKING:
 
     from volley.types.names import SchemaLike
 
-__all__ = ["ABORT", "EOF", "MemorySource"]
+__all__ = ["ABORT", "EOF", "Marker", "MemoryDimension", "MemorySource"]
+
+
+class Marker(Enum):
+    """Markers between the rows of a MemorySource, for tests; modelled on bytewax's TestingSource."""
+
+    ABORT = "ABORT"
+    EOF = "EOF"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+ABORT = Marker.ABORT
+"""Makes the epoch that has it fail once, after its rows; later runs with the same checkpoint ignore it."""
+
+EOF = Marker.EOF
+"""Ends this run of the source; the next run with the same checkpoint starts with the rows after it."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +67,7 @@ class MemorySource(Source):
     name: str = "memory"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", checked(self.rows))
+        object.__setattr__(self, "rows", _checked(self.rows))
         keep(self, schema=optional(schema_setting), rows_per_epoch=optional(count), name=text)
 
     @property
@@ -67,9 +87,10 @@ class MemorySource(Source):
         Raises:
             SourceError: If the rows don't fit one schema; names the column.
         """
-        from volley.connectors.memory.reader import MemoryReader, to_table
+        from volley.connectors.memory.reader import Markers, MemoryReader, to_table
 
-        table, markers = to_table(self.rows, self.schema)
+        rows, ends, aborts = _separated(self.rows)
+        table, markers = to_table(rows, self.schema), Markers(ends, aborts)
         return MemoryReader(table, table.schema, markers, self.identity, context.state, self.rows_per_epoch)
 
     def __repr__(self) -> str:
@@ -78,3 +99,73 @@ class MemorySource(Source):
         else:
             count = self.rows.num_rows
         return f"MemorySource({count} row{'' if count == 1 else 's'})"
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryDimension(Dimension):
+    """The rows of a MemorySource, for small tables that change with the program."""
+
+    source: MemorySource
+
+    @property
+    def identity(self) -> str:
+        return self.source.identity
+
+    def open(self) -> DimensionReader:
+        from volley.connectors.memory.reader import MemoryDimensionReader, to_table
+
+        rows, _, _ = _separated(self.source.rows)
+        return MemoryDimensionReader(to_table(rows, self.source.schema))
+
+    def __repr__(self) -> str:
+        return repr(self.source)
+
+
+def _is_arrow(value: Any) -> bool:
+    """Return True for an Arrow table or batch; checks the module's name, so that pyarrow is not imported."""
+    return type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "num_rows")
+
+
+def _checked(rows: Any) -> Any:
+    """Return a table or batch unchanged, a pandas or polars frame as a table, and other rows as a tuple of copies."""
+    if _is_arrow(rows):
+        return rows
+    if hasattr(rows, "__arrow_c_stream__"):
+        from volley.connectors.memory.reader import table_from_frame
+
+        return table_from_frame(rows)
+    if isinstance(rows, Mapping | str | bytes | type) or not isinstance(rows, Iterable):
+        raise ConfigError(
+            f"rows are of type {type(rows).__name__}",
+            hint="give a list of dicts, a pyarrow.Table, or a pandas or polars DataFrame",
+        )
+    rows = tuple(dict(row) if isinstance(row, Mapping) else row for row in rows)
+    for row in rows:
+        if not isinstance(row, dict | Marker) and not _is_arrow(row):
+            raise ConfigError(f"a row is of type {type(row).__name__}", hint='rows are dicts: [{"id": 1}, {"id": 2}]')
+    are_arrow = [_is_arrow(row) for row in rows]
+    if any(are_arrow) and not all(are_arrow):
+        raise ConfigError("Arrow data stands among dicts or markers", hint="give only dicts, or only batches")
+    return rows
+
+
+def _separated(rows: Any) -> tuple[Any, tuple[int, ...], tuple[tuple[int, bool], ...]]:
+    """Return rows without markers, and the positions of these, as `Markers` has them."""
+    if not isinstance(rows, tuple):
+        return rows, (), ()
+    data = [row for row in rows if not isinstance(row, Marker)]
+    ends: list[int] = []
+    aborts: list[tuple[int, bool]] = []
+    position = len(data)
+    is_last = True
+    # In reverse order, so that what follows an ABORT is known.
+    for row in reversed(rows):
+        if row is EOF:
+            ends.append(position)
+            is_last = True
+        elif row is ABORT:
+            aborts.insert(0, (position, is_last))
+        else:
+            position -= 1
+            is_last = False
+    return data, tuple(ends), tuple(aborts)

@@ -1,26 +1,51 @@
-"""Runs a ConsoleSink: tasks send their first rows to the driver, which prints them as one table."""
+"""ConsoleSink: prints the first rows of each epoch, to inspect a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from volley.columns.python_values import readable_rows
+from volley.checks import count, keep
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.sink import Committer, SinkContext, TaskWriter, Writer
+from volley.contracts.sink import Committer, Sink, SinkContext, TaskWriter, Writer
+from volley.html_table import settings_html
 
-__all__ = ["ConsoleCommitter"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ConsoleSink"]
 
 
 @dataclass(frozen=True)
-class ConsoleCommitter(Committer):
-    """Prints up to `rows` rows of each epoch."""
+class ConsoleSink(Sink):
+    """Prints the first rows of each epoch as a table; an epoch that is repeated after a crash is printed again.
+
+    Args:
+        rows: The maximum number of rows to print per epoch. Each task sends at most as many to the driver.
+
+    Raises:
+        ConfigError: If `rows` is not positive.
+
+    Example:
+        >>> ConsoleSink(rows=5)
+        ConsoleSink(rows=5)
+    """
+
+    rows: int = 20
+
+    def __post_init__(self) -> None:
+        keep(self, rows=count)
+
+    def open(self, context: SinkContext) -> Committer:
+        return _ConsoleCommitter(self.rows, context)
+
+    _repr_html_ = settings_html
+
+
+@dataclass(frozen=True)
+class _ConsoleCommitter(Committer):
+    """Prints the rows that tasks have sent to the driver, as one table."""
 
     rows: int
     context: SinkContext
@@ -35,6 +60,10 @@ class ConsoleCommitter(Committer):
         return _ConsoleWriter(self.rows)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
         total = sum(result.rows for result in results)
         title = f"{self.context.job}, epoch {epoch.number}: {total:,} row{'' if total == 1 else 's'}"
         # Text, not str: rich would parse brackets in names and values as markup.
@@ -62,6 +91,8 @@ class _ConsoleTaskWriter(TaskWriter):
         self._result = WriteResult()
 
     def write(self, batch: pa.RecordBatch) -> None:
+        from volley.columns.python_values import readable_rows
+
         self._result = self._result.with_batch(batch.num_rows)
         self._rows += readable_rows(batch.slice(0, self._limit - len(self._rows)))
 

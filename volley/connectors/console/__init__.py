@@ -1,1 +1,0 @@
-"""Console sink: prints the first rows of each epoch."""

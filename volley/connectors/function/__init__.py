@@ -1,1 +1,0 @@
-"""Function sink: calls a Python function with the rows of a stream."""
