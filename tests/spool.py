@@ -72,6 +72,7 @@ class SpoolReader(Reader):
 
     schema = pa.schema({"id": pa.int64()})
     limit = 1
+    acknowledges = True
 
     def initial_offset(self) -> Offset:
         return {"files": 0}

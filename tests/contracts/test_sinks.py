@@ -33,6 +33,7 @@ from volley import (
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import Sink, SinkContext
 from volley.formats.files import WrittenFormat
+from volley.iceberg.routed import RoutedSink
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 QUERY = str(uuid.UUID(int=1 << 127))
@@ -257,6 +258,30 @@ def test_an_epoch_published_by_half_is_taken_back(file_case: Case) -> None:
     assert not isinstance(caught.value, CommitStateUnknownError)
     committer.abort(EPOCH, results)
     assert left(file_case) == []
+
+
+def test_what_it_can_clear_is_gone(case: Case) -> None:
+    committer = case.open()
+    committer.commit(EPOCH, write(committer, EPOCH, [batch(1, 2)]))
+    if not committer.can_clear:
+        return
+    # A start over has a new checkpoint.
+    committer = replace(case, state=f"{case.state}-2").open()
+    committer.clear()
+    following = Epoch(str(uuid.UUID(int=2)), 0)
+    committer.commit(following, write(committer, following, [batch(3)]))
+    # What was printed stays; each table of a route is emptied when it gets its next rows.
+    kept = [1, 2] if isinstance(case.sink, ConsoleSink) else [2] if isinstance(case.sink, RoutedSink) else []
+    assert case.visible() == [*kept, 3]
+
+
+def test_a_sink_with_a_table_returns_its_rows(case: Case) -> None:
+    committer = case.open()
+    committer.commit(EPOCH, write(committer, EPOCH, [batch(1, 2)]))
+    assert case.sink.has_table == isinstance(case.sink, MemorySink)
+    if isinstance(case.sink, MemorySink):
+        assert case.sink.to_arrow(1).num_rows == 1
+        assert case.sink.table().column("id").to_pylist() == [1, 2]
 
 
 def test_two_attempts_of_one_task_do_not_collide(case: Case) -> None:

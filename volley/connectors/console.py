@@ -47,6 +47,8 @@ class ConsoleSink(Sink):
 class _ConsoleCommitter(Committer):
     """Prints the rows that tasks have sent to the driver, as one table."""
 
+    can_clear = True
+
     rows: int
     context: SinkContext
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from volley.errors import PlanError
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +58,8 @@ class DimensionReader(ABC):
     """
 
     schema: pa.Schema
+    has_history: ClassVar[bool] = False
+    """True if it has `history` and `later_history`: rows can be joined with those that it had at their time."""
 
     @abstractmethod
     def version(self) -> Version:
@@ -101,16 +101,8 @@ class DimensionReader(ABC):
         return None
 
     def history(self, version: Version, columns: Sequence[str]) -> History:
-        """Return the rows up to a version, with the time of each change; arguments and errors as of `read`.
-
-        Raises:
-            PlanError: If the dimension has no history.
-        """
-        raise PlanError(
-            f"{type(self).__name__} has rows of one time only",
-            hint="an Iceberg table has a history; rows with a column that says since when they are valid: "
-            'as_of=("at", "valid_from")',
-        )
+        """Return the rows up to a version, with the time of each change; arguments and errors as of `read`."""
+        raise NotImplementedError
 
     def later_history(
         self, before: Version, after: Version, columns: Sequence[str]

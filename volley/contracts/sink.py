@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from volley.contracts.capabilities import check_capabilities
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.probes import Probe
-from volley.errors import ConfigError, PlanError, StorageError
+from volley.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,6 +174,15 @@ class Committer(ABC):
         return type(self).__name__
 
     @property
+    def can_clear(self) -> bool:
+        """True if `clear` deletes the target's rows; if False (default), ``into="replace"`` is refused."""
+        return False
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        check_capabilities(cls, Committer, {"can_clear": "clear"})
+
+    @property
     def identity(self) -> str | None:
         """A unique id of the target, which changes if it is dropped and created again; None (default) = it has none.
 
@@ -247,10 +257,9 @@ class Committer(ABC):
     def clear(self) -> None:
         """Delete all rows (in a shared target: those of the job), for a start over with ``into="replace"``.
 
-        Raises:
-            PlanError: If rows of this target can't be deleted; the default.
+        Called only if `can_clear`.
         """
-        raise PlanError(f"{self} can't be emptied", hint='use into="append", or another target')
+        raise NotImplementedError
 
     @abstractmethod
     def writer(self, epoch: Epoch) -> Writer:
@@ -319,6 +328,11 @@ class Sink(ABC):
     @property
     def takes_dictionaries(self) -> bool:
         """True if its writers accept dictionary-encoded columns, as a source may store them; saves decoding them."""
+        return False
+
+    @property
+    def has_table(self) -> bool:
+        """True if it has ``table()`` and ``to_arrow(limit)``, which return its rows; `Job` has the same ones."""
         return False
 
     @property

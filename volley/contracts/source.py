@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
+from volley.contracts.capabilities import check_capabilities
 from volley.contracts.probes import Probe
 from volley.errors import PlanError, SourceError
 
@@ -202,6 +203,20 @@ class Reader(SplitReader):
     schema: pa.Schema
     limit: int | None = None
 
+    @property
+    def acknowledges(self) -> bool:
+        """True if `committed` does something: it is called behind each epoch. The default is False."""
+        return False
+
+    @property
+    def knows_lag(self) -> bool:
+        """True if `lag` tells something: it is asked behind each epoch. The default is False."""
+        return False
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        check_capabilities(cls, Reader, {"acknowledges": "committed", "knows_lag": "lag"})
+
     @abstractmethod
     def initial_offset(self) -> Offset:
         """Return the offset at which a new job starts; the same on every call."""
@@ -239,7 +254,8 @@ class Reader(SplitReader):
     def committed(self, offset: Offset) -> None:
         """Release the rows up to `offset`: every sink has committed them. The default does nothing.
 
-        Called on the driver after each epoch, in order, at least once: a restart repeats the call for the last epoch.
+        Called on the driver after each epoch if the reader `acknowledges`, in order, at least once: a restart repeats
+        the call for the last epoch.
         An offset includes all earlier ones, so the call for the next epoch makes up for one that failed.
 
         Args:
@@ -252,7 +268,8 @@ class Reader(SplitReader):
     def lag(self, offset: Offset) -> Lag | None:
         """Return how far an offset is behind the end of the source, for the job's metrics.
 
-        Called on the driver after each epoch. It must be cheap: use what the reader has in memory.
+        Called on the driver after each epoch if the reader `knows_lag`. It must be cheap: use what the reader has in
+        memory.
 
         Args:
             offset: The end of an epoch.

@@ -32,6 +32,8 @@ class Readers:
         self._log = log
         self._started: list[Reader] = []
         self._acknowledged = -1
+        # If none does, Spark's log need not be read.
+        self._acknowledges = any(reader.acknowledges for reader in filter(None, readers))
         self._is_running = False
 
     def start(self) -> None:
@@ -63,12 +65,12 @@ class Readers:
 
     def lags(self, epoch: int) -> list[Lag]:
         """Return how far the end of an epoch is behind each source that can tell."""
-        if not any(map(_knows_lag, self._readers)):
+        if not any(reader.knows_lag for reader in filter(None, self._readers)):
             return []
         try:
             lines = self._log.offsets(epoch)
             pairs = [(reader, line) for reader, line in zip(self._readers, lines, strict=True) if line != NO_OFFSET]
-            lags = [reader.lag(json.loads(line)) for reader, line in pairs if reader is not None]
+            lags = [reader.lag(json.loads(line)) for reader, line in pairs if reader is not None and reader.knows_lag]
         except Exception as error:
             _log.warning("%s: the lag of epoch %d is not known: %s", self._job, epoch, redact_uri(str(error)))
             return []
@@ -87,7 +89,7 @@ class Readers:
 
     def _acknowledge_finished(self) -> None:
         """Acknowledge the last epoch in Spark's commit log."""
-        if not any(map(_needs_commits, self._readers)):
+        if not self._acknowledges:
             return
         try:
             finished = self._log.last_finished
@@ -98,7 +100,7 @@ class Readers:
             self._acknowledge(finished)
 
     def _acknowledge(self, epoch: int) -> None:
-        if epoch <= self._acknowledged or not any(map(_needs_commits, self._readers)):
+        if epoch <= self._acknowledged or not self._acknowledges:
             return
         try:
             lines = self._log.offsets(epoch)
@@ -114,7 +116,7 @@ class Readers:
             self._acknowledged = epoch
 
     def _acknowledge_to(self, reader: Reader | None, line: str, epoch: int) -> bool:
-        if reader is None or line == NO_OFFSET:
+        if reader is None or not reader.acknowledges or line == NO_OFFSET:
             return True
         try:
             reader.committed(json.loads(line))
@@ -125,12 +127,3 @@ class Readers:
             )
             return False
         return True
-
-
-def _knows_lag(reader: Reader | None) -> bool:
-    return reader is not None and type(reader).lag is not Reader.lag
-
-
-def _needs_commits(reader: Reader | None) -> bool:
-    """Return True if a reader implements `committed`; if none does, Spark's log need not be read."""
-    return reader is not None and type(reader).committed is not Reader.committed

@@ -183,7 +183,7 @@ class Job(Rows):
         return rows
 
     def _readable_sink(self) -> Any:
-        tables = [sink for sink in self._sinks if hasattr(sink, "table")]
+        tables = [sink for sink in self._sinks if sink.has_table]
         if len(tables) != 1:
             raise PlanError(f"job {self.name!r} has {len(tables)} sinks with a table", hint="ask one: sink.table()")
         return tables[0]

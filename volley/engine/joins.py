@@ -14,7 +14,7 @@ from volley.columns.join_index import JoinBuckets, JoinIndex
 from volley.contracts.dimension import DimensionReader, Version
 from volley.engine.join_files import JoinFiles, sizes_in
 from volley.engine.join_indices import parts, read_indices
-from volley.errors import SnapshotExpiredError, SnapshotNotFoundError
+from volley.errors import PlanError, SnapshotExpiredError, SnapshotNotFoundError
 from volley.plan import graph, nodes
 from volley.plan.joins import JoinedRows, TableJoin
 from volley.plan.places import naming
@@ -124,7 +124,7 @@ class JoinedTables:
             reach("after-pin", epoch)
 
     def _opened(self, join: TableJoin) -> JoinedRows:
-        name, reader = digest(join.table.identity), join.table.open()
+        name, reader = digest(join.table.identity), _reader(join)
         table = self._tables.setdefault(name, _Table(reader, f"{self.folder}/{name}"))
         layout = digest(repr(join.table), *parts(join, reader.schema), join.by_history, join.max_bytes)
         table.joins[layout] = join, reader
@@ -176,7 +176,7 @@ def with_schemas(roots: Sequence[N]) -> list[N]:
     Raises:
         VolleyError: If a table can't be read.
     """
-    return _with(roots, lambda node: _OpenTable(node.join.table.open()))
+    return _with(roots, lambda node: _OpenTable(_reader(node.join)))
 
 
 def with_rows(roots: Sequence[N]) -> list[N]:
@@ -197,6 +197,18 @@ def with_rows(roots: Sequence[N]) -> list[N]:
         return LoadedRows(reader.schema, [JoinIndex.of(index) for index in mapped])
 
     return _with(roots, loaded)
+
+
+def _reader(join: TableJoin) -> DimensionReader:
+    """Return the reader of a join's table."""
+    reader = join.table.open()
+    if join.by_history and not reader.has_history:
+        raise PlanError(
+            f"{join.table!r} has rows of one time only",
+            hint="an Iceberg table has a history; rows with a column that says since when they are valid: "
+            'as_of=("at", "valid_from")',
+        )
+    return reader
 
 
 def _with(roots: Sequence[N], rows: Callable[[nodes.Join], JoinedRows]) -> list[N]:

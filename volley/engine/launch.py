@@ -250,8 +250,8 @@ def _check_earlier_rows(opened: Sequence[Committer], query_id: str, start: Start
 def _check_clearable(opened: Sequence[Committer]) -> None:
     """Raise PlanError before anything is deleted if a target can't be emptied."""
     for committer in opened:
-        if type(committer).clear is Committer.clear:
-            committer.clear()
+        if not committer.can_clear:
+            raise PlanError(f"{committer} can't be emptied", hint='use into="append", or another target')
 
 
 def _clear(opened: Sequence[Committer]) -> None:

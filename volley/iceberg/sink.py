@@ -51,6 +51,8 @@ class IcebergSink(Sink, Rows):
 
     worker_modules: ClassVar[tuple[str, ...]] = ("volley.iceberg.commit.committer",)
 
+    has_table = True
+
     config: IcebergSinkConfig
 
     def __post_init__(self) -> None:

@@ -54,6 +54,8 @@ class FileCommitter(Committer):
     repeated: files of the first attempt are deleted before the second one starts.
     """
 
+    can_clear = True
+
     def __init__(self, path: str, format: str, options: dict[str, Any], context: SinkContext) -> None:
         self._path = path
         self._format = format

@@ -95,6 +95,10 @@ class KafkaReader(Reader):
     def read_tolerant(self, split: list[OffsetRange]) -> Iterator[PositionedBatch | BadRow]:
         return self.rows.read_tolerant(split)
 
+    @property
+    def acknowledges(self) -> bool:
+        return self.cluster.group is not None
+
     def committed(self, offset: Offset) -> None:
         if self.rows.skip_lost and self.cluster.group is not None:
             offset = _seen(offset, self.cluster.partitions(offset["ids"])[1])

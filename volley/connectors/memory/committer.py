@@ -21,6 +21,8 @@ def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 class MemoryCommitter(Committer):
     """Stores each epoch as a table in this process, among those of the sink."""
 
+    can_clear = True
+
     def __init__(self, epochs: dict[Epoch, pa.Table], schema: pa.Schema) -> None:
         self._epochs = epochs
         self._schema = schema

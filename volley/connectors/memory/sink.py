@@ -35,6 +35,8 @@ class MemorySink(Sink, Rows):
         []
     """
 
+    has_table = True
+
     name: str = "memory"
     _epochs: dict[Epoch, pa.Table] = field(default_factory=dict, compare=False, repr=False)
 

@@ -93,6 +93,9 @@ class PostgresReader(Reader):
         limit: The most segments of an epoch; None = all.
     """
 
+    acknowledges = True
+    knows_lag = True
+
     def __init__(self, rows: ChangeReader, parallelism: int, limit: int | None) -> None:
         self.rows = rows
         self.schema = rows.output.schema

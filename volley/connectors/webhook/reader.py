@@ -57,6 +57,9 @@ class WebhookReader(Reader):
         limit: The most requests of an epoch; None = all.
     """
 
+    acknowledges = True
+    knows_lag = True
+
     folder: LogFolder
     rows: MessageRows
     schema: pa.Schema

@@ -60,6 +60,8 @@ class IcebergCommitter(Committer):
         context: The sink's context in the job.
     """
 
+    can_clear = True
+
     def __init__(self, catalog: Catalog, table: Table, config: IcebergSinkConfig, context: SinkContext) -> None:
         self._catalog = catalog
         self._table = table

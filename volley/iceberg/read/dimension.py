@@ -47,6 +47,8 @@ class IcebergDimensionReader(DimensionReader):
         VolleyError: If the table can't be read.
     """
 
+    has_history = True
+
     def __init__(self, config: IcebergSourceConfig) -> None:
         self._config = config
         self._loader = TableLoader(config.ref)

@@ -140,6 +140,12 @@ class IcebergReader(Reader):
     hold: Callable[[int | None], None] | None = None
     _loaded: list[tuple[float, Table]] = field(default_factory=list, compare=False)
 
+    knows_lag = True
+
+    @property
+    def acknowledges(self) -> bool:
+        return self.hold is not None
+
     def initial_offset(self) -> Offset:
         return self.initial
 

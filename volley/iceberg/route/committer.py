@@ -72,6 +72,8 @@ class RoutedCommitter(Committer):
         settings: What the tables have in common.
     """
 
+    can_clear = True
+
     def __init__(self, routing: Routing, settings: RouteSettings) -> None:
         context = settings.context
         self._routing = routing
