@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -332,7 +333,10 @@ def test_csv_columns_with_infinity_in_the_same_rows(files: Files) -> None:
 
 @pytest.mark.parametrize("block", [1 << 20, 64, 16])
 @pytest.mark.parametrize("kind", ["int", "long"])
-@pytest.mark.parametrize("text", ["0x10", "0X1f", '"0x10"', "0x80000000", "0xffffffffffffffff", " 0x1", r"0\x1\0"])
+@pytest.mark.parametrize(
+    "text",
+    ["0x10", "0X1f", '"0x10"', "0x80000000", "0xffffffffffffffff", " 0x1", r"0\x1\0", '"0"x1F', r'"0"\x1F', '"0x"1F'],
+)
 def test_a_hexadecimal_csv_number_is_an_error(
     files: Files, kind: str, text: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,7 +344,7 @@ def test_a_hexadecimal_csv_number_is_an_error(
     files.put("a.csv", "n,v,w\n" + "1,5,x\n2,,10x20\n" * 30 + f"3,{text},d\n4,6,e\n")
     message = files.error(schema=f"n long, v {kind}, w string", options={"escape": "\\"}).message
     assert "a.csv, line 62: column 'v'" in message
-    assert text.strip(' "').replace("\\", "") in message
+    assert re.sub(r'[ \\"]', "", text) in message
 
 
 @pytest.mark.parametrize("block", [1 << 20, 200, 130])

@@ -13,7 +13,7 @@ import pytest
 
 from volley import FileSource, MemorySource, Source, SourceContext, SourceError
 from volley.contracts.bad_rows import BadRow
-from volley.formats import csv_records
+from volley.formats import csv_records, json_lines
 
 Read = tuple[list[tuple[str, object]], list[tuple[str, str]]]
 """Good rows with their places, bad ones as place and payload."""
@@ -39,6 +39,14 @@ def read_text(folder: Path, name: str, text: str, schema: str = "id long") -> Re
     (folder / "in").mkdir(exist_ok=True)
     (folder / "in" / name).write_bytes(text.encode(errors="surrogateescape"))
     return read(FileSource(folder / "in" / name, schema=schema), folder)
+
+
+def read_strictly(source: Source, state: Path) -> int:
+    """The number of rows that a source holds."""
+    opened = source.open(SourceContext(str(state / "state")))
+    start = opened.initial_offset()
+    splits = opened.splits(start, opened.latest_offset(start, None, None))
+    return sum(batch.num_rows for split in splits for batch in opened.read(split))
 
 
 def lines_of(good: list[tuple[str, object]]) -> list[int]:
@@ -72,6 +80,25 @@ def test_bad_in_json_is(text: str, good: list[int], bad: list[int], tmp_path: Pa
     assert rows == [(f"a.json, line {number}", number) for number in good]
     payloads = text.replace("\r", "").split("\n")
     assert letters == [(f"a.json, line {number}", payloads[number - 1]) for number in bad]
+
+
+@pytest.mark.parametrize("space", ["", " ", "\t "])
+@pytest.mark.parametrize("chunk", [8 << 20, 40])
+def test_objects_over_lines_that_begin_in_the_line_of_anothers_end_are_rows(
+    space: str, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_lines, "_CHUNK", chunk)
+    texts = ['"x"' if number == 3 else str(number) for number in range(8)]
+    text = space.join(f'{{\n"id": {value}\n}}' for value in texts)
+    rows, letters = read_text(tmp_path, "a.json", text + "\n")
+    assert [value for _, value in rows] == [0, 1, 2, 4, 5, 6, 7]
+    assert letters == [("a.json, line 7", '{\n"id": "x"\n}')]
+
+
+def test_a_cut_object_over_lines_spoils_no_object_before_it(tmp_path: Path) -> None:
+    rows, letters = read_text(tmp_path, "a.json", '{\n"é": -Inf, "id": 1\n}{"id": 2} {\n"id": 3\n}{\n"id": ')
+    assert rows == [("a.json, line 1", 1), ("a.json, line 3", 2), ("a.json, line 3", 3)]
+    assert letters == [("a.json, line 5", "{"), ("a.json, line 6", '"id": ')]
 
 
 LARGE = ["1e400", "-1e400", "1.8e308", "9" * 400, "1e9999"]
@@ -113,10 +140,10 @@ def test_infinity_by_its_name_is_a_value_beside_numbers_that_are_too_large(tmp_p
 
 @pytest.mark.parametrize("kind", ["int", "long"])
 def test_hexadecimal_csv_numbers_are_bad_rows(kind: str, tmp_path: Path) -> None:
-    lines = ["1,0x1", "0x10,", "2,", "0X80000000,", '"0xffffffffffffffff",', "3,x", " 0x2 ,", "4,"]
+    lines = ["1,0x1", "0x10,", "2,", '"0"x10,', "0X80000000,", '"0xffffffffffffffff",', "3,x", " 0x2 ,", "4,"]
     rows, letters = read_text(tmp_path, "a.csv", "\n".join(["id,s", *lines, ""]), f"id {kind}, s string")
     assert [value for _, value in rows] == [1, 2, 3, 4]
-    assert letters == [(f"a.csv, line {line + 2}", lines[line]) for line in (1, 3, 4, 6)]
+    assert letters == [(f"a.csv, line {line + 2}", lines[line]) for line in (1, 3, 4, 5, 7)]
 
 
 def test_a_null_behind_a_byte_order_mark_is_a_bad_row(tmp_path: Path) -> None:
@@ -177,7 +204,18 @@ def test_a_very_long_first_csv_row_is_a_bad_row(tmp_path: Path, monkeypatch: pyt
     row = f"x,{'n' * 100}"
     rows, letters = read_text(tmp_path, "a.csv", f"id,name\n{row}\n2,b\n", "id long, name string")
     assert rows == [("a.csv, line 3", 2)]
-    assert letters == [("a.csv, line 2", row)]
+    assert letters == [("a.csv, line 2", row[:50])]
+
+
+@pytest.mark.parametrize("value", ['"x"\\\ny', "x\\\ny", '"x\\"\ny"'])
+def test_rows_behind_a_value_with_an_escaped_end_of_line_keep_their_lines(value: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id,name\n1,{value}\n2,z\n3q,w\n")
+    source = FileSource(tmp_path / "a.csv", schema="id long, name string", options={"escape": "\\"})
+    rows, letters = read(source, tmp_path)
+    assert rows == [("a.csv, line 2", 1), ("a.csv, line 4", 2)]
+    assert letters == [("a.csv, line 5", "3q,w")]
+    with pytest.raises(SourceError, match=r"a\.csv, line 5: .*: 3q,w"):
+        read_strictly(source, tmp_path)
 
 
 def test_csv_bytes_that_are_no_text_are_a_bad_row(tmp_path: Path) -> None:
@@ -189,6 +227,13 @@ def test_csv_bytes_that_are_no_text_are_a_bad_row(tmp_path: Path) -> None:
 def test_compressed_files_are_read_tolerantly(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\nno\n'))
     assert read(FileSource(tmp_path / "a.json.gz", schema="id long"), tmp_path)[1] == [("a.json.gz, line 2", "no")]
+
+
+@pytest.mark.parametrize("behind", [b"\0" * 512, b"\0", b"rest"])
+def test_bytes_behind_what_is_compressed_are_told(behind: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\n') + behind)
+    with pytest.raises(SourceError, match=r"a\.json\.gz can't be read: .*\n.*other bytes, such as zeros, stand behind"):
+        read_strictly(FileSource(tmp_path / "a.json.gz", schema="id long"), tmp_path)
 
 
 def test_parquet_rows_that_do_not_fit_are_bad_rows(tmp_path: Path) -> None:

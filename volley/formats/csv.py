@@ -6,7 +6,6 @@ import codecs
 import csv
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,7 +17,7 @@ import pyarrow.csv as pcsv
 from volley.errors import ConfigError, SourceError
 from volley.formats.columns import case_of
 from volley.formats.csv_numbers import Hexadecimals, is_hexadecimal, texts_of
-from volley.formats.csv_records import OpenQuotes, ends_in_a_quote, place, records
+from volley.formats.csv_records import OPEN_QUOTE, OpenQuotes, records
 from volley.formats.csv_values import BadValue, decoded, requested
 from volley.formats.input_file import InputFile
 from volley.formats.line_parts import part_of_lines
@@ -88,12 +87,8 @@ def _guessed(file: InputFile, field: pa.Field, texts: pa.Array) -> pa.Field:
 
 
 def _has_rows(file: InputFile, options: CsvOptions) -> bool:
-    """Return True if the file has a row besides its header, even one too long for Python's reader."""
-    lines = 2 if options.has_header else 1
-    try:
-        return len(list(islice(records(file, options), lines))) == lines
-    except (csv.Error, SourceError):
-        return True
+    """Return True if the file has a row besides its header."""
+    return next(islice(records(file, options), 1 if options.has_header else 0, None), None) is not None
 
 
 def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: CsvOptions) -> Iterator[pa.RecordBatch]:
@@ -108,7 +103,7 @@ def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Csv
             yield batch
             done += batch.num_rows
     except BadValue as error:
-        raise file.fault(error.reason, *place(file, done + error.row + 1, options), _HINT) from error
+        raise file.fault(error.reason, *_place(file, done + error.row + 1, options), _HINT) from error
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options, names) from error
 
@@ -133,8 +128,8 @@ def batches(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iterator
         if last is None:
             return
         # Arrow reads an unclosed quote as one long value that swallows the rest of the file.
-        if quotes.may_be_open and ends_in_a_quote(file, options):
-            raise BadValue(last.num_rows - 1, "a quote is opened and never closed")
+        if quotes.may_be_open and not all(record.fault is None for record in records(file, options)):
+            raise BadValue(last.num_rows - 1, OPEN_QUOTE)
         yield decoded(last, schema, options, partial(texts.batch, number), numbers.seen)
 
 
@@ -292,18 +287,19 @@ def header(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]
     Raises:
         SourceError: If the header has none of the schema's columns, or one of them twice.
     """
-    rows = (row for _, row in records(file, options))
-    try:
-        first = next(rows, None)
-    except csv.Error as error:
-        # Arrow reads values that are too long for Python's reader; a column name is never that long.
-        if options.has_header:
-            raise file.fault(f"no header ({error})", 1) from error
-        first = []
-    if first is None:
+    rows = records(file, options)
+    row = next(rows, None)
+    if row is None:
         return None
     if not options.has_header:
         return _own_names(file, schema, options)
+    if row.fault:
+        raise file.fault(row.fault, row.line, row.payload)
+    try:
+        first = row.fields(options)
+    except csv.Error as error:
+        # Arrow reads values that are too long for Python's reader; a column name is never that long.
+        raise file.fault(f"no header ({error})", row.line) from error
     if max(map(len, first)) > _LONGEST_NAME:
         raise file.fault(f"no header (a name has more than {_LONGEST_NAME:,} characters)", 1)
     if not set(first) & set(columns := file.columns_or(schema).schema.names):
@@ -314,20 +310,8 @@ def header(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]
     if twice := [name for name in schema.names if first.count(name) > 1]:
         raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
     file.check_columns(pa.schema({name: pa.string() for name in first if name}), schema)
-    if _is_last(rows):
-        if ends_in_a_quote(file, options):
-            # The last name has taken the rows.
-            raise file.fault("a quote is opened and never closed", 1)
-        # Arrow rejects a file that ends right after its header.
-        return None
-    return first
-
-
-def _is_last(rows: Iterator[list[str]]) -> bool:
-    """Return True if there are no more rows; errors of the first one are reported when it is read."""
-    with suppress(csv.Error, SourceError):
-        return next(rows, None) is None
-    return False
+    # Arrow rejects a file that ends right after its header.
+    return first if next(rows, None) else None
 
 
 def _own_names(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]:
@@ -341,9 +325,15 @@ def _own_names(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[
     return names
 
 
+def _place(file: InputFile, number: int, options: CsvOptions) -> tuple[int | None, str]:
+    """Return the line and text of a row. Arrow counts rows; a value can span lines."""
+    row = next(islice(records(file, options), number - 1, None), None)
+    return (row.line, row.payload) if row else (None, "")
+
+
 def _bad_row(file: InputFile, error: Exception, options: CsvOptions, names: list[str] | None = None) -> SourceError:
     match = _ROW.fullmatch(str(error))
-    where = place(file, int(match[3]), options) if match else (None, "")
+    where = _place(file, int(match[3]), options) if match else (None, "")
     return file.fault(reason(error, names), *where, _HINT)
 
 

@@ -49,6 +49,8 @@ class Hexadecimals:
         )
         # Arrow takes escapes within a value away.
         self._pairs = [bytes([zero]) + x for zero in b"0" + escape for x in (b"x", b"X")]
+        # A quote may be closed behind the zero.
+        self._halves = [b"0" + quote + behind + x for behind in {b"", escape} for x in (b"x", b"X") if quote]
         self._beginnings = _table(BOM_UTF8 + _BLANKS + delimiter + quote + escape)
         self._ends = _table(_BLANKS + delimiter + quote)
         self._width = (_DIGITS + 1) * (2 if escape else 1)
@@ -69,7 +71,7 @@ class Hexadecimals:
         seam = self._width + _AHEAD
         around = self._before + (data[:seam] or b"\n" * seam)
         self._before = (self._before + data[-seam:])[-seam:]
-        self.seen = self._is_in(around) or self._is_in(data)
+        self.seen = any(self._is_in(text) or any(half in text for half in self._halves) for text in (around, data))
 
     def _is_in(self, text: bytes) -> bool:
         """Return True if a number is in a text, but not at its very beginning or end."""

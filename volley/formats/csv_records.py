@@ -1,4 +1,4 @@
-"""Reads CSV row by row with Python's reader: the text and the line of each row, for headers, errors and bad rows."""
+"""Reads CSV row by row without Arrow: the text and the line of each row, for headers, errors and bad rows."""
 
 from __future__ import annotations
 
@@ -7,49 +7,66 @@ import io
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.options import CsvOptions
 
-__all__ = ["OpenQuotes", "Record", "ends_in_a_quote", "place", "raw_records", "records"]
+__all__ = ["OPEN_QUOTE", "OpenQuotes", "Record", "records"]
 
 # Python's own limit is 128 kB: a quote that swallows more would be taken for one that is closed.
 csv.field_size_limit(max(csv.field_size_limit(), LARGEST_VALUE))
 
 
-def records(file: InputFile, options: CsvOptions) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row that is not an empty line, with the number of the line it starts at."""
+OPEN_QUOTE = "a quote is opened and never closed"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The raw text of a row, and what is wrong with it: of a line that is too long it has the beginning."""
+
+    line: int
+    text: str
+    fault: str | None = None
+
+    @property
+    def payload(self) -> str:
+        """The text of the row as a dead letter keeps it."""
+        return self.text.rstrip("\r\n").encode(errors="surrogateescape").decode(errors="replace")
+
+    def fields(self, options: CsvOptions) -> list[str]:
+        """Return its fields by Python's reader, which is good enough for names.
+
+        Raises:
+            csv.Error: If a field is too long.
+        """
+        lines: Any = csv.reader(
+            io.StringIO(f"{self.payload}\n", newline=""),
+            delimiter=options.delimiter,
+            quotechar=options.quote,
+            escapechar=options.escape,
+            quoting=csv.QUOTE_NONE if options.quote is None else csv.QUOTE_MINIMAL,
+        )
+        return next(lines, [])
+
+
+def records(file: InputFile, options: CsvOptions) -> Iterator[Record]:
+    """Yield the rows that are not empty lines; an unclosed quote spoils only its own line."""
     with file.open() as stream:
-        text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        reader = _reader(_limited(file, text), options)
-        line = 1
-        for row in reader:
-            if row:
-                yield line, row
-            line = reader.line_num + 1
-
-
-def place(file: InputFile, record: int, options: CsvOptions) -> tuple[int | None, str]:
-    """Return the line and text of a row. Arrow counts rows; a quoted value can span lines."""
-    # A field that is too long for Python's reader ends the search: Arrow's message alone describes the row.
-    with suppress(csv.Error):
-        for number, (line, row) in enumerate(records(file, options), 1):
-            if number == record:
-                return line, options.delimiter.join(row)
-    return None, ""
-
-
-def ends_in_a_quote(file: InputFile, options: CsvOptions) -> bool:
-    """Return True if the last row is still open at the end of the file; a quote inside a value opens nothing."""
-    quotes = OpenQuotes(options)
-    with file.open() as stream:
-        text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        for line in _limited(file, text):
-            quotes.take(line)
-    return quotes.quoted
+        lines = _Lines(_limited(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")))
+        quotes = OpenQuotes(options)
+        number = 1
+        while taken := lines.row(quotes):
+            fault = OPEN_QUOTE if quotes.quoted else None
+            if fault:
+                lines.give_back(taken[1:])
+                del taken[1:]
+            if _is_cut(taken[-1]):
+                fault = f"longer than {megabytes(LARGEST_VALUE)}"
+            if taken[0].strip("\r\n"):
+                yield Record(number, "".join(taken), fault)
+            number += len(taken)
 
 
 class OpenQuotes:
@@ -100,52 +117,16 @@ def _end(pattern: re.Pattern[str], line: str, at: int) -> int:
     return match.end() if match else at
 
 
-@dataclass(frozen=True)
-class Record:
-    """The raw text of a row; `whole` is False if it has an unclosed quote."""
-
-    line: int
-    text: str
-    whole: bool
-
-    @property
-    def payload(self) -> str:
-        """The text of the row as a dead letter keeps it."""
-        return self.text.rstrip("\r\n").encode(errors="surrogateescape").decode(errors="replace")
-
-
-def raw_records(file: InputFile, options: CsvOptions) -> Iterator[Record]:
-    """Yield the records that are not empty lines; an unclosed quote spoils only its own line."""
-    with file.open() as stream:
-        lines = _Lines(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
-        quotes = OpenQuotes(options)
-        number = 1
-        while taken := lines.row(quotes):
-            if quotes.quoted:
-                lines.give_back(taken[1:])
-                del taken[1:]
-            if taken[0].strip("\r\n"):
-                yield Record(number, "".join(taken), not quotes.quoted)
-            number += len(taken)
-
-
-def _reader(lines: Iterable[str], options: CsvOptions) -> Any:
-    return csv.reader(
-        lines,
-        delimiter=options.delimiter,
-        quotechar=options.quote,
-        escapechar=options.escape,
-        quoting=csv.QUOTE_NONE if options.quote is None else csv.QUOTE_MINIMAL,
-    )
-
-
-def _limited(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
-    number = 0
+def _limited(text: io.TextIOWrapper) -> Iterator[str]:
+    """Yield the lines of a text; of one that is too long its beginning."""
     while line := text.readline(LARGEST_VALUE):
-        number += 1
-        if len(line) == LARGEST_VALUE:
-            raise file.fault(f"longer than {megabytes(LARGEST_VALUE)}", number, line[:80])
         yield line
+        while _is_cut(line):
+            line = text.readline(LARGEST_VALUE)
+
+
+def _is_cut(line: str) -> bool:
+    return len(line) >= LARGEST_VALUE and line[-1] not in "\r\n"
 
 
 class _Lines:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 
@@ -17,7 +15,7 @@ from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
 from volley.formats.csv_faults import collect_widths, conversion_faults, marked
 from volley.formats.csv_numbers import texts_of
-from volley.formats.csv_records import Record, raw_records, records
+from volley.formats.csv_records import Record, records
 from volley.formats.csv_values import BadValue, decoded
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
@@ -27,7 +25,6 @@ from volley.formats.sorted_rows import Sorted, joined
 __all__ = ["FORMAT"]
 
 _GROUP = 10_000
-_OPEN_QUOTE = "a quote is opened and never closed"
 
 
 def read_tolerant(
@@ -46,7 +43,7 @@ def read_tolerant(
             done += batch.num_rows
     except (BadValue, pa.ArrowInvalid):
         # Arrow drops the whole block: read everything after the last good batch again, as raw rows.
-        yield from _salvaged(file, islice(raw_records(file, options), done, None), names, schema, options)
+        yield from _salvaged(file, islice(records(file, options), done, None), names, schema, options)
 
 
 class _Places:
@@ -57,11 +54,9 @@ class _Places:
         self._records = enumerate(records(file, options), 1)
 
     def position(self, first: int, row: int) -> str:
-        # A field too long for Python's reader ends the search.
-        with suppress(csv.Error):
-            for number, (line, _) in self._records:
-                if number == first + row:
-                    return self._file.position(line)
+        for number, record in self._records:
+            if number == first + row:
+                return self._file.position(record.line)
         return self._file.position(first + row, "row")
 
 
@@ -96,8 +91,8 @@ def _sorted(group: list[Record], names: list[str], schema: pa.Schema, options: C
 
 def _faults(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:
     """Return the rows that are surely bad, and why."""
-    faults = {number: _OPEN_QUOTE for number, record in enumerate(group) if not record.whole}
-    texts = {number: marked(record.text) for number, record in enumerate(group) if record.whole}
+    faults = {number: record.fault for number, record in enumerate(group) if record.fault}
+    texts = {number: marked(record.text) for number, record in enumerate(group) if not record.fault}
     rows = [(number, text) for number, text in texts.items() if text is not None]
     widths: dict[int, str] = {}
     batch = _texts([text for _, text in rows], names, schema, options, widths)
@@ -127,8 +122,6 @@ def _texts(
 
 
 def _parsed(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> pa.RecordBatch:
-    if not all(record.whole for record in group):
-        raise BadValue(0, _OPEN_QUOTE)
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
     # As for whole files: without a line end, Arrow may read an empty last value as a text.
     data += b"" if data.endswith((b"\r", b"\n")) else b"\n"

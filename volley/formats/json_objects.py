@@ -20,10 +20,10 @@ __all__ = [
     "encoded",
     "fields_of",
     "known_only",
-    "lines_of_object",
     "names_of",
     "no_double_in",
     "objects_of",
+    "spans_of_objects",
     "unknown_in",
     "values_of",
     "why_no_object",
@@ -112,23 +112,37 @@ def _after_space(text: str, at: int) -> int:
     return match.start() if match else len(text)
 
 
-def lines_of_object(text: bytes) -> int | None:
-    """Return over how many lines the object goes that a text begins with.
+def spans_of_objects(text: str) -> tuple[list[tuple[int, int]], bool]:
+    """Return where the objects begin and end that a text begins with, up to one that ends its line.
 
     Returns:
-        0 if there is none, or something is behind it on its last line; None if the text ends within it.
+        Their places, without one that is damaged or that something else than an object stands behind; and whether the
+        text ends within an object.
     """
-    letters = with_names(text.decode(errors="replace").removeprefix("\ufeff"))
-    try:
-        _, end = _DECODER.raw_decode(letters, _after_space(letters, 0))
-    except RecursionError:
-        return 0
-    except ValueError as error:
-        at = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        return None if _after_space(letters, at) == len(letters) else 0
-    behind = _after_space(letters, end)
-    lines = letters.count("\n", 0, end) + 1
-    return lines if behind == len(letters) or "\n" in letters[end:behind] else 0
+    letters = _STRINGS_AND_CONSTANTS.sub(_of_its_length, text)
+    spans, at = list[tuple[int, int]](), _after_space(letters, 1 if text.startswith("\ufeff") else 0)
+    while letters[at : at + 1] == "{":
+        try:
+            _, end = _DECODER.raw_decode(letters, at)
+        except RecursionError:
+            break
+        except ValueError as error:
+            place = error.pos if isinstance(error, json.JSONDecodeError) else 0
+            return spans, _after_space(letters, place) == len(letters)
+        begin, at = at, _after_space(letters, end)
+        is_last = at == len(letters) or "\n" in letters[end:at]
+        if not is_last and letters[at] != "{":
+            break
+        spans.append((begin, end))
+        if is_last:
+            break
+    return spans, False
+
+
+def _of_its_length(match: re.Match[str]) -> str:
+    """Return a constant as long as it was, which Python's decoder knows: its value is not looked at."""
+    sign, name = match.groups()
+    return match[0] if name in (None, "Infinity") else "null" if sign else "NaN"
 
 
 def _by_its_name(match: re.Match[str]) -> str:

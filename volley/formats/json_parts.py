@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
@@ -14,6 +15,8 @@ __all__ = ["chunks_of_objects", "last_cut", "part_of_objects"]
 _PIECE = 1 << 20
 # Objects within others have a comma between them, and texts have no newline: this is between two rows.
 _BETWEEN = re.compile(rb"\}[ \t\r]{0,64}\n(?=[ \t\r\n]{0,64}\{)")
+# A line of nothing but these is no text either: objects over several lines, one right behind the other.
+_BETWEEN_IN_A_LINE = re.compile(rb"\n[ \t]{0,64}\}[ \t]{0,64}(?=\{[ \t\r]{0,64}\n)")
 _LONGEST = 131
 _SPACE = b" \t\r\n"
 
@@ -55,7 +58,8 @@ def last_cut(text: bytes, start: int = 0) -> int:
         if text[max(0, at - _LONGEST) : at].rstrip(_SPACE).endswith(b"}"):
             return at + 1
         at = text.rfind(b"\n{", start, at)
-    return max((match.end() for match in _BETWEEN.finditer(text, start)), default=0)
+    matches = chain(_BETWEEN.finditer(text, start), _BETWEEN_IN_A_LINE.finditer(text, start))
+    return max((match.end() for match in matches), default=0)
 
 
 def chunks_of_objects(file: InputFile, head: bytes, stream: Any, size: int) -> Iterator[tuple[int, bytes]]:

@@ -13,7 +13,7 @@ from volley.columns.bisect import sort_failing
 from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import InputFile, fault_at
-from volley.formats.json_objects import lines_of_object
+from volley.formats.json_objects import spans_of_objects
 from volley.formats.json_parser import JsonParser
 from volley.formats.sorted_rows import Sorted
 
@@ -79,32 +79,42 @@ def _groups(lines: Sequence[_Line]) -> list[Sequence[_Line]]:
 
 
 def _units(lines: Sequence[_Line]) -> Iterator[_Line]:
-    """Yield each line, or several that are one object."""
-    index, looks = 0, _LOOKS * sum(len(line.text) for line in lines)
-    while index < len(lines):
-        count = 1
-        if index + 1 < len(lines) and looks > 0 and _begins_an_object(lines[index].text):
-            count, looked = _span(lines, index)
-            looks -= looked
-        yield _Line(lines[index].number, b"\n".join(line.text for line in lines[index : index + count]))
-        index += count
+    """Yield each line, or each object of those that go over several lines."""
+    rest, index, looks = [*lines], 0, _LOOKS * sum(len(line.text) for line in lines)
+    while index < len(rest):
+        line, index = rest[index], index + 1
+        if index == len(rest) or looks < 0 or not _begins_an_object(line.text):
+            yield line
+            continue
+        text, spans, looked = _objects(rest, index - 1)
+        looks -= looked
+        last = text.count("\n", 0, spans[-1][1]) if spans else 0
+        if not last:
+            yield line
+            continue
+        number = 0
+        for before, (begin, end) in zip([0, *(begin for begin, _ in spans)], spans, strict=False):
+            number += text.count("\n", before, begin)
+            yield _Line(rest[index - 1 + number].number, text[begin:end].encode(errors="surrogateescape"))
+        index += last
+        if behind := text[spans[-1][1] :].partition("\n")[0].strip():
+            index -= 1
+            rest[index] = _Line(rest[index].number, behind.encode(errors="surrogateescape"))
 
 
 def _begins_an_object(line: bytes) -> bool:
     return line.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
-def _span(lines: Sequence[_Line], first: int) -> tuple[int, int]:
-    """Return over how many lines an object goes, 1 if it has no end; and how many bytes were looked at in vain."""
+def _objects(lines: Sequence[_Line], first: int) -> tuple[str, list[tuple[int, int]], int]:
+    """Return the text from a line on, the places of the objects that begin there, and what was looked at in vain."""
     count, looked = 1, 0
     while True:
-        text = b"\n".join(line.text for line in lines[first : first + count])
-        span = lines_of_object(text)
+        text = b"\n".join(line.text for line in lines[first : first + count]).decode(errors="surrogateescape")
+        spans, is_cut = spans_of_objects(text)
         looked += len(text)
-        if span is not None:
-            return (span, 0) if span else (1, looked)
-        if first + count >= len(lines):
-            return 1, looked
+        if not is_cut or first + count >= len(lines):
+            return text, spans, 0 if spans else looked
         count *= 2
 
 

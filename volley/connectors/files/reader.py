@@ -32,6 +32,8 @@ from volley.types.arrow import arrow_schema, canonical_schema
 __all__ = ["FileReader", "open_reader", "preview"]
 
 _REASON = 400
+_GONE = "it was there when it was found: was it removed or cut?"
+_PACKED = "it is damaged or cut, or other bytes, such as zeros, stand behind what is compressed: compress it again"
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
@@ -251,7 +253,9 @@ def _reading(files: Files, logged: LoggedFile) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _unreadable(logged.path, error) from redacted(error)
+        # Arrow's decompressors set no number, storages do.
+        is_packed = error.errno is None and FORMATS[files.format].compression(logged.path) is not None
+        raise _unreadable(logged.path, error, _PACKED if is_packed else _GONE) from redacted(error)
     except (pa.ArrowException, OverflowError) as error:
         raise _damaged(logged.path, error) from error
     except UnicodeDecodeError as error:
@@ -304,8 +308,5 @@ def _damaged(path: str, error: Exception) -> SourceError:
     )
 
 
-def _unreadable(path: str, error: Exception) -> SourceError:
-    return SourceError(
-        f"{redact_uri(path)} can't be read: {redact_uri(str(error))}",
-        hint="it was there when it was found: was it removed or cut?",
-    )
+def _unreadable(path: str, error: Exception, hint: str = _GONE) -> SourceError:
+    return SourceError(f"{redact_uri(path)} can't be read: {redact_uri(str(error))}", hint=hint)
