@@ -56,7 +56,6 @@ REFUSED = {
     "airports_parquet/metadata/v2": "has no field ids, and the table has no property schema.name-mapping.default",
     "iceberg_migrated_complex_test/metadata/v2": "is not a whole Parquet file",
     "iceberg_migrated_complex_test_orc/metadata/v2": "in field 'string_col' .* where the table has list<int>",
-    **{f"default_value_avro/metadata/v{version}": "is AVRO, only Parquet and ORC can be read" for version in (2, 3, 4)},
     "trino_variant": "column 'v' of table db.* has the type variant",
     "trino_nested_variant": "column 'top_v' of table db.* has the type variant",
 }

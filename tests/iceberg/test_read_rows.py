@@ -285,8 +285,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, make: Make) -> None
     with pytest.raises(SourceError, match="is gone"):
         ids(FileTask(file, (gone,)))
     avro = entry(Path(file.path), Content.DATA, 5, format="AVRO")
-    with pytest.raises(SourceError, match="is AVRO, only Parquet and ORC can be read"):
+    with pytest.raises(SourceError, match=r"data\.parquet is not a whole Avro file"):
         ids(FileTask(avro))
+    lance = entry(Path(file.path), Content.DATA, 5, format="LANCE")
+    for planned in (PlannedFile(lance), PlannedFile(file, (lance,))):
+        with pytest.raises(SourceError, match="is LANCE, only Parquet, ORC and Avro can be read"):
+            file_task(planned, make(SCHEMA).metadata)
     orc = entry(Path(file.path), Content.DATA, 5, format="ORC")
     with pytest.raises(SourceError, match=r"data\.parquet can't be read as ORC"):
         ids(FileTask(orc))

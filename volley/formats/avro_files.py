@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +20,10 @@ from volley.formats.avro_blocks import AvroFile, Block
 from volley.formats.avro_bounds import LARGEST_VALUE, Bounds
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
-from volley.formats.input_file import InputFile
+from volley.formats.input_file import InputFile, WholeFile
 from volley.formats.options import NoOptions
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "OpenAvro", "opened"]
 
 _BATCH_ROWS = 10_000
 
@@ -52,9 +54,7 @@ def read_tolerant(
         # At least one column: batches without columns have lost their number of rows.
         fields, before = [field for field in own if field.name in schema.names] or [*own][:1], 0
         for rows in batches:
-            columns = [array_of([row[field.name] for row in rows], field.type) for field in fields]
-            batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-            yield from fitting(file, batch, schema, partial(_position, file, before))
+            yield from fitting(file, _batch(rows, fields), schema, partial(_position, file, before))
             before += len(rows)
 
 
@@ -65,11 +65,15 @@ def _position(file: InputFile, before: int, row: int) -> str:
 @contextmanager
 def _opened(file: InputFile) -> Iterator[tuple[Iterator[list[_Row]], pa.Schema]]:
     """Open a file as batches of its records, and their columns."""
+    with _source(file) as source:
+        yield _batches(_records(source)), avro_columns(source.schema)
+
+
+@contextmanager
+def _source(file: InputFile) -> Iterator[AvroFile]:
     try:
         with file.open() as stream:
-            source = AvroFile(file, stream)
-            columns = avro_columns(source.schema)
-            yield _batches(_records(source)), columns
+            yield AvroFile(file, stream)
     except VolleyError:
         raise
     except Exception as error:
@@ -78,6 +82,84 @@ def _opened(file: InputFile) -> Iterator[tuple[Iterator[list[_Row]], pa.Schema]]
             f"{file.name} is not a whole Avro file: {type(error).__name__}: {error}",
             hint="was it cut, or is it another format?",
         ) from error
+
+
+@contextmanager
+def opened(file: InputFile) -> Iterator[OpenAvro]:
+    """Open an Avro file of an Iceberg table for as long as the context lasts.
+
+    Raises:
+        SourceError: If it is damaged.
+    """
+    with _source(file) as source:
+        columns = avro_columns(source.schema)
+        fields = json.loads(source.schema)["fields"]
+    yield OpenAvro(file, pa.schema([_identified(*pair, "field-id") for pair in zip(columns, fields, strict=True)]))
+
+
+@dataclass(frozen=True)
+class OpenAvro:
+    """An Avro file that can be read several times; like an open Parquet file with one row group.
+
+    Args:
+        file: The file.
+        schema: Its columns; the metadata of fields have Iceberg's field ids.
+    """
+
+    file: InputFile
+    schema: pa.Schema
+
+    @cached_property
+    def groups(self) -> Sequence[WholeFile]:
+        """The whole file."""
+        with _source(self.file) as source:
+            return [WholeFile(sum(block.count for block in source.blocks()))]
+
+    def part(self, number: int, parts: int) -> range:
+        """Return the groups of one of several parts: the first one has all rows."""
+        return range(0 if number else 1)
+
+    def batches(
+        self, columns: Sequence[str], groups: Iterable[int], encoded: pa.Schema | None = None, rows: int = _BATCH_ROWS
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows, each batch with the number of the file's rows before it; see `OpenParquet.batches`."""
+        if not list(groups):
+            return
+        before = 0
+        with _opened(self.file) as (batches, own):
+            # Batches without columns have lost their number of rows.
+            fields = [field for field in own if field.name in columns] or [*own][:1]
+            for records in batches:
+                batch = _batch(records, fields)
+                for start in range(0, batch.num_rows, rows):
+                    yield batch.slice(start, rows), before + start
+                before += batch.num_rows
+
+
+def _identified(field: pa.Field, attributes: dict[str, Any], name: str) -> pa.Field:
+    """Return a field with its id, which an attribute of this name has, and with those of the fields in it."""
+    metadata = {"iceberg.id": str(attributes[name])} if name in attributes else None
+    return pa.field(field.name, _with_ids(field.type, attributes), field.nullable, metadata)
+
+
+def _with_ids(data_type: pa.DataType, schema: Any) -> pa.DataType:
+    while isinstance(inner := schema.get("type"), dict | list):
+        schema = next(branch for branch in inner if branch != "null") if isinstance(inner, list) else inner
+        schema = schema if isinstance(schema, dict) else {"type": schema}
+    if pa.types.is_struct(data_type) and "fields" in schema:
+        pairs = zip(data_type, schema["fields"], strict=True)
+        return pa.struct([_identified(field, attributes, "field-id") for field, attributes in pairs])
+    if pa.types.is_list(data_type):
+        return pa.list_(_identified(data_type.value_field, {**schema, "type": schema["items"]}, "element-id"))
+    if pa.types.is_map(data_type):
+        key = _identified(data_type.key_field, {**schema, "type": "string"}, "key-id")
+        return pa.map_(key, _identified(data_type.item_field, {**schema, "type": schema["values"]}, "value-id"))
+    return data_type
+
+
+def _batch(records: list[_Row], fields: Sequence[pa.Field]) -> pa.RecordBatch:
+    columns = [array_of([record[field.name] for record in records], field.type) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _batches(pieces: Iterable[tuple[list[_Row], float]]) -> Iterator[list[_Row]]:

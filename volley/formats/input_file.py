@@ -13,7 +13,7 @@ from volley.columns.batches import conform
 from volley.errors import SourceError
 from volley.formats.columns import Columns
 
-__all__ = ["LARGEST_VALUE", "InputFile", "fault_at", "megabytes"]
+__all__ = ["LARGEST_VALUE", "InputFile", "WholeFile", "fault_at", "megabytes"]
 
 LARGEST_VALUE = 64 << 20
 """The limit of one value or one line of text, in bytes; a larger one is treated as an attack or a mistake."""
@@ -32,6 +32,13 @@ def megabytes(size: float) -> str:
     """
     number = size / (1 << 20)
     return f"{number:,.0f} MB" if number >= 10 else f"{number:.4g} MB"
+
+
+@dataclass(frozen=True)
+class WholeFile:
+    """A whole file of a format without row groups, in place of one."""
+
+    rows: int
 
 
 @dataclass(frozen=True)

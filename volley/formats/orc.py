@@ -14,7 +14,7 @@ from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
-from volley.formats.input_file import InputFile
+from volley.formats.input_file import InputFile, WholeFile
 from volley.formats.options import NoOptions
 
 __all__ = ["FORMAT", "OpenOrc", "opened"]
@@ -73,11 +73,6 @@ def opened(file: InputFile) -> Iterator[OpenOrc]:
 
 
 @dataclass(frozen=True)
-class _Group:
-    rows: int
-
-
-@dataclass(frozen=True)
 class OpenOrc:
     """An open ORC file; like an open Parquet file with one row group.
 
@@ -96,9 +91,9 @@ class OpenOrc:
         return schema
 
     @property
-    def groups(self) -> Sequence[_Group]:
+    def groups(self) -> Sequence[WholeFile]:
         """The whole file: how many rows each stripe has is not known before it is read."""
-        return [_Group(self.source.nrows)]
+        return [WholeFile(self.source.nrows)]
 
     def stripe(self, number: int, names: Collection[str]) -> pa.RecordBatch:
         """Return columns of a stripe: all with these names, even if two have the same."""

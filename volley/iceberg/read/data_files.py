@@ -17,14 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField
 
 from volley.columns.dictionaries import make_batch
-from volley.formats import orc, parquet
-from volley.formats.orc import OpenOrc
 from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile
 from volley.formats.parquet_plain import plain_values
 from volley.formats.parquet_ranges import read_ranges
 from volley.iceberg.read.entries import FileEntry
-from volley.iceberg.read.opening import input_file
+from volley.iceberg.read.opening import StoredFile, open_stored
 from volley.iceberg.read.pages import pages_with
 from volley.iceberg.read.position_deletes import Positions
 from volley.iceberg.read.projection import FileField, Projection, identified
@@ -57,11 +55,10 @@ def open_data_file(
         part: The number of the part to read and the number of parts; parts are row groups.
 
     Raises:
-        SourceError: If the file is gone, damaged, encrypted or neither Parquet nor ORC.
+        SourceError: If the file is gone, damaged, encrypted or in a format that can't be read.
         StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
     """
-    open_file = parquet.opened if file.format != "ORC" else orc.opened
-    with open_file(input_file(io, file)) as stored:
+    with open_stored(io, file) as stored:
         fields = identified(stored.schema, names, file.path)
         yield OpenDataFile(stored, fields, stored.part(*part), constants)
 
@@ -71,13 +68,13 @@ class OpenDataFile:
     """An open data file, or a part of it.
 
     Args:
-        stored: The Parquet or ORC file.
+        stored: The file, in its format.
         fields: Its columns.
         groups: The numbers of the row groups to read.
         constants: The values of columns that it may lack, by field id.
     """
 
-    stored: OpenParquet | OpenOrc
+    stored: StoredFile
     fields: Sequence[FileField]
     groups: range
     constants: Mapping[int, Any]

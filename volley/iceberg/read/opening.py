@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from pyiceberg.io import FileIO
 
 from volley.errors import SourceError
+from volley.formats import avro_files, orc, parquet
+from volley.formats.avro_files import OpenAvro
 from volley.formats.input_file import InputFile
+from volley.formats.orc import OpenOrc
+from volley.formats.parquet import OpenParquet
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted
 
-__all__ = ["input_file", "open_input", "unreadable"]
+__all__ = ["StoredFile", "check_format", "open_input", "open_stored"]
+
+StoredFile = OpenParquet | OpenOrc | OpenAvro
+
+_OPENERS: dict[str, Callable[[InputFile], AbstractContextManager[StoredFile]]] = {
+    "PARQUET": parquet.opened,
+    "ORC": orc.opened,
+    "AVRO": avro_files.opened,
+}
 
 
 @contextmanager
@@ -38,20 +50,21 @@ def open_input(io: FileIO, path: str) -> Iterator[Any]:
         yield stream
 
 
-def input_file(io: FileIO, file: FileEntry) -> InputFile:
-    """Return a data file or an equality-delete file as a file of the formats.
+def open_stored(io: FileIO, file: FileEntry) -> AbstractContextManager[StoredFile]:
+    """Open a data file or a delete file that is not a deletion vector, for as long as the context lasts.
 
     Raises:
-        SourceError: If it is neither Parquet nor ORC.
+        SourceError: If the file is gone, damaged, encrypted or in a format that can't be read.
+        StorageError: If the storage fails.
     """
-    if file.format not in ("PARQUET", "ORC"):
-        raise unreadable(file)
-    return InputFile(file.path, file.size, lambda: open_input(io, file.path))
+    check_format(file)
+    return _OPENERS[file.format](InputFile(file.path, file.size, lambda: open_input(io, file.path)))
 
 
-def unreadable(file: FileEntry) -> SourceError:
-    """Return the error for a file in a format that can't be read."""
-    return SourceError(
-        f"file {redact_uri(file.path)} is {file.format}, only Parquet and ORC can be read",
-        hint="rewrite the table's files as Parquet by the engine that wrote them",
-    )
+def check_format(file: FileEntry) -> None:
+    """Raise SourceError if a data file or a delete file is in a format that can't be read."""
+    if file.format not in _OPENERS and file.blob_offset is None:
+        raise SourceError(
+            f"file {redact_uri(file.path)} is {file.format}, only Parquet, ORC and Avro can be read",
+            hint="rewrite the table's files as Parquet by the engine that wrote them",
+        )

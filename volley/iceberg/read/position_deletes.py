@@ -13,10 +13,9 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from volley.errors import SourceError
-from volley.formats import orc
 from volley.iceberg.read.cache import Cache
 from volley.iceberg.read.entries import FileEntry
-from volley.iceberg.read.opening import input_file, open_input, unreadable
+from volley.iceberg.read.opening import open_input, open_stored
 
 __all__ = ["Positions", "deleted_positions"]
 
@@ -53,12 +52,10 @@ def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
 def _read(io: FileIO, path: str, delete: FileEntry) -> Positions:
     if delete.format == "PUFFIN":
         return _vector(io, delete)
-    if delete.format == "ORC":
-        with orc.opened(input_file(io, delete)) as stored:
-            rows = stored.source.read([_PATH, _POSITION])
-        return _of(rows, path)
     if delete.format != "PARQUET":
-        raise unreadable(delete)
+        with open_stored(io, delete) as stored:
+            rows = (batch for batch, _ in stored.batches([_PATH, _POSITION], stored.part(0, 1)))
+            return np.concatenate([np.empty(0, np.int64), *(_of(pa.table(batch), path) for batch in rows)])
     with open_input(io, delete.path) as stream:
         file = pq.ParquetFile(stream, read_dictionary=[_PATH])
         if delete.referenced_file == path:

@@ -185,7 +185,7 @@ class Projection:
         return _with_offsets(target, array, values)
 
     def _map(self, data_type: MapType, target: pa.MapType, field: FileField, array: pa.Array) -> pa.Array:
-        key, value = field.fields
+        key, value = field.fields if pa.types.is_map(array.type) else field.fields[0].fields
         entries: pa.StructArray = array.values
         children = [
             self._array(data_type.key_type, target.key_type, key, entries.field(0)),
@@ -208,10 +208,16 @@ def _is_plain(data_type: pa.DataType) -> bool:
     return not pa.types.is_nested(data_type)
 
 
+def _is_map(data_type: pa.DataType) -> bool:
+    """Return True for a map, and for what Avro has in place of one whose keys are no texts: a list of pairs."""
+    is_list = pa.types.is_list(data_type) and pa.types.is_struct(data_type.value_type)
+    return bool(pa.types.is_map(data_type) or (is_list and data_type.value_type.num_fields == 2))
+
+
 _SHAPES: dict[type, Callable[[pa.DataType], bool]] = {
     StructType: pa.types.is_struct,
     ListType: _is_list,
-    MapType: pa.types.is_map,
+    MapType: _is_map,
 }
 
 

@@ -25,6 +25,7 @@ from volley.formats.parquet import OpenParquet
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.equality_deletes import columns_of, equal_positions
+from volley.iceberg.read.opening import check_format
 from volley.iceberg.read.pages import matching_rows
 from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.pruning import Predicate, file_predicate
@@ -69,9 +70,12 @@ def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
         table: The table's metadata.
 
     Raises:
+        SourceError: If a file is in a format that can't be read.
         StorageError: If a delete file compares a field that the table never had.
     """
     file = planned.file
+    for stored in (file, *planned.deletes):
+        check_format(stored)
     constants = {
         field.source_id: _as_read(table, field, value)
         for field, value in zip(_partition_fields(table, file), file.partition, strict=True)
@@ -142,7 +146,7 @@ class RowReader:
         """Yield the rows of a data file, or of its part, that no delete file deletes, in the file's order.
 
         Raises:
-            SourceError: If a file is gone, damaged or neither Parquet nor ORC.
+            SourceError: If a file is gone, damaged or in a format that can't be read.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
@@ -163,7 +167,7 @@ class RowReader:
             by: The columns that it is called with; the others are read of the rows to yield alone. None = all columns.
 
         Raises:
-            SourceError: If a file is gone, damaged or neither Parquet nor ORC.
+            SourceError: If a file is gone, damaged or in a format that can't be read.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
@@ -188,7 +192,7 @@ class RowReader:
     ) -> Iterator[tuple[pa.RecordBatch, int, Mask | None]]:
         """Yield all rows, each batch with the position of its first row, and which rows are not deleted; None = all."""
         kept = ~self._deleted(io, task, file) if task.deletes else None
-        first = file.positions.start
+        first = file.positions.start if task.deletes else 0
         # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
         dictionaries = self.dictionaries and kept is None
         groups, ranges = self._matching(file)
@@ -203,7 +207,7 @@ class RowReader:
         Pages without such a row are not read.
 
         Raises:
-            SourceError: If a file is gone, damaged or neither Parquet nor ORC.
+            SourceError: If a file is gone, damaged or in a format that can't be read.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
