@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from datetime import date
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,12 +14,14 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
+    BucketTransform,
     DayTransform,
     IdentityTransform,
     VoidTransform,
     YearTransform,
 )
 from pyiceberg.types import (
+    DateType,
     DoubleType,
     FloatType,
     LongType,
@@ -102,6 +105,25 @@ def test_statistics(table: PlannedTable) -> None:
     assert set(table.planned("id <= 5")) == {"low", "none"}
     assert set(table.planned()) == {"low", "high", "null", "none"}
     assert all(not file.file.lower for file in table.plan("id = 5").files)
+
+
+@pytest.mark.parametrize("transform", [IdentityTransform(), BucketTransform(4)])
+def test_partitions_of_a_date_that_became_a_timestamp_leave_nothing_out(transform: Any, tmp_path: Path) -> None:
+    """Iceberg forbids this change: old partitions have days, or buckets of days. Those by day stay right."""
+    dates = Schema(NestedField(4, "at", DateType()), schema_id=0)
+    times = Schema(NestedField(4, "at", TimestampType()), schema_id=1)
+    specs = [
+        PartitionSpec(PartitionField(4, 1000 + n, t, "part"), spec_id=n)
+        for n, t in enumerate((transform, DayTransform()))
+    ]
+    table = PlannedTable(tmp_path, dates, specs)
+    day = date(2024, 2, 29).toordinal() - date(1970, 1, 1).toordinal()
+    bucket = transform.transform(DateType())(day)
+    table.add(table.entry("days", [bucket], spec_id=0), table.entry("later days", [bucket + 1], spec_id=0))
+    table.add(table.entry("by day", [day], spec_id=1), table.entry("by later day", [day + 1], spec_id=1))
+    table.schema = times
+    table.metadata = table.metadata.model_copy(update={"schemas": [dates, times], "current_schema_id": 1})
+    assert set(table.planned("at = '2024-02-29T00:00:00'")) == {"days", "later days", "by day"}
 
 
 def test_nan_is_greater_than_all_numbers(table: PlannedTable) -> None:

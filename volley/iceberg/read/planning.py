@@ -13,11 +13,12 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import DateType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from volley.errors import ExpressionError, near
@@ -212,7 +213,7 @@ class _Filters:
     ) -> None:
         self._schema, self._row_filter, self._added_by = schema, row_filter, added_by
         self._statistics = statistics
-        self._specs = metadata.specs()
+        self._specs, self._schemas = metadata.specs(), metadata.schemas
         self._by_spec: dict[int, _Filter] = {}
         try:
             self._fields = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
@@ -230,8 +231,9 @@ class _Filters:
         return self._by_spec[spec_id]
 
     def _filter(self, spec: PartitionSpec) -> _Filter:
-        partition_filter = projected(self._schema, spec, self._row_filter)
-        by_partition = {part.source_id for part in spec.fields if isinstance(part.transform, IdentityTransform)}
+        known = [part for part in spec.fields if not self._was_date(part)]
+        partition_filter = projected(self._schema, PartitionSpec(*known, spec_id=spec.spec_id), self._row_filter)
+        by_partition = {part.source_id for part in known if isinstance(part.transform, IdentityTransform)}
         # Partitions decide on a filter of their columns alone; "or" with another column takes the statistics of both.
         statistics = frozenset(self._fields if self._fields - by_partition else ())
         return _Filter(
@@ -242,3 +244,10 @@ class _Filters:
             self._added_by,
             self._statistics,
         )
+
+    def _was_date(self, part: PartitionField) -> bool:
+        """Return True if some partitions have days where others have times; Iceberg forbids to change a date so."""
+        if not isinstance(part.transform, IdentityTransform | BucketTransform):
+            return False
+        types = [schema.find_type(part.source_id) for schema in self._schemas if part.source_id in schema.field_ids]
+        return DateType() in types and len(set(types)) > 1
