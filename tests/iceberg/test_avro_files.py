@@ -149,7 +149,7 @@ def test_deleted_rows(tmp_path: Path) -> None:
 
 def test_equality_deletes(tmp_path: Path) -> None:
     file, schema = many(tmp_path), SCHEMA.select("name")
-    rows = [{"name": "n3"}, {"name": None}]
+    rows: list[dict[str, Any]] = [{"name": "n3"}, {"name": None}]
     in_avro = avro_file(tmp_path, [optional("name", 2, "string")], rows, Content.EQUALITY_DELETES, equality_ids=(2,))
     in_parquet = equality_deletes(tmp_path, [2], schema, [{"name": "n4"}])
     keys = {delete.path: schema for delete in (in_avro, in_parquet)}
