@@ -62,7 +62,7 @@ def _receiver(run: Run) -> Iterator[tuple[int, psutil.Process]]:
         auth=HmacAuth("github", _SECRET),
         idempotency="header:X-GitHub-Delivery",
     ) as hook:
-        yield hook.port, psutil.Process(hook.supervisor.process_id)
+        yield hook.port, psutil.Process(hook.receiver.process_id)
 
 
 @contextmanager

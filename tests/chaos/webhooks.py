@@ -15,8 +15,8 @@ from tests.servers.process import free_ports
 from tests.webhooks import job
 from tests.webhooks.hooks import request
 from tests.webhooks.sender import Senders
-from volley.connectors.webhook.folder import LogFolder
 from volley.connectors.webhook.frames import Entry, encode
+from volley.connectors.webhook.log import LogFolder
 from volley.spark.log import SparkLog
 
 __all__ = ["run"]

@@ -41,10 +41,9 @@ from volley.connectors.postgres.segments import Segments
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import StoredFile, Table
 from volley.connectors.postgres.types import Column
-from volley.connectors.webhook.folder import LogFolder
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.keys import KeyStore, digest
-from volley.connectors.webhook.log import Log
+from volley.connectors.webhook.log import Log, LogFolder
 from volley.engine.checkpoint import Binding, Checkpoint
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed

@@ -11,7 +11,7 @@ from tests.servers.process import free_ports
 from tests.tiers import some
 from tests.webhooks import job
 from tests.webhooks.sender import Senders
-from volley.connectors.webhook.folder import LogFolder
+from volley.connectors.webhook.log import LogFolder
 
 pytestmark = pytest.mark.usefixtures("spark")
 

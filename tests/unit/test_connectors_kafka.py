@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import ConfigError, KafkaSink, KafkaSource, Metrics, MissingDependencyError, SourceContext, SourceError
-from volley.connectors.kafka.columns import UNKNOWN
 from volley.connectors.kafka.offsets import (
     OffsetRange,
     TopicPartition,
@@ -30,6 +29,7 @@ from volley.connectors.kafka.offsets import (
     ranges_between,
     splits_of,
 )
+from volley.connectors.kafka.settings import UNKNOWN
 from volley.contracts.sink import SinkContext
 from volley.formats.avro import AvroValues, avro_columns
 from volley.formats.messages import JsonValues, PlainValues

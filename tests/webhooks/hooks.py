@@ -15,9 +15,9 @@ from typing import Any
 
 from tests.waiting import wait_until
 from volley import SourceContext, WebhookSource
-from volley.connectors.webhook.folder import LogFolder
+from volley.connectors.webhook.log import LogFolder
+from volley.connectors.webhook.process import ReceiverProcess
 from volley.connectors.webhook.reader import WebhookReader
-from volley.connectors.webhook.supervisor import Supervisor
 
 __all__ = ["SCHEMA", "Answer", "Hook", "open_reader", "receiving", "request"]
 
@@ -44,13 +44,13 @@ class Hook:
     reader: WebhookReader
 
     @property
-    def supervisor(self) -> Supervisor:
-        assert self.reader.supervisor is not None
-        return self.reader.supervisor
+    def receiver(self) -> ReceiverProcess:
+        assert self.reader.receiver is not None
+        return self.reader.receiver
 
     @property
     def port(self) -> int:
-        return self.supervisor.port
+        return self.receiver.port
 
     @property
     def folder(self) -> LogFolder:
@@ -74,9 +74,9 @@ class Hook:
 
     def kill(self) -> None:
         """Kill the receiver, and wait for the next one."""
-        process = self.supervisor.process_id
+        process = self.receiver.process_id
         os.kill(process, signal.SIGKILL)
-        wait_until(lambda: self.supervisor.process_id != process and self.is_ready(), 60, "the next receiver")
+        wait_until(lambda: self.receiver.process_id != process and self.is_ready(), 60, "the next receiver")
 
     def is_ready(self) -> bool:
         """Ask the receiver whether it takes requests."""

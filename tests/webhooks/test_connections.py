@@ -38,11 +38,11 @@ def connect(clients: ExitStack, hook: Hook, data: bytes = b"") -> socket.socket:
 @contextmanager
 def held_up(hook: Hook) -> Iterator[None]:
     """Stop the receiver's process, as a machine under load does."""
-    os.kill(hook.supervisor.process_id, signal.SIGSTOP)
+    os.kill(hook.receiver.process_id, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(hook.supervisor.process_id, signal.SIGCONT)
+        os.kill(hook.receiver.process_id, signal.SIGCONT)
 
 
 def get_no_answer(client: socket.socket, seconds: float) -> None:
@@ -84,7 +84,7 @@ def test_a_limit_of_descriptors_below_the_connections(
     tmp_path: Path, clients: ExitStack, few_files: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with receiving(tmp_path / "log") as hook:
-        process = hook.supervisor.process_id
+        process = hook.receiver.process_id
         assert "max_connections is 72 instead of 10000: this process may open 200 files" in capfd.readouterr().err
         open_ones = [connect(clients, hook) for _ in range(72)]
         # Each of the others has an answer, also of those for which no descriptor is left at first.
@@ -93,20 +93,20 @@ def test_a_limit_of_descriptors_below_the_connections(
             client.close()
         open_ones.pop().close()
         wait_until(lambda: hook.post({"id": 2}).status == 202, 30, "a free connection")
-        assert hook.supervisor.process_id == process
+        assert hook.receiver.process_id == process
         assert [row["id"] for row in hook.rows()] == [2]
     assert capfd.readouterr().err == ""
 
 
 def test_too_few_descriptors_for_a_connection(tmp_path: Path, few_files: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("volley.connectors.webhook.supervisor._PROGRAM", _with_fewer_files())
+    monkeypatch.setattr("volley.connectors.webhook.process._PROGRAM", _with_fewer_files())
     with pytest.raises(SourceError, match="may open 100 files, and needs 128 besides") as error, receiving(tmp_path):
         pass
     assert "ulimit -Hn" in (error.value.hint or "")
 
 
 def _with_fewer_files() -> str:
-    from volley.connectors.webhook.supervisor import _PROGRAM
+    from volley.connectors.webhook.process import _PROGRAM
 
     return f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); {_PROGRAM}"
 
@@ -114,7 +114,7 @@ def _with_fewer_files() -> str:
 def test_no_descriptor_is_left(tmp_path: Path, clients: ExitStack, capfd: pytest.CaptureFixture[str]) -> None:
     with receiving(tmp_path) as hook:
         assert hook.post({"id": 0}).status == 202
-        process = hook.supervisor.process_id
+        process = hook.receiver.process_id
         _, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)
         used = len(os.listdir(f"/proc/{process}/fd"))
         resource.prlimit(process, resource.RLIMIT_NOFILE, (used + 2, hard))
@@ -125,7 +125,7 @@ def test_no_descriptor_is_left(tmp_path: Path, clients: ExitStack, capfd: pytest
         resource.prlimit(process, resource.RLIMIT_NOFILE, (hard, hard))
         assert hook.post({"id": 9}).status == 202
         assert sorted(row["id"] for row in hook.rows()) == list(range(10))
-        assert hook.supervisor.process_id == process
+        assert hook.receiver.process_id == process
     error = capfd.readouterr().err
     assert error.count("none can be accepted: [Errno 24] Too many open files") == 1
     assert len(error.splitlines()) <= 2

@@ -28,7 +28,7 @@ def test_killed_around_the_sync(point: str, tmp_path: Path, monkeypatch: pytest.
         # The next receiver must not die at the same point.
         monkeypatch.delenv(VARIABLE)
         assert [hook.post({"id": number}, f"{number}").status for number in range(2)] == [202, 202]
-        process = hook.supervisor.process_id
+        process = hook.receiver.process_id
         with pytest.raises(ConnectionError):
             hook.post({"id": 2}, "2")
         assert (tmp_path / "deaths").read_text() == f"{process} {point}\n"
@@ -45,7 +45,7 @@ def test_a_torn_end_after_a_kill(tmp_path: Path) -> None:
             assert hook.post({"id": number}, f"{number}").status == 202
             path = hook.folder.segments()[-1].path
             data = Path(path).read_bytes()
-            os.kill(hook.supervisor.process_id, signal.SIGSTOP)
+            os.kill(hook.receiver.process_id, signal.SIGSTOP)
             with open(path, "ab") as file:
                 file.write(data[: 20 + 7 * number])
             hook.kill()
@@ -86,7 +86,7 @@ def test_an_error_that_a_full_disk_has_no_room_for(tmp_path: Path, caplog: pytes
         Path(hook.folder.segments()[0].path).rename(tmp_path / "lost")
         ballast = tmp_path / "ballast"
         ballast.write_bytes(bytes(shutil.disk_usage(tmp_path).free))
-        os.kill(hook.supervisor.process_id, signal.SIGKILL)
+        os.kill(hook.receiver.process_id, signal.SIGKILL)
         wait_until(lambda: "can't be recorded" in caplog.text, 60, "the attempt")
         ballast.unlink()
         wait_until(lambda: hook.folder.failure, 60, "the reason")
@@ -110,7 +110,7 @@ def test_damage_ends_the_start(tmp_path: Path) -> None:
 def test_a_second_driver_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving(tmp_path) as hook:
         reader = open_reader(tmp_path)
-        with pytest.raises(SourceError, match=f"another job receives .* \\(process {hook.supervisor.process_id}\\)"):
+        with pytest.raises(SourceError, match=f"another job receives .* \\(process {hook.receiver.process_id}\\)"):
             reader.start()
         assert hook.post({"id": 1}).status == 202
 
@@ -127,7 +127,7 @@ def test_a_driver_that_dies_takes_its_receiver_along(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.webhooks.hooks import open_reader\n"
         "reader = open_reader(Path(sys.argv[1])); reader.start()\n"
-        "print(reader.supervisor.process_id, flush=True); input()"
+        "print(reader.receiver.process_id, flush=True); input()"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=plain_environment()) as driver:
@@ -146,7 +146,7 @@ def test_stopping_answers_those_who_wait(tmp_path: Path) -> None:
             client.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
             # From now on the receiver waits for the body.
             assert client.recv(1_000).startswith(b"HTTP/1.1 100")
-            process = hook.supervisor.process_id
+            process = hook.receiver.process_id
             os.kill(process, signal.SIGTERM)
             wait_until(lambda: not hook.is_ready(), 15, "the end of the receiver")
             client.sendall(b'{"id": 9}')

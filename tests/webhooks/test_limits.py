@@ -58,7 +58,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """A limit of file sizes stands for it: the write fails in the middle."""
     with receiving(tmp_path, value_format="raw", idempotency="header:Key") as hook:
         assert hook.post(b"a" * 1_000, "first").status == 202
-        process, free = hook.supervisor.process_id, resource.RLIM_INFINITY
+        process, free = hook.receiver.process_id, resource.RLIM_INFINITY
         resource.prlimit(process, resource.RLIMIT_FSIZE, (1_500, free))
         for _ in range(2):
             answer = hook.post(b"b" * 1_000, "second")

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from tests.disks import can_mount, small_disk
 from volley import SourceError
 from volley.connectors.webhook import log as log_module
-from volley.connectors.webhook.folder import LogFolder, Mark
 from volley.connectors.webhook.frames import Entry, encode, frames, heads
 from volley.connectors.webhook.keys import KeyStore, digest
-from volley.connectors.webhook.log import Log
+from volley.connectors.webhook.log import Log, LogFolder, Mark
 
 ENTRY = st.builds(Entry, st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=200))
 BATCHES = st.lists(st.lists(ENTRY, min_size=1, max_size=4), min_size=1, max_size=6)

@@ -21,7 +21,7 @@ from tests.servers.certificates import self_signed
 from tests.webhooks.hooks import Answer, Hook, receiving
 from volley import BearerAuth, ConfigError, HmacAuth, ServerTls, WebhookSource
 from volley.connectors.webhook.frames import Entry
-from volley.connectors.webhook.rows import Requests, decoder_of, rows_of
+from volley.connectors.webhook.reader import Requests, decoder_of, rows_of
 
 SECRET, OLD = "the-new-secret", "the-old-secret"
 

@@ -1,21 +1,70 @@
-"""Reads ranges of Kafka offsets on an executor: every committed message of a range, in order, and no other."""
+"""Reads ranges of Kafka offsets on an executor as rows: every committed message of a range, in order, and no other."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import pyarrow as pa
+
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import gone_back
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
+from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.contracts.notes import note_lost
 from volley.errors import SourceError
+from volley.formats.message_rows import MessageRows
+from volley.formats.messages import Decoder
 
-__all__ = ["Messages", "RangeReader"]
+__all__ = ["Messages", "RangeReader", "RowReader", "metadata_columns", "metadata_fields"]
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads splits on an executor.
+
+    Args:
+        client: Creates the consumer.
+        decoder: Decodes values into columns.
+        schema: All columns: the decoder's, then those of the messages' metadata.
+        skip_lost: True: skip messages that retention has deleted; False: raise.
+    """
+
+    client: Client
+    decoder: Decoder
+    schema: pa.Schema
+    skip_lost: bool
+
+    def read(self, split: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a split.
+
+        Raises:
+            SourceError: If a message can't be read; names topic, partition and offset.
+        """
+        return self._rows.read(self._messages(split))
+
+    def read_tolerant(self, split: Sequence[OffsetRange]) -> Iterator[PositionedBatch | BadRow]:
+        """Yield the same rows with their positions, and a `BadRow` for each message that can't be decoded."""
+        return self._rows.read_tolerant(self._messages(split))
+
+    @property
+    def _rows(self) -> MessageRows:
+        return MessageRows(self.decoder, self.schema, metadata_columns)
+
+    def _messages(self, split: Sequence[OffsetRange]) -> Iterator[Messages]:
+        metadata: list[str] = self.schema.names[len(self.decoder.schema) :]
+        names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
+        reader = RangeReader(self.client, self.skip_lost, frozenset(name.removeprefix("kafka_") for name in names))
+        try:
+            for offset_range in split:
+                yield from reader.read(offset_range)
+        finally:
+            reader.close()
+
 
 # Small enough to be in the processor's cache when it is decoded.
 _CHUNK_BYTES = 4 << 20
@@ -188,3 +237,58 @@ class RangeReader:
         if position < offset_range.end:
             self._consumer.assign([kafka.TopicPartition(offset_range.topic, offset_range.partition, position)])
         return position
+
+
+def metadata_fields(names: Sequence[str]) -> list[pa.Field]:
+    """Return the columns of these parts of a message, which are names out of `METADATA`."""
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "headers": pa.list_(header),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+    }
+    return [pa.field(f"kafka_{name}", types[name]) for name in names]
+
+
+def metadata_columns(fields: Sequence[pa.Field], messages: Messages) -> list[pa.Array]:
+    """Return the values of these columns."""
+    return [_METADATA[field.name.removeprefix("kafka_")](messages, field.type) for field in fields]
+
+
+def _keys(messages: Messages, data_type: pa.DataType) -> pa.Array:
+    return pa.array(messages.kept["key"], data_type)
+
+
+def _headers(messages: Messages, data_type: pa.DataType) -> pa.Array:
+    rows = messages.kept["headers"]
+    return pa.array([[{"key": key, "value": value} for key, value in row or ()] for row in rows], data_type)
+
+
+def _timestamps(messages: Messages, data_type: pa.DataType) -> pa.Array:
+    # The first of the pair is the timestamp's type; 0 = the message has no timestamp.
+    times = [milliseconds * 1000 if type_ else None for type_, milliseconds in messages.kept["timestamp"]]
+    return pa.array(times, pa.int64()).cast(data_type)
+
+
+def _constant(value: Callable[[Messages], Any]) -> Callable[[Messages, pa.DataType], pa.Array]:
+    def column(messages: Messages, data_type: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value(messages), data_type), len(messages.values))
+
+    return column
+
+
+def _offsets(messages: Messages, data_type: pa.DataType) -> pa.Array:
+    return pa.array(messages.offsets, data_type)
+
+
+_METADATA: dict[str, Callable[[Messages, Any], Any]] = {
+    "key": _keys,
+    "headers": _headers,
+    "timestamp": _timestamps,
+    "topic": _constant(lambda messages: messages.topic),
+    "partition": _constant(lambda messages: messages.partition),
+    "offset": _offsets,
+}

@@ -12,8 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from volley.connectors.kafka.cluster import Cluster, check_ends, check_ids
-from volley.connectors.kafka.columns import UNKNOWN
-from volley.connectors.kafka.metadata import metadata_fields
 from volley.connectors.kafka.offsets import (
     OffsetRange,
     TopicPartition,
@@ -24,7 +22,8 @@ from volley.connectors.kafka.offsets import (
     same_topics,
     splits_of,
 )
-from volley.connectors.kafka.rows import RowReader
+from volley.connectors.kafka.ranges import RowReader, metadata_fields
+from volley.connectors.kafka.settings import UNKNOWN
 from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.contracts.notes import note_lost
 from volley.contracts.source import Offset, Reader

@@ -1,4 +1,4 @@
-"""Checks the settings of KafkaSource and KafkaSink, and converts each to one form."""
+"""The settings of KafkaSource and KafkaSink, each checked and in one form; names of the columns that they add."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ from datetime import datetime
 from typing import Any
 
 from volley.checks import names, of_type, one_of
-from volley.connectors.kafka.columns import METADATA, UNKNOWN
 from volley.errors import ConfigError
 from volley.types.schemas import check_schema, column_names
 
-__all__ = ["brokers", "check_sizes", "check_start", "columns_beside", "topics_of", "value_schema"]
+__all__ = [
+    "METADATA",
+    "UNKNOWN",
+    "brokers",
+    "check_sizes",
+    "check_start",
+    "columns_beside",
+    "topics_of",
+    "value_schema",
+]
+
+METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
+"""The parts of a message besides its value; their columns are named ``kafka_…``."""
+
+UNKNOWN = "kafka_unknown"
+"""The column of the fields of a JSON object that the schema lacks."""
 
 
 def brokers(servers: str | Sequence[str]) -> str:

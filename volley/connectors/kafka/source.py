@@ -12,7 +12,7 @@ from volley.checks import Duration, count, duration, flag, keep, mapping, names,
 from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
-from volley.connectors.kafka.columns import UNKNOWN
+from volley.connectors.kafka.settings import UNKNOWN
 from volley.contracts.probes import PROBE_SECONDS, Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import brief_methods

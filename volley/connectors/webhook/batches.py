@@ -14,7 +14,7 @@ from volley.connectors.webhook.keys import KeyStore, digest
 from volley.connectors.webhook.limits import LOOK_SECONDS, Seldom
 from volley.connectors.webhook.log import Log
 
-__all__ = ["Batch", "BatchWriter", "Faults"]
+__all__ = ["BatchWriter", "Faults", "RequestBatch"]
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ Faults = Callable[[Sequence[bytes]], Mapping[int, str]]
 """Takes bodies; returns the numbers of those that can't be decoded, with the reason."""
 
 
-class Batch:
+class RequestBatch:
     """Requests that are written together.
 
     Attributes:
@@ -66,17 +66,17 @@ class BatchWriter:
         self._keys = keys
         self._faults = faults
         self._loop = asyncio.get_running_loop()
-        self._open = Batch(self._loop)
+        self._open = RequestBatch(self._loop)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "volley-log")
         # Key → the body's digest, the request's batch, its number there.
-        self._recent: dict[bytes, tuple[bytes, Batch, int]] = {}
-        self._stored = Batch(self._loop)
+        self._recent: dict[bytes, tuple[bytes, RequestBatch, int]] = {}
+        self._stored = RequestBatch(self._loop)
         self._stored.done.set_result(None)
         if keys is not None:
             self._replay(keys)
 
-    def add(self, entry: Entry) -> tuple[Batch, int]:
+    def add(self, entry: Entry) -> tuple[RequestBatch, int]:
         """Add a request to the batch that grows; return the batch, and the request's number in it."""
         batch = self._open
         batch.entries.append(entry)
@@ -84,7 +84,7 @@ class BatchWriter:
             self._wake.set()
         return batch, len(batch.entries) - 1
 
-    def add_once(self, entry: Entry) -> tuple[Batch, int, bool] | None:
+    def add_once(self, entry: Entry) -> tuple[RequestBatch, int, bool] | None:
         """Add a request unless its key is known.
 
         Returns:
@@ -113,7 +113,7 @@ class BatchWriter:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            batch, self._open = self._open, Batch(self._loop)
+            batch, self._open = self._open, RequestBatch(self._loop)
             try:
                 batch.faults = await self._call(self._write, batch.entries)
             except BaseException as error:
@@ -162,7 +162,7 @@ class BatchWriter:
             self._failed_bytes = max(_TRIED_BYTES, *(len(entry.body) for entry in entries))
             raise
 
-    def _forget(self, batch: Batch, numbers: Iterable[int]) -> None:
+    def _forget(self, batch: RequestBatch, numbers: Iterable[int]) -> None:
         """Forget the keys of requests that are not in the log: they may come again."""
         if batch.keys:
             for number in numbers:

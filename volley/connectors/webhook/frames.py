@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-__all__ = ["MOST_HEADER_BYTES", "Entry", "Frame", "FrameHead", "damaged_at", "encode", "frames", "heads"]
+__all__ = [
+    "MOST_HEADER_BYTES",
+    "Entry",
+    "Frame",
+    "FrameHead",
+    "damaged_at",
+    "encode",
+    "frames",
+    "heads",
+    "packed",
+    "unpacked",
+]
 
 _MAGIC = b"VWL1"
 # Magic, checksum of all that follows, bytes behind the head, requests, number of the first request, time.
@@ -177,3 +189,25 @@ def _is_followed(file: io.BufferedIOBase, begin: int, end: int) -> bool:
         except _Damaged:
             at = rest.find(_MAGIC, at + 1)
     return False
+
+
+def packed(values: Sequence[str | None]) -> bytes:
+    """Return headers as they stand in the log; bytes that are not UTF-8 become U+FFFD.
+
+    Args:
+        values: The headers as aiohttp gives them, such bytes as surrogates; None = the request has no such header.
+
+    Example:
+        >>> unpacked(packed(["push", None, "\\udcff"]))
+        ['push', None, '\ufffd']
+    """
+    return json.dumps([_text(value) for value in values], ensure_ascii=False).encode()
+
+
+def unpacked(kept: bytes) -> list[str | None]:
+    """Return headers from the log, also from one whose writer left surrogates in."""
+    return [_text(value) for value in json.loads(kept)]
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else value.encode(errors="surrogateescape").decode(errors="replace")

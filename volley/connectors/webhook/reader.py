@@ -1,28 +1,33 @@
-"""Runs a WebhookSource: plans what the log has on disk as splits, reads them, and lets committed segments go."""
+"""Runs a WebhookSource: plans what the log has on disk as splits, decodes them, and lets committed files go."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from volley.connectors.webhook.folder import LogFolder, Mark, Segment
-from volley.connectors.webhook.frames import Frame, FrameHead, frames, heads
-from volley.connectors.webhook.rows import Requests
-from volley.connectors.webhook.supervisor import Supervisor
+from volley.columns.bisect import sort_failing
+from volley.connectors.webhook.batches import Faults
+from volley.connectors.webhook.frames import Entry, Frame, FrameHead, frames, heads, unpacked
+from volley.connectors.webhook.log import LogFolder, LogSegment, Mark
+from volley.connectors.webhook.process import ReceiverProcess
+from volley.connectors.webhook.settings import UNKNOWN
 from volley.contracts.bad_rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader
 from volley.errors import SourceError
-from volley.formats.message_rows import MessageRows
+from volley.formats.message_rows import MessageRows, decode_errors
+from volley.formats.messages import Decoder, JsonValues, PlainValues
 from volley.metrics.figures import Lag
+from volley.types.arrow import arrow_schema, canonical_schema
 
-__all__ = ["WebhookReader"]
+__all__ = ["Requests", "WebhookReader", "decoder_of", "faults_of", "rows_of"]
 
 _SMALLEST_SPLIT = 4 << 20
 _CHUNK_BYTES = 4 << 20
@@ -37,7 +42,7 @@ class Piece(NamedTuple):
         end: Where they end.
     """
 
-    segment: Segment
+    segment: LogSegment
     begin: int
     end: int
 
@@ -53,7 +58,7 @@ class WebhookReader(Reader):
         initial: The offset where a new job starts.
         parallelism: The number of splits that are read at the same time.
         name: The source's name in metrics.
-        supervisor: Keeps the receiver running; None on executors, and for a source that only reads.
+        receiver: Keeps the receiver running; None on executors, and for a source that only reads.
         limit: The most requests of an epoch; None = all.
     """
 
@@ -66,7 +71,7 @@ class WebhookReader(Reader):
     initial: Offset
     parallelism: int
     name: str
-    supervisor: Supervisor | None
+    receiver: ReceiverProcess | None
     limit: int | None
 
     def initial_offset(self) -> Offset:
@@ -117,21 +122,21 @@ class WebhookReader(Reader):
         return Lag(self.name, rows=end.requests - begin.requests, seconds=max(0.0, time.time() - first.time / 1e6))
 
     def start(self) -> None:
-        if self.supervisor is None:
+        if self.receiver is None:
             self.folder.fail(None)
         else:
-            self.supervisor.start()
+            self.receiver.start()
 
     def stop(self) -> None:
-        if self.supervisor is not None:
-            self.supervisor.stop()
+        if self.receiver is not None:
+            self.receiver.stop()
 
     def __reduce__(self) -> tuple[object, ...]:
         # The receiver is the driver's, and its settings have secrets.
-        values = {**vars(self), "supervisor": None}
+        values = {**vars(self), "receiver": None}
         return WebhookReader, tuple(values[name] for name in self.__dataclass_fields__)
 
-    def _offset(self, segment: Segment, head: FrameHead) -> Offset:
+    def _offset(self, segment: LogSegment, head: FrameHead) -> Offset:
         """Return the offset behind a frame.
 
         An old copy of the log that is put back gives the same positions to other requests: the frame's time and
@@ -164,7 +169,7 @@ class WebhookReader(Reader):
             )
         return Mark(offset["position"], offset["requests"])
 
-    def _last_frame(self, begin: Mark, end: Mark, limit: int | None) -> tuple[Segment, FrameHead] | None:
+    def _last_frame(self, begin: Mark, end: Mark, limit: int | None) -> tuple[LogSegment, FrameHead] | None:
         """Return the last frame within the limit, or the first frame; None if there is none."""
         last = None
         for segment, first, stop in self._ranges(begin.position, end.position):
@@ -190,13 +195,13 @@ class WebhookReader(Reader):
             if start < stop:
                 yield Piece(segment, start, stop)
 
-    def _ranges(self, begin: int, end: int) -> Iterator[tuple[Segment, int, int]]:
+    def _ranges(self, begin: int, end: int) -> Iterator[tuple[LogSegment, int, int]]:
         """Yield each segment between two positions, and the positions in it."""
         segments = self.folder.segments()
         if begin < end and (not segments or segments[0].start.position > begin):
             # Released: an epoch that all sinks have is planned again, but not read.
             first = min(end, segments[0].start.position) if segments else end
-            yield Segment.named(self.folder.path, Mark(begin)), begin, first
+            yield LogSegment.named(self.folder.path, Mark(begin)), begin, first
             begin = first
         starts = [segment.start.position for segment in segments]
         for segment, following in zip(segments, [*starts, end][1:], strict=True):
@@ -227,7 +232,7 @@ def parse_offset(data: bytes) -> Offset:
     return {"log": str(values["log"]), "position": int(values["position"]), "requests": int(values["requests"])}
 
 
-def _heads(segment: Segment, begin: int, end: int) -> Iterator[FrameHead]:
+def _heads(segment: LogSegment, begin: int, end: int) -> Iterator[FrameHead]:
     start = segment.start.position
     try:
         with open(segment.path, "rb") as file:
@@ -247,9 +252,112 @@ def _frames(split: Sequence[Piece]) -> Iterator[Frame]:
             raise _unreadable(segment, "gone") from error
 
 
-def _unreadable(segment: Segment, fault: str) -> SourceError:
+def _unreadable(segment: LogSegment, fault: str) -> SourceError:
     return SourceError(
         f"{segment.path} is {fault}",
         hint="executors need the log's folder on a disk that they share with the driver; restore a file that was "
         "damaged or deleted from a backup; segments of epochs that every sink has are deleted",
     )
+
+
+@dataclass
+class Requests:
+    """Consecutive requests of a log.
+
+    Args:
+        entries: The requests.
+        times: When each was written, in microseconds since 1970.
+        first: The number of the first one.
+    """
+
+    entries: list[Entry]
+    times: list[int]
+    first: int
+
+    @classmethod
+    def of(cls, frames: Sequence[Frame]) -> Requests:
+        """Return the requests of consecutive frames."""
+        entries = [entry for frame in frames for entry in frame.entries]
+        times = [frame.head.time for frame in frames for _ in frame.entries]
+        return cls(entries, times, frames[0].head.first)
+
+    @property
+    def values(self) -> Sequence[bytes]:
+        """Their bodies."""
+        return [entry.body for entry in self.entries]
+
+    def part(self, start: int, end: int) -> Requests:
+        """Return the requests from `start` (inclusive) to `end` (exclusive)."""
+        return replace(self, entries=self.entries[start:end], times=self.times[start:end], first=self.first + start)
+
+    def position(self, row: int) -> str:
+        """Return the number of a request."""
+        return f"request {self.first + row}"
+
+
+def decoder_of(value_format: str, schema: object, on_unknown: str) -> Decoder:
+    """Return the decoder of bodies.
+
+    Args:
+        value_format: ``"json"``, ``"string"`` or ``"raw"``.
+        schema: The columns of JSON.
+        on_unknown: What to do with JSON fields that the schema lacks.
+    """
+    if value_format == "json":
+        return JsonValues(canonical_schema(arrow_schema(schema)), on_unknown, UNKNOWN)
+    return PlainValues(value_format == "string")
+
+
+def rows_of(decoder: Decoder, include: Sequence[str], headers: Sequence[str]) -> MessageRows:
+    """Return what decodes requests into the columns of bodies, of parts of requests, and of headers.
+
+    Args:
+        decoder: Decodes bodies.
+        include: The parts, out of `METADATA`.
+        headers: The columns of the kept headers, in their order.
+    """
+    fields = [pa.field(f"http_{part}", _PARTS[part][0]) for part in include]
+    fields += [pa.field(column, pa.string()) for column in headers]
+    return MessageRows(decoder, pa.schema([*decoder.schema, *fields]), partial(_metadata, include, len(headers)))
+
+
+def faults_of(decoder: Decoder) -> Faults:
+    """Return what says which bodies a decoder can't decode."""
+
+    def faults(bodies: Sequence[bytes]) -> Mapping[int, str]:
+        def attempt(start: int, end: int) -> Mapping[int, str]:
+            decoder.decode(bodies[start:end])
+            return {}
+
+        def few(start: int, end: int) -> tuple[Mapping[int, str], bool]:
+            faults = decoder.sort(bodies[start:end]).faults
+            return {start + number: fault for number, fault in faults.items()}, bool(faults)
+
+        try:
+            return attempt(0, len(bodies))
+        except decode_errors:
+            pieces = sort_failing(len(bodies), attempt, few, decode_errors)
+            return {number: fault for piece in pieces for number, fault in piece.items()}
+
+    return faults
+
+
+def _metadata(include: Sequence[str], headers: int, fields: Sequence[pa.Field], requests: Requests) -> list[pa.Array]:
+    parts = [_PARTS[part][1](requests) for part in include]
+    kept = [unpacked(entry.headers) for entry in requests.entries] if headers else []
+    return parts + [pa.array([values[number] for values in kept], pa.string()) for number in range(headers)]
+
+
+def _keys(requests: Requests) -> pa.Array:
+    keys = [entry.key.decode(errors="replace") if entry.key else None for entry in requests.entries]
+    return pa.array(keys, pa.string())
+
+
+def _times(requests: Requests) -> pa.Array:
+    return pa.array(requests.times, pa.timestamp("us", "UTC"))
+
+
+_PARTS: dict[str, tuple[pa.DataType, Callable[[Requests], pa.Array]]] = {
+    "key": (pa.string(), _keys),
+    "received_at": (pa.timestamp("us", "UTC"), _times),
+}

@@ -16,15 +16,13 @@ from typing import Any
 
 from aiohttp import web
 
-from volley.connectors.webhook.address import listen, listening_errors, tls_context
 from volley.connectors.webhook.batches import BatchWriter, Faults
 from volley.connectors.webhook.connections import fault
-from volley.connectors.webhook.folder import LogFolder
 from volley.connectors.webhook.keys import KeyStore
 from volley.connectors.webhook.limits import LOOK_SECONDS, Seldom
-from volley.connectors.webhook.listener import Listener, allowed_connections
-from volley.connectors.webhook.log import Log, lock
-from volley.connectors.webhook.server import Server
+from volley.connectors.webhook.listener import Listener, allowed_connections, listen, listening_errors, tls_context
+from volley.connectors.webhook.log import Log, LogFolder, lock
+from volley.connectors.webhook.server import Responder
 from volley.connectors.webhook.settings import ReceiverSettings
 from volley.errors import VolleyError
 
@@ -63,7 +61,7 @@ async def _receive(settings: ReceiverSettings) -> None:
     log = Log(folder)
     keys = KeyStore(f"{folder.path}/keys.sqlite", settings.remember_keys) if settings.idempotency else None
     writer = BatchWriter(log, keys, _faults(settings))
-    server = Server(settings, writer)
+    server = Responder(settings, writer)
     runner = web.ServerRunner(server.connections, shutdown_timeout=_GRACE_SECONDS)
     await runner.setup()
     listener = _listener(server, settings, most)
@@ -89,14 +87,14 @@ async def _receive(settings: ReceiverSettings) -> None:
         task.cancel()
 
 
-def _listener(server: Server, settings: ReceiverSettings, most: int) -> Listener:
+def _listener(server: Responder, settings: ReceiverSettings, most: int) -> Listener:
     with listening_errors(settings.host, settings.port):
         context = None if settings.tls is None else tls_context(settings.tls)
         sockets = listen(settings.host, settings.port)
     return Listener(server.connections, sockets, context, most, settings.timeout, server.seldom)
 
 
-async def _watch(server: Server, listener: Listener) -> None:
+async def _watch(server: Responder, listener: Listener) -> None:
     while True:
         server.look()
         listener.close_expired()
@@ -113,7 +111,7 @@ def _complain(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
 def _faults(settings: ReceiverSettings) -> Faults:
     if settings.decoder is None:
         return _no_faults
-    from volley.connectors.webhook.rows import faults_of
+    from volley.connectors.webhook.reader import faults_of
 
     return faults_of(settings.decoder)
 

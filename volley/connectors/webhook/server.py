@@ -14,20 +14,17 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from volley.connectors.webhook.answers import Refused, answer, stored
-from volley.connectors.webhook.auth import BearerAuth, HmacAuth
-from volley.connectors.webhook.batches import Batch, BatchWriter
-from volley.connectors.webhook.connections import Connections
-from volley.connectors.webhook.folder import LogFolder
-from volley.connectors.webhook.frames import MOST_HEADER_BYTES, Entry
-from volley.connectors.webhook.headers import packed
+from volley.connectors.webhook.auth import BearerAuth, HmacAuth, verifier
+from volley.connectors.webhook.batches import BatchWriter, RequestBatch
+from volley.connectors.webhook.connections import Connections, Refused, answer, stored
+from volley.connectors.webhook.frames import MOST_HEADER_BYTES, Entry, packed
 from volley.connectors.webhook.keys import json_key, json_path
 from volley.connectors.webhook.limits import Deadlines, RateLimit, Seldom
+from volley.connectors.webhook.log import LogFolder
 from volley.connectors.webhook.settings import ReceiverSettings
-from volley.connectors.webhook.signatures import verifier
 from volley.errors import SourceError
 
-__all__ = ["Server"]
+__all__ = ["Responder"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +35,7 @@ _GZIP_PIECE = 16 << 10
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Server:
+class Responder:
     """Answers the requests of all connections.
 
     Attributes:
@@ -246,7 +243,7 @@ class Server:
             raise Refused(431, f"{', '.join(names)} have more than {MOST_HEADER_BYTES} bytes together")
         return kept
 
-    def _added_once(self, entry: Entry) -> tuple[Batch, int, bool] | None:
+    def _added_once(self, entry: Entry) -> tuple[RequestBatch, int, bool] | None:
         try:
             return self._writer.add_once(entry)
         except sqlite3.Error as error:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, of_type, one_of, optional, path, seconds, size, text
 from volley.connectors.webhook import settings
-from volley.connectors.webhook.address import check_address
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.contracts.probes import Probe
 from volley.contracts.source import Reader, Source, SourceContext
@@ -141,6 +140,8 @@ class WebhookSource(Source):
         return [*probes, *([] if folder is None else [Probe("log", lambda: write_and_delete(_local(folder), {}))])]
 
     def _look(self) -> str:
+        from volley.connectors.webhook.listener import check_address
+
         check_address(self.host, self.port, self.tls)
         return f"{self.host}:{self.port} is free"
 
@@ -148,9 +149,9 @@ class WebhookSource(Source):
         return fate_of_unknown(self.on_unknown, settings.UNKNOWN) if self.value_format == "json" else None
 
     def open(self, context: SourceContext) -> Reader:
-        from volley.connectors.webhook.folder import LogFolder
+        from volley.connectors.webhook.log import LogFolder
+        from volley.connectors.webhook.process import ReceiverProcess
         from volley.connectors.webhook.reader import WebhookReader, parse_offset
-        from volley.connectors.webhook.supervisor import Supervisor
 
         folder = LogFolder(_local(self.folder or f"{context.state}/log"))
         rows = self._rows()
@@ -166,7 +167,7 @@ class WebhookSource(Source):
             parallelism=context.parallelism,
             limit=self.max_requests_per_epoch,
             name=self.path,
-            supervisor=None if self.bounded else Supervisor(self._receiver(folder.path)),
+            receiver=None if self.bounded else ReceiverProcess(self._receiver(folder.path)),
         )
 
     def __repr__(self) -> str:
@@ -175,13 +176,13 @@ class WebhookSource(Source):
     _repr_html_ = redacted_html
 
     def _rows(self) -> MessageRows:
-        from volley.connectors.webhook.rows import rows_of
+        from volley.connectors.webhook.reader import rows_of
 
         return rows_of(self._decoder(warns=True), self.include, list(self.header_columns))
 
     def _decoder(self, warns: bool) -> Decoder:
         """Return what decodes bodies; the tasks warn of unknown fields, the receiver does not look for them."""
-        from volley.connectors.webhook.rows import decoder_of
+        from volley.connectors.webhook.reader import decoder_of
 
         policy = "drop" if self.on_unknown == "warn" and not warns else self.on_unknown
         return decoder_of(self.value_format, self.schema, policy)

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import IO
 
-from volley.connectors.webhook.folder import LogFolder
+from volley.connectors.webhook.log import LogFolder
 from volley.connectors.webhook.settings import ReceiverSettings
 from volley.errors import SourceError, VolleyError
 
-__all__ = ["Supervisor"]
+__all__ = ["ReceiverProcess"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _MOST_FAILED_STARTS = 6
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from volley.connectors.webhook.receiver import main; main()"
 
 
-class Supervisor:
+class ReceiverProcess:
     """Keeps a receiver running. If it can't, the job's next epoch fails with the reason.
 
     Attributes:
