@@ -139,6 +139,21 @@ def read_windows(folder: Path) -> object:
     return sorted(map(str, rows.to_pylist()))
 
 
+def _first_rows(folder: Path) -> LocalStep:
+    rows = Environment().from_source(MemorySource(SCHEMA.empty_table())).deduplicate("i")
+    return windows(rows, SCHEMA, folder)
+
+
+def write_deduplicate(folder: Path) -> None:
+    step = _first_rows(folder)
+    for number, minutes in enumerate([range(100), range(3), range(100, 104), range(100, 101)]):
+        step.epoch(number, [(0, _events(*minutes))])
+
+
+def read_deduplicate(folder: Path) -> object:
+    return sorted(_first_rows(folder).epoch(4, [(0, _events(*range(-2, 107)))])["i"].to_pylist())
+
+
 def _joined(folder: Path) -> JoinedTables:
     tables = JoinedTables("job", str(folder / "joins"))
     table = MemorySource([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
@@ -321,6 +336,7 @@ SAMPLES = {
     "landed": Sample(write_landed, read_landed),
     "file-sink": Sample(write_sink, read_sink),
     "windows": Sample(write_windows, read_windows, exact=False),
+    "deduplicate": Sample(write_deduplicate, read_deduplicate, exact=False),
     "join": Sample(write_join, read_join, exact=False),
     "schema": Sample(write_inferred, read_inferred, exact=False),
     "file-log": Sample(write_file_log, read_file_log),

@@ -161,6 +161,49 @@ def test_state_ends_with_the_time_in_which_a_key_may_come_again(tmp_path: Path) 
     assert [states(epoch) for epoch in (1, 2, 3)] == [4, 1, 1]
 
 
+def of_numbers(numbers: range) -> list[Row]:
+    return [{"number": number, "k": str(number)} for number in numbers]
+
+
+def appended(folder: Path, epoch: int) -> list[int]:
+    """The numbers that come out of an epoch, run by a process of its own: 10 of its 20 keys are new."""
+    step = windows(STREAM.deduplicate("k"), SCHEMA, folder)
+    batch = pa.RecordBatch.from_pylist(of_numbers(range(epoch * 10, epoch * 10 + 20)), SCHEMA)
+    return sorted(step.epoch(epoch, [(0, [batch])])["number"].to_pylist())
+
+
+def test_a_key_that_is_known_is_not_written_again_with_each_epoch(tmp_path: Path) -> None:
+    first = windows(STREAM.deduplicate("k"), SCHEMA, tmp_path)
+    run(first, [[of_numbers(range(20_000))]])
+    written = 0
+    for epoch in range(1, 30):
+        new = of_numbers(range(19_900 + epoch * 100, 20_000 + epoch * 100))
+        batch = pa.RecordBatch.from_pylist([*of_numbers(range(epoch)), *new], SCHEMA)
+        assert sorted(first.epoch(epoch, [(0, [batch])])["number"].to_pylist()) == [row["number"] for row in new]
+        written += sum(row_count(str(path)) for path in (tmp_path / str(epoch)).glob("state-*.arrow"))
+    assert written < 30_000, "all keys with each epoch are more than 600,000"
+    # Those of the last three epochs, and those that they use.
+    assert len(list(tmp_path.rglob("state-*.arrow"))) <= 20
+
+
+def test_each_of_the_last_epochs_can_be_run_again(tmp_path: Path) -> None:
+    last = 15
+    found = [appended(tmp_path, epoch) for epoch in range(last)]
+    for epoch in (last - 2, last - 1, last):
+        assert appended(tmp_path, epoch) == [*range(epoch * 10 + 10, epoch * 10 + 20)]
+    assert found[1:] == [[*range(epoch * 10 + 10, epoch * 10 + 20)] for epoch in range(1, last)]
+
+
+def test_an_epoch_without_rows_writes_no_keys(tmp_path: Path) -> None:
+    step = windows(STREAM.deduplicate("k"), SCHEMA, tmp_path)
+    run(step, [[of_numbers(range(9))], [[]], []])
+    assert not list((tmp_path / "2").glob("*.arrow"))
+    assert run(windows(STREAM.deduplicate("k"), SCHEMA, tmp_path), [[]]) == [set()]
+    assert step.epoch(3, [(0, [pa.RecordBatch.from_pylist(of_numbers(range(10)), SCHEMA)])])["number"].to_pylist() == [
+        9
+    ]
+
+
 @pytest.mark.parametrize(
     "values",
     [

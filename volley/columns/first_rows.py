@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.columns.aggregates import time_type
 from volley.columns.compiled import whole
@@ -82,6 +83,10 @@ class Deduplicator(Operator):
         columns = zip(_columns(self.input), self.input.types, strict=True)
         return (pa.schema([*self.states[0], *(pa.field(*column) for column in columns)]),)
 
+    @property
+    def appends(self) -> bool:
+        return self.node.within is None
+
     def time_column(self, input: int) -> str | None:
         return self.node.event_time
 
@@ -103,14 +108,23 @@ class Deduplicator(Operator):
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         (known,), (rows,) = old, new
         if rows.num_rows:
-            keys = pa.concat_tables([table.select(known.column_names) for table in (known, rows)])
-            first = self._first_rows(keys)
-            known, rows = keys.take(pa.array(first)), rows.take(pa.array(first[first >= len(known)] - len(known)))
+            rows = rows.take(pa.array(self._unknown(known, rows)))
+        states = rows.select(known.column_names)
         if self.node.within is not None:
+            states = pa.concat_tables([known, states])
             # A row that is not late has at most this distance from the key's one.
-            ends = known[_TIME].to_numpy() + microseconds(self.node.within)
-            known = known.filter(pa.array(ends >= watermark))
-        return Merged(_batches(rows, self.input), (known,))
+            ends = states[_TIME].to_numpy() + microseconds(self.node.within)
+            states = states.filter(pa.array(ends >= watermark))
+        return Merged(_batches(rows, self.input), (states,))
+
+    def _unknown(self, known: pa.Table, rows: pa.Table) -> npt.NDArray[np.int64]:
+        """Return the places of the rows whose keys are not known, in order: of each key the first."""
+        if rows.num_rows < known.num_rows:
+            # Grouping costs much more than this: 1,000,000 known keys and 1,000 rows take 10 ms instead of 60.
+            for name in self._keys:
+                known = known.filter(pc.is_in(known[name], value_set=whole(rows[name])))
+        first = self._first_rows(pa.concat_tables([table.select(list(self._keys)) for table in (known, rows)]))
+        return first[first >= len(known)] - len(known)
 
     def _first_rows(self, states: pa.Table) -> npt.NDArray[np.int64]:
         """Return the places of the first state of each key, in order."""

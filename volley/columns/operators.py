@@ -36,7 +36,7 @@ class Merged:
 
     Args:
         rows: The rows that come out; may be read once, after the states are written.
-        states: For each input, the states to keep.
+        states: For each input, the states to keep; of a step that appends, those to add.
     """
 
     rows: Iterable[pa.RecordBatch]
@@ -71,6 +71,11 @@ class Operator(ABC):
     def partials(self) -> tuple[pa.Schema, ...]:
         """For each input, the schema of the states of an epoch's rows: by default that of the states that are kept."""
         return self.states
+
+    @property
+    def appends(self) -> bool:
+        """True if states only become more: `merge` then returns those to add, and sees none before without new ones."""
+        return False
 
     @property
     def most(self) -> int | None:

@@ -4,7 +4,8 @@ Below the checkpoint, ``volley/windows-<n>/<epoch>/`` has the state after an epo
 tasks start, ``partials/``, written by the tasks that read, a file ``state-<first bucket>.arrow`` of each task that
 merged (and ``state-<first bucket>-1.arrow`` for a second input), and ``done.json``, written before the epoch's commits.
 The state after an epoch is a function of the one before, of the plan and of the epoch's rows: an epoch that is run
-again writes the same files. The last epochs' are kept.
+again writes the same files. The last epochs' are kept, and older files that these still use: a step whose states only
+become more writes the new ones to files of their own, and merges files now and then.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ from volley.storage.state_formats import STATE_OF_EPOCH, STATE_PLAN
 from volley.task.failpoints import reach
 from volley.task.merging import MergeInput, MergeSplit
 from volley.task.partials import Limits, Misfits, Partial, PartialWriter
-from volley.task.state_files import StateFile
+from volley.task.state_files import StateFile, settled
 
 __all__ = ["Clocked", "KeyedState", "Merge"]
 
 _log = logging.getLogger(__name__)
 
 _KEPT = 3
-# A task costs about as much CPU as it takes to merge so much.
+# A task costs about as much CPU as it takes to merge so much, or to look for keys in four times as much.
 _BYTES_A_TASK = 8 << 20
+
+_Files = tuple[tuple[StateFile, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,12 @@ class _Done:
 
     watermark: int
     clocks: tuple[_Clock, ...]
-    files: tuple[tuple[StateFile, ...], ...]
+    files: _Files
     columns: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def parse(cls, data: bytes, folder: str, path: str) -> _Done:
-        """Parse the bytes of a ``done.json``.
+    def parse(cls, data: bytes, root: str, epoch: int, path: str) -> _Done:
+        """Parse the bytes of a ``done.json``. Up to version 2 all files were in its own folder.
 
         Raises:
             ValueError: If they are damaged.
@@ -113,7 +116,7 @@ class _Done:
         values = STATE_OF_EPOCH.load(data, path)
         try:
             files = (
-                tuple(StateFile(**{**file, "url": f"{folder}/{file['url']}"}) for file in of_input)
+                tuple(StateFile(**{**file, "url": _url(root, epoch, file["url"])}) for file in of_input)
                 for of_input in values["files"]
             )
             clocks = (_Clock(**clock) for clock in values["clocks"])
@@ -121,9 +124,11 @@ class _Done:
         except (KeyError, TypeError) as error:
             raise ValueError(f"it lacks an entry: {error}") from error
 
-    def to_bytes(self) -> bytes:
-        """Return the bytes of a ``done.json``; files are named relative to it, as checkpoints can be moved."""
-        files = [[{**asdict(file), "url": file.url.rpartition("/")[2]} for file in each] for each in self.files]
+    def to_bytes(self, root: str) -> bytes:
+        """Return the bytes of a ``done.json``; files are named relative to the root, as checkpoints can be moved."""
+        files = [
+            [{**asdict(file), "url": file.url.removeprefix(f"{root}/")} for file in of_input] for of_input in self.files
+        ]
         return STATE_OF_EPOCH.dump({**asdict(self), "files": files})
 
 
@@ -181,7 +186,7 @@ class KeyedState:
     ends: Callable[[int], bool]
     now: Callable[[], float] = time.time
     bytes_a_task: int = _BYTES_A_TASK
-    _known: tuple[int, _Done] | None = field(default=None, init=False)
+    _recent: dict[int, _Done] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._began = self._clock()
@@ -230,31 +235,47 @@ class KeyedState:
         before, plan = self._before(epoch), self._plan(epoch)
         clocks = tuple(_moved(clock, partials, plan.now) for clock in self._clocks(before, plan))
         watermark = self._watermark(before.watermark, clocks, plan)
-        size = _bytes(before, partials)
+        # A step that appends has nothing to do without rows.
+        has_work = not self.operator.appends or any(partial.files for _, of_inputs in partials for partial in of_inputs)
+        kept = tuple(files[: self._settled(files)] for files in before.files) if has_work else before.files
+        size = _bytes(before.files, partials) - 3 * _bytes(kept, ()) // 4
         tasks = min(self.tasks, self.operator.timing.buckets, 1 + size // self.bytes_a_task)
         bounds = np.linspace(0, self.operator.timing.buckets, tasks + 1).astype(int).tolist()
         splits = tuple(
             MergeSplit(
-                first, end - first, self._merged(epoch, partials, before, first, end), before.watermark, watermark
+                *(first, end - first, self._merged(epoch, partials, before.files, kept, first, end)),
+                *(before.watermark, watermark),
             )
-            for first, end in pairwise(bounds)
+            for first, end in (pairwise(bounds) if has_work else ())
         )
         misfits = (partial.misfits for _, of_inputs in partials for partial in of_inputs)
-        states = tuple(
+        new = (
             tuple(StateFile(split.inputs[number].target, split.first, split.buckets, 0) for split in splits)
             for number in range(self.inputs)
         )
-        done = _Done(watermark, clocks, states, self._columns)
+        files = tuple(older + newer for older, newer in zip(kept, new, strict=True))
+        done = _Done(watermark, clocks, files, self._columns)
         return Merge(epoch, splits, reduce(Misfits.__add__, misfits, Misfits()), done, size < self.bytes_a_task)
 
+    def _settled(self, files: Sequence[StateFile]) -> int:
+        """Return how many of the first files of an input's states are not written again."""
+        return settled(files) if self.operator.appends else 0
+
     def _merged(
-        self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]], before: _Done, first: int, end: int
+        self,
+        epoch: int,
+        partials: Sequence[tuple[int, Sequence[Partial]]],
+        before: _Files,
+        kept: _Files,
+        first: int,
+        end: int,
     ) -> tuple[MergeInput, ...]:
         """Return what is merged of each input in the buckets from one to another."""
         return tuple(
             MergeInput(
                 tuple(file for _, of_inputs in partials for file in of_inputs[number].files),
-                _of(before.files[number], first, end) if before.files else (),
+                _of(kept[number], first, end),
+                _of(before[number][len(kept[number]) :], first, end),
                 f"{self._folder(epoch)}/state-{first}{f'-{number}' if number else ''}.arrow",
             )
             for number in range(self.inputs)
@@ -269,17 +290,18 @@ class KeyedState:
         reach("after-merge", merge.epoch)
         try:
             done = replace(merge.done, files=tuple(tuple(map(self._sized, files)) for files in merge.done.files))
-            write_durably(self._files, self._path(f"{self._folder(merge.epoch)}/done.json"), done.to_bytes())
+            path = self._path(f"{self._folder(merge.epoch)}/done.json")
+            write_durably(self._files, path, done.to_bytes(self.url))
         except OSError as error:
             raise StorageError(
                 f"state {self.url} can't be written: {error}", hint="check that the checkpoint can be written"
             ) from error
         reach("after-state", merge.epoch)
-        self._known = merge.epoch, done
+        self._recent[merge.epoch] = done
         self._clean(merge.epoch)
 
     def _sized(self, file: StateFile) -> StateFile:
-        return replace(file, size=self._files.size(self._path(file.url)))
+        return file if file.size else replace(file, size=self._files.size(self._path(file.url)))
 
     @property
     def _columns(self) -> tuple[tuple[str, ...], ...]:
@@ -288,16 +310,15 @@ class KeyedState:
     def _before(self, epoch: int) -> _Done:
         """Return the state before an epoch."""
         if epoch == 0:
-            return _Done(BEFORE_ALL, (), (), self._columns)
-        if self._known is None or self._known[0] != epoch - 1:
-            self._known = epoch - 1, self._read(epoch - 1)
-        return self._known[1]
+            return _Done(BEFORE_ALL, (), ((),) * self.inputs, self._columns)
+        if epoch - 1 not in self._recent:
+            self._recent[epoch - 1] = self._read(epoch - 1)
+        return self._recent[epoch - 1]
 
     def _read(self, epoch: int) -> _Done:
-        folder = self._folder(epoch)
-        path = self._path(f"{folder}/done.json")
+        path = self._path(f"{self._folder(epoch)}/done.json")
         try:
-            done = _Done.parse(self._files.cat_file(path), folder, path)
+            done = _Done.parse(self._files.cat_file(path), self.url, epoch, path)
         except (FileNotFoundError, ValueError) as error:
             fault = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
             raise StorageError(
@@ -347,11 +368,23 @@ class KeyedState:
         # What is left over does no harm.
         with suppress(OSError):
             self._files.rm(self._path(f"{self._folder(epoch)}/partials"), recursive=True)
+        needed = self._needed(epoch)
         with suppress(OSError):
             for path in self._files.ls(self._root, detail=False):
                 name = path.rstrip("/").rpartition("/")[2]
-                if name.isdigit() and int(name) <= epoch - _KEPT:
+                if name.isdigit() and int(name) <= epoch - _KEPT and name not in needed:
                     self._files.rm(path, recursive=True)
+
+    def _needed(self, epoch: int) -> set[str]:
+        """Return the names of the folders with files that one of the last epochs uses; forget all other epochs."""
+        self._recent = {number: done for number, done in self._recent.items() if epoch - _KEPT < number <= epoch}
+        if self.operator.appends:
+            for number in range(max(epoch - _KEPT + 1, 0), epoch):
+                # Nothing can go on from an epoch whose state is gone.
+                with suppress(StorageError):
+                    self._before(number + 1)
+        files = (file for done in self._recent.values() for of_input in done.files for file in of_input)
+        return {file.url.split("/")[-2] for file in files}
 
     def _folder(self, epoch: int) -> str:
         return f"{self.url}/{epoch}"
@@ -360,9 +393,13 @@ class KeyedState:
         return f"{self._root}{url.removeprefix(self.url)}"
 
 
-def _bytes(before: _Done, partials: Sequence[tuple[int, Sequence[Partial]]]) -> int:
-    """Return the bytes of the states before an epoch, and of those of its rows."""
-    kept = sum(file.size for files in before.files for file in files)
+def _url(root: str, epoch: int, name: str) -> str:
+    return f"{root}/{name}" if "/" in name else f"{root}/{epoch}/{name}"
+
+
+def _bytes(files: _Files, partials: Sequence[tuple[int, Sequence[Partial]]]) -> int:
+    """Return the bytes of the states in files, and of those of an epoch's rows."""
+    kept = sum(file.size for of_input in files for file in of_input)
     return kept + sum(file.size for _, of_inputs in partials for partial in of_inputs for file in partial.files)
 
 

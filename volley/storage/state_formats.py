@@ -38,7 +38,7 @@ RUN = Format("run")
 
 # Windows, series and joins of streams.
 STATE_PLAN = Format("state-plan")
-STATE_OF_EPOCH = Format("state-of-epoch")
+STATE_OF_EPOCH = Format("state-of-epoch", 3)
 STATE = Format("state")
 
 # Joins with tables.

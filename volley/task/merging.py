@@ -26,11 +26,13 @@ class MergeInput:
 
     Args:
         partials: The states of the epoch's rows, in the order of the splits.
-        states: The states before the epoch.
-        target: The URL of the file for the states after it.
+        kept: Files of states before the epoch that stay as they are.
+        states: The other states before it, which are written again with what is new.
+        target: The URL of the file for these.
     """
 
     partials: tuple[PartialFile, ...]
+    kept: tuple[StateFile, ...]
     states: tuple[StateFile, ...]
     target: str
 
@@ -64,19 +66,22 @@ class Merger(SplitReader):
     operator: Operator
 
     def read(self, split: MergeSplit) -> Iterator[pa.RecordBatch]:
-        old = [_Buckets(each.states) for each in split.inputs]
-        new = [_Buckets(each.partials) for each in split.inputs]
+        operator = self.operator
+        kept = [_Buckets(input.kept) for input in split.inputs]
+        old = [_Buckets(input.states) for input in split.inputs]
+        new = [_Buckets(input.partials) for input in split.inputs]
         with ExitStack() as stack:
-            files = [stack.enter_context(new_file(each.target, STATE)) for each in split.inputs]
+            files = [stack.enter_context(new_file(input.target, STATE)) for input in split.inputs]
             for bucket in range(split.first, split.first + split.buckets):
-                merged = self.operator.merge(
-                    _tables(old, self.operator.states, bucket),
-                    _tables(new, self.operator.partials, bucket),
-                    split.before,
-                    split.watermark,
-                )
-                for file, states in zip(files, merged.states, strict=True):
-                    file.write_batch(one_batch(states))
+                before = _tables(old, operator.states, bucket)
+                rows = _tables(new, operator.partials, bucket)
+                known = before
+                if any(map(len, rows)):
+                    known = list(map(_both, _tables(kept, operator.states, bucket), before))
+                merged = operator.merge(known, rows, split.before, split.watermark)
+                states = map(_both, before, merged.states) if operator.appends else merged.states
+                for file, table in zip(files, states, strict=True):
+                    file.write_batch(one_batch(table))
                 yield from merged.rows
 
     def read_tolerant(self, split: MergeSplit) -> Iterator[PositionedBatch | BadRow]:
@@ -93,6 +98,10 @@ class _Buckets:
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
         places = ((opened, file.batch_of(bucket)) for file, opened in self._files)
         return [opened.batch(place) for opened, place in places if place is not None]
+
+
+def _both(first: pa.Table, second: pa.Table) -> pa.Table:
+    return pa.concat_tables([first, second])
 
 
 def _tables(files: Sequence[_Buckets], schemas: Sequence[pa.Schema], bucket: int) -> list[pa.Table]:
