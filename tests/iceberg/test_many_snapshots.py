@@ -21,8 +21,7 @@ from volley.iceberg.commit.marks import epoch_before
 from volley.iceberg.maintain.refs import was_current
 from volley.iceberg.maintain.retention import Rule
 from volley.iceberg.pyiceberg_private.cached import share_metadata
-from volley.iceberg.read.history import snapshots_between
-from volley.iceberg.read.lookup import snapshot_at
+from volley.iceberg.read.history import snapshot_at, snapshots_between
 
 _FEW, _MANY = 50, 800
 _START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -27,7 +27,7 @@ from volley.formats.parquet import opened
 from volley.formats.parquet_index import PagedFile
 from volley.formats.parquet_ranges import read_ranges
 from volley.iceberg import IcebergTable
-from volley.iceberg.read import pages
+from volley.iceberg.read import skipping
 
 ROWS = 5_000
 TYPES: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
@@ -152,7 +152,7 @@ def test_a_filter_leaves_the_rows_that_duckdb_finds(
     table: tuple[Files, Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, path = table
-    monkeypatch.setattr(pages, "_GAP_ROWS", 0)
+    monkeypatch.setattr(skipping, "_GAP_ROWS", 0)
     cuts = recorded_cuts(monkeypatch)
     found = IcebergTable(files.ref).rows.filter(FILTERS[name]()).to_arrow()["id"].to_pylist()
     query = name if not name.startswith("text") else "text = 'text 000123'"

@@ -20,8 +20,8 @@ from pyroaring import BitMap64
 from tests.iceberg.conftest import Make
 from volley import SourceError, StorageError
 from volley.iceberg.read.data_files import OpenDataFile
+from volley.iceberg.read.delete_files import columns_of
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
-from volley.iceberg.read.equality_deletes import columns_of
 from volley.iceberg.read.rows import FileTask, Mask, RowReader, file_task
 from volley.iceberg.schema.types import arrow_schema
 

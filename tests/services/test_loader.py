@@ -17,7 +17,7 @@ from tests.services.fault_proxy import FaultProxy
 from tests.waiting import wait_until
 from volley import IcebergStorage, Reader, SourceContext
 from volley.iceberg import IcebergSource, IcebergSourceConfig, Incremental, TableRef
-from volley.iceberg.read.loader import TableLoader
+from volley.iceberg.read.scope import TableLoader
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -126,7 +126,7 @@ def _status(config: Config, pipeline: ConfiguredPipeline) -> list[Status]:
 def _last_commit(config: Config, job: str, sink: str) -> tuple[datetime | None, int | None]:
     """Return when a job last committed to the table of a sink, and the table's rows; None if it is no table, or new."""
     from volley.iceberg.maintain.refs import listed
-    from volley.iceberg.read.counts import rows_in
+    from volley.iceberg.read.entries import rows_in
 
     value = config.sinks[sink]
     if not isinstance(value, IcebergSink):

@@ -113,7 +113,7 @@ def changes_between(
 
 def _head(table: Table, ref: TableRef) -> int | None:
     """Return the branch's last snapshot; None for an empty table."""
-    from volley.iceberg.read.lookup import snapshot_of_ref
+    from volley.iceberg.read.history import snapshot_of_ref
 
     if table.current_snapshot() is None and ref.branch == "main":
         return None

@@ -32,8 +32,8 @@ from volley.iceberg.commit.marks import (
 from volley.iceberg.commit.overwrite import Overwriting
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append, Overwrite, Upsert
-from volley.iceberg.read.counts import rows_in
-from volley.iceberg.read.heads import added_files, head_of
+from volley.iceberg.read.entries import rows_in
+from volley.iceberg.read.history import added_files, head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of

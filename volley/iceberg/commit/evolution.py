@@ -14,7 +14,7 @@ from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec
 from volley.iceberg.modes import Upsert
-from volley.iceberg.read.heads import check_branch
+from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
 from volley.iceberg.schema.evolve import evolved, update

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.contracts.epoch import Epoch
-from volley.iceberg.read.heads import ancestors_of
+from volley.iceberg.read.history import ancestors_of
 
 __all__ = [
     "BRANCH",

@@ -18,7 +18,7 @@ from volley.errors import CommitError, ConfigError
 from volley.iceberg.commit.marks import snapshot_id_of, snapshots_of_run
 from volley.iceberg.layout.partitions import exact, partition_value, path_of
 from volley.iceberg.modes import Overwrite
-from volley.iceberg.read.heads import added_files, head_of
+from volley.iceberg.read.history import added_files, head_of
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
 

@@ -20,7 +20,7 @@ from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.commit.namespaces import has_namespace
 from volley.iceberg.commit.tables import check_table
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.read.counts import rows_in
+from volley.iceberg.read.entries import rows_in
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.values import LocalStorage
 from volley.storage.probe import write_and_delete

@@ -49,7 +49,7 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
 
 def _fast_forward(metadata: TableMetadata, ref: TableRef) -> Snapshot:
     """Return the branch's last snapshot; raise CommitConflictError unless main's is one of its ancestors."""
-    from volley.iceberg.read.heads import ancestors_of
+    from volley.iceberg.read.history import ancestors_of
 
     main, branch = metadata.current_snapshot(), metadata.snapshot_by_name(ref.branch)
     if branch is None or ref.branch == "main":

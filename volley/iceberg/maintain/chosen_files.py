@@ -11,8 +11,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.maintain.options import CompactionOptions
+from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
-from volley.iceberg.read.position_deletes import deleted_positions
 
 __all__ = ["Choice", "Group", "choose"]
 

@@ -31,8 +31,7 @@ from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns
 from volley.iceberg.read.entries import FileEntry, to_data_file
-from volley.iceberg.read.heads import check_branch, head_of
-from volley.iceberg.read.lookup import snapshot_of_ref
+from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import RowReader, file_task

@@ -12,8 +12,8 @@ from pyiceberg.table.locations import load_location_provider
 
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.maintain.tasks import delete_files
+from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, to_data_file
-from volley.iceberg.read.position_deletes import deleted_positions
 from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.write.position_deletes import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat

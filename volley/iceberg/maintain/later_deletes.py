@@ -17,9 +17,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.maintain.chosen_files import Group
 from volley.iceberg.maintain.rewriting import Rewritten, read_order
+from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.deletes import unpartitioned_specs
 from volley.iceberg.read.entries import Content, PlannedFile, entries_of, manifests_of
-from volley.iceberg.read.position_deletes import deleted_positions
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.write.position_deletes import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat

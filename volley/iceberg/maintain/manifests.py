@@ -30,8 +30,7 @@ from volley.iceberg.pyiceberg_private.entries import live_entries
 from volley.iceberg.pyiceberg_private.producer import MANIFEST_ENTRIES
 from volley.iceberg.pyiceberg_private.replacements import NewManifest, replace_manifests
 from volley.iceberg.read.entries import entries_of, manifests_of
-from volley.iceberg.read.heads import check_branch, head_of
-from volley.iceberg.read.lookup import snapshot_of_ref
+from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach

@@ -23,8 +23,7 @@ from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.heads import ancestors_of, check_branch
-from volley.iceberg.read.lookup import moment_of, snapshot_of, snapshot_of_ref
+from volley.iceberg.read.history import ancestors_of, check_branch, moment_of, snapshot_of, snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 

@@ -62,7 +62,7 @@ class SnapshotManager:
             TableNotFoundError: If there is no such table.
             CatalogError: If the catalog can't be reached or rejects the request.
         """
-        from volley.iceberg.read.lookup import snapshot_of_ref
+        from volley.iceberg.read.history import snapshot_of_ref
 
         return self._found(lambda metadata: snapshot_of_ref(metadata, self.ref.branch, self.ref.name))
 
@@ -73,7 +73,7 @@ class SnapshotManager:
             SnapshotNotFoundError: If the table has none, or has it no longer.
             VolleyError: As for `current_snapshot`.
         """
-        from volley.iceberg.read.lookup import snapshot_of
+        from volley.iceberg.read.history import snapshot_of
 
         return self._found(lambda metadata: snapshot_of(metadata, snapshot_id, self.ref.name))
 
@@ -265,13 +265,13 @@ class SnapshotManager:
         return snapshot_info(find(metadata), metadata)
 
     def _at(self, metadata: TableMetadata, time: datetime) -> Snapshot:
-        from volley.iceberg.read.lookup import snapshot_at
+        from volley.iceberg.read.history import snapshot_at
 
         return snapshot_at(metadata, self.ref.branch, time, self.ref.name)
 
     def _earlier(self, metadata: TableMetadata, target: int | datetime) -> Snapshot:
         from volley.iceberg.maintain.refs import was_current
-        from volley.iceberg.read.lookup import snapshot_of
+        from volley.iceberg.read.history import snapshot_of
 
         if isinstance(target, datetime):
             return self._at(metadata, target)
@@ -291,7 +291,7 @@ class SnapshotManager:
 
     def _create(self, ref: Ref, snapshot_id: int | None) -> Ref:
         from volley.iceberg.maintain.refs import create_ref
-        from volley.iceberg.read.lookup import snapshot_of, snapshot_of_ref
+        from volley.iceberg.read.history import snapshot_of, snapshot_of_ref
 
         check_name("branch" if ref.is_branch else "tag", ref.name)
 

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg.maintain.options import Runner
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
 

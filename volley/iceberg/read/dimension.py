@@ -15,13 +15,18 @@ from volley.contracts.dimension import DimensionReader, History, Version
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError
 from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
-from volley.iceberg.read.heads import ancestors_of
-from volley.iceberg.read.history import oldest_of, snapshots_between
-from volley.iceberg.read.loader import TableLoader
-from volley.iceberg.read.lookup import snapshot_of
+from volley.iceberg.read.history import ancestors_of, oldest_of, snapshot_of, snapshots_between
 from volley.iceberg.read.reader import read_snapshot, table_schema
 from volley.iceberg.read.rows import RowReader
-from volley.iceberg.read.scope import filtered, head_snapshot, is_pinned, pinned_snapshot, predicate_of, selected
+from volley.iceberg.read.scope import (
+    TableLoader,
+    filtered,
+    head_snapshot,
+    is_pinned,
+    pinned_snapshot,
+    predicate_of,
+    selected,
+)
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expression_nodes import column_names

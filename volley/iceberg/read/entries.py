@@ -2,34 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import StorageError
 from volley.iceberg.pyiceberg_private.entries import data_file, read_entries
 from volley.iceberg.read.avro import AvroFile
-from volley.iceberg.read.cache import Cache
 from volley.iceberg.read.decoder import UnknownSchemaError, decode_function
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted
 
 __all__ = [
+    "Cache",
     "Content",
     "FileEntry",
     "PlannedFile",
     "Status",
+    "added_rows_in",
+    "deleted_rows_in",
     "entries_of",
     "forget_manifests",
     "manifests_of",
     "read_manifest",
+    "rows_in",
     "to_data_file",
 ]
+
+T = TypeVar("T")
+
+
+class Cache(Generic[T]):
+    """Keeps the values that were used last, up to a number of bytes.
+
+    Args:
+        size: The number of bytes.
+
+    Example:
+        >>> cache = Cache(100)
+        >>> for key in "abc":
+        ...     cache.put(key, key.upper(), 40)
+        >>> cache.get("a"), cache.get("c")
+        (None, 'C')
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used = 0
+        self._lock = Lock()
+        self._values: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+
+    def get(self, key: Hashable) -> T | None:
+        """Return a key's value; None if there is none, or no longer."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: Hashable, value: T, size: int) -> None:
+        """Set a key's value, and drop those that were not used for the longest time; a too large one is not kept.
+
+        Args:
+            key: The key.
+            value: The value.
+            size: Its size in bytes.
+        """
+        with self._lock:
+            _, old = self._values.pop(key, (None, 0))
+            self._used -= old
+            if size > self._size:
+                return
+            self._values[key] = value, size
+            self._used += size
+            while self._used > self._size:
+                _, (_, dropped) = self._values.popitem(last=False)
+                self._used -= dropped
+
+    def clear(self) -> None:
+        """Drop all values."""
+        with self._lock:
+            self._values.clear()
+            self._used = 0
+
 
 _NONE: Mapping[int, Any] = {}
 
@@ -229,3 +291,62 @@ def _damaged(what: str, path: str, error: Exception) -> StorageError:
         f"{what} {redact_uri(path)} can't be read: {reason}",
         hint="it is damaged, or not an Avro file of Iceberg: restore it, or roll the table back to an older snapshot",
     )
+
+
+def rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
+    """Return the number of rows in a snapshot's data files, also of those that deletes have deleted.
+
+    Raises:
+        StorageError: If a manifest can't be read.
+    """
+    return sum(_rows(io, manifest) for manifest in _manifests(io, snapshot, ManifestContent.DATA))
+
+
+def deleted_rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
+    """Return about how many rows a snapshot's position deletes delete. Raises as `rows_in` does.
+
+    A manifest does not tell position deletes from equality deletes, and a total may be too high: the lesser one counts.
+    """
+    manifests = _manifests(io, snapshot, ManifestContent.DELETES)
+    most, said = sum(_rows(io, manifest) for manifest in manifests), _number(snapshot, "total-position-deletes")
+    return most if said is None else min(said, most)
+
+
+def added_rows_in(io: FileIO, snapshot: Snapshot) -> int:
+    """Return the number of rows in the data files that a snapshot has added. Raises as `rows_in` does.
+
+    Unlike totals, a writer's count of them needs no other writer's: no file is read where it is given.
+    """
+    said = _number(snapshot, "added-records")
+    if said is not None:
+        return said
+    manifests = _manifests(io, snapshot, ManifestContent.DATA)
+    own = (manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id)
+    return sum(_added(io, manifest, snapshot) for manifest in own)
+
+
+def _number(snapshot: Snapshot | None, name: str) -> int | None:
+    text = snapshot.summary.get(name) if snapshot and snapshot.summary else None
+    return int(text) if text and text.isdecimal() else None
+
+
+def _manifests(io: FileIO, snapshot: Snapshot | None, content: ManifestContent) -> list[ManifestFile]:
+    manifests = manifests_of(io, snapshot) if snapshot is not None else []
+    return [manifest for manifest in manifests if manifest.content == content]
+
+
+# Format version 1 may leave out the counts of a manifest: its entries are read then.
+
+
+def _rows(io: FileIO, manifest: ManifestFile) -> int:
+    added, existing = manifest.added_rows_count, manifest.existing_rows_count
+    if added is not None and existing is not None:
+        return added + existing
+    return sum(entry.rows for entry in entries_of(io, manifest) if entry.is_live)
+
+
+def _added(io: FileIO, manifest: ManifestFile, snapshot: Snapshot) -> int:
+    if manifest.added_rows_count is not None:
+        return manifest.added_rows_count
+    own = (entry for entry in entries_of(io, manifest) if entry.snapshot_id == snapshot.snapshot_id)
+    return sum(entry.rows for entry in own if entry.is_live)

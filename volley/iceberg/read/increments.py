@@ -18,8 +18,8 @@ from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_s
 from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.history import Way, changes_rows, check_same_table, snapshots_between, way_between
 from volley.iceberg.read.planning import plan
-from volley.iceberg.read.positions import Position
 from volley.iceberg.read.rows import file_task
+from volley.iceberg.read.scope import Position
 from volley.iceberg.source_config import OnChanges, OnExpired, OnRollback
 
 __all__ = ["Increment", "Increments"]

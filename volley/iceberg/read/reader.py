@@ -25,16 +25,15 @@ from volley.errors import CatalogUnreachableError, ConfigError, SchemaChangedErr
 from volley.formats.packing import Part, pack
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
-from volley.iceberg.read.counts import added_rows_in
-from volley.iceberg.read.history import changes_rows
+from volley.iceberg.read.entries import added_rows_in
+from volley.iceberg.read.history import changes_rows, snapshot_of
 from volley.iceberg.read.increments import Increment, Increments
-from volley.iceberg.read.loader import TableLoader
-from volley.iceberg.read.lookup import snapshot_of
 from volley.iceberg.read.planning import plan
-from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.read.scope import (
+    Position,
+    TableLoader,
     column_names_of,
     head_snapshot,
     is_pinned,
@@ -56,7 +55,7 @@ from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET
 from volley.types.arrow import canonical_schema
 
-__all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "explain", "open_reader", "read_snapshot", "table_schema"]
+__all__ = ["explain", "open_reader", "read_snapshot", "table_schema"]
 
 _log = logging.getLogger(__name__)
 _NO_LIMIT = float("inf")

@@ -1,9 +1,11 @@
-"""Resolves the settings of an Iceberg source against its table: snapshots, start, schema, columns and filter."""
+"""What an Iceberg source reads of its table: snapshots, positions between them, schema, columns and filter."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -12,17 +14,25 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
 from volley.columns.nodes import CompiledSteps, lower
+from volley.contracts.source import Offset
 from volley.errors import ConfigError, SnapshotNotFoundError, near
+from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changes import CHANGE_COLUMNS
-from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
-from volley.iceberg.read.positions import Position
+from volley.iceberg.read.history import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.predicates import parse_predicate
 from volley.iceberg.schema.types import check_readable
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
+from volley.iceberg.table import TableRef
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, ExprNode, column_names
 
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
 __all__ = [
+    "Position",
+    "TableLoader",
     "column_names_of",
     "filtered",
     "head_snapshot",
@@ -35,6 +45,100 @@ __all__ = [
     "selected",
     "start_of",
 ]
+
+_TOTAL_FILES = "total-data-files"
+
+
+@dataclass(frozen=True)
+class Position:
+    """A snapshot that has been read, or up to which of its files, in the order of their paths.
+
+    Args:
+        table: The table's uuid.
+        snapshot: The snapshot's id; None = the table had none.
+        sequence: Its sequence number, which orders files even when the snapshot has expired.
+        live: The number of its data files, if known: while all of them are live, none was replaced since.
+        scan: True if all of its files are read, not only those that it added.
+        after: The path of the last file that has been read; None = all of them have been.
+        committed_at: When the snapshot was committed, in milliseconds since 1970.
+    """
+
+    table: str
+    snapshot: int | None = None
+    sequence: int = 0
+    live: int | None = 0
+    scan: bool = False
+    after: str | None = None
+    committed_at: int = 0
+
+    @classmethod
+    def at_end(cls, table: Table, snapshot: TableSnapshot | None) -> Position:
+        """Return the position behind all files of a snapshot; None = at the beginning of the table."""
+        uuid = str(table.metadata.table_uuid)
+        if snapshot is None:
+            return cls(uuid)
+        total = (snapshot.summary.additional_properties if snapshot.summary else {}).get(_TOTAL_FILES)
+        # Unlike a manifest list, a summary is there also after the snapshot has expired. A total that is wrong, such as
+        # DuckDB's, which never fall, proves nothing.
+        live = int(total) if total and total.isdecimal() else None
+        number = snapshot.sequence_number or 0
+        return cls(uuid, snapshot.snapshot_id, number, live, committed_at=snapshot.timestamp_ms)
+
+    def scanning(self, after: str | None = "") -> Position:
+        """Return the position behind some files of a scan of the same snapshot; the default is its beginning."""
+        return replace(self, scan=True, after=after)
+
+    @classmethod
+    def from_offset(cls, offset: Offset) -> Position:
+        """Return the position that `to_offset` gave."""
+        return cls(**offset)
+
+    def to_offset(self) -> Offset:
+        """Return the position as JSON values."""
+        return asdict(self)
+
+    def at_its_end(self) -> Position:
+        """Return the position behind all files of the same snapshot."""
+        return replace(self, after=None)
+
+    def behind(self, path: str) -> Position:
+        """Return the position behind one file of the same snapshot."""
+        return replace(self, after=path)
+
+    def is_with(self, other: Position) -> bool:
+        """Return True if both are in the files of one snapshot, read in the same way."""
+        return (self.snapshot, self.scan) == (other.snapshot, other.scan)
+
+
+class TableLoader:
+    """Loads the current metadata of a table. A copy made by pickling opens a catalog of its own.
+
+    Opening a REST catalog takes a new connection and several requests, for tokens and for its settings.
+
+    Args:
+        ref: The table.
+    """
+
+    def __init__(self, ref: TableRef) -> None:
+        self._ref = ref
+        self._catalog: Catalog | None = None
+
+    def load(self) -> Table:
+        """Load the table; try again while the catalog can't be reached. Raises like `TableRef.load`."""
+        return retry_reads(self._load)
+
+    def _load(self) -> Table:
+        # A catalog whose call fails is not used again.
+        catalog, self._catalog = self._catalog or self._ref.load_catalog(), None
+        with self._ref.errors():
+            table = catalog.load_table(self._ref.identifier)
+        # Nor is one in a file: a connection would go on reading a file that has been deleted or replaced.
+        if self._ref.file is None:
+            self._catalog = catalog
+        return table
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_ref": self._ref, "_catalog": None}
 
 
 def is_pinned(config: IcebergSourceConfig) -> bool:

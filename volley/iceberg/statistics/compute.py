@@ -23,7 +23,7 @@ from volley.iceberg.maintain.options import Runner, StatisticsOptions
 from volley.iceberg.maintain.tasks import delete_files, run_tasks
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.read.entries import PlannedFile
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.statistics.puffin import puffin

@@ -25,7 +25,7 @@ from pyiceberg.types import (
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.upsert.parked import BUCKETS, KeyRange, ParkedFile, UpsertWriter
 from volley.iceberg.upsert.rekey import Rekey

@@ -8,9 +8,8 @@ from typing import Literal
 from pyiceberg.table import Table
 
 from volley.errors import PlanError, SnapshotExpiredError, SourceError
-from volley.iceberg.read.counts import rows_in
-from volley.iceberg.read.heads import ancestors_of, head_of
-from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
+from volley.iceberg.read.entries import rows_in
+from volley.iceberg.read.history import ancestors_of, changes_rows, check_same_table, head_of, snapshots_between
 from volley.iceberg.read.scope import head_snapshot, is_pinned, pinned_snapshot
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.costs import Cost, Measures, cost_of

@@ -17,7 +17,7 @@ from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.modes import Overwrite
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.history import head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.views.columns import needed_changes, open_view

@@ -9,8 +9,7 @@ from typing import get_args
 from pyiceberg.table import Table
 
 from volley.errors import SourceError, TableNotFoundError
-from volley.iceberg.read.history import check_same_table, snapshots_between
-from volley.iceberg.read.lookup import moment_of
+from volley.iceberg.read.history import check_same_table, moment_of, snapshots_between
 from volley.iceberg.views.costs import Cost, Kind
 from volley.iceberg.views.cursor import Cursor, SourcePosition
 from volley.iceberg.views.decisions import Decision, check_own, compiled, decide, scans_of

@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField
 
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
-from volley.iceberg.read.counts import deleted_rows_in, rows_in
+from volley.iceberg.read.entries import deleted_rows_in, rows_in
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
