@@ -26,10 +26,9 @@ from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile
 from volley.formats.parquet_plain import plain_values
 from volley.formats.parquet_ranges import read_ranges
-from volley.iceberg.read.delete_files import Positions
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.projection import FileField, Projection, identified
-from volley.iceberg.read.skipping import pages_with
+from volley.iceberg.read.skipping import Positions, pages_with
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +21,10 @@ from volley.columns.keys.order import ordered
 from volley.errors import SourceError, StorageError
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file, open_input, open_stored
 from volley.iceberg.read.entries import Cache, FileEntry
+from volley.iceberg.read.skipping import Positions
 from volley.secrets import redact_uri
 
-__all__ = ["Positions", "columns_of", "deleted_positions", "equal_positions"]
-
-Positions = np.ndarray[Any, np.dtype[np.int64]]
-"""Row numbers in a data file, from 0."""
+__all__ = ["columns_of", "deleted_positions", "equal_positions"]
 
 _PATH, _POSITION = "file_path", "pos"
 _MAGIC = b"\xd1\xd3\x39\x64"

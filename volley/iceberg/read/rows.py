@@ -23,10 +23,10 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from volley.errors import StorageError
 from volley.formats.parquet import OpenParquet
 from volley.iceberg.read.data_files import OpenDataFile, check_format, open_data_file
-from volley.iceberg.read.delete_files import Positions, columns_of, deleted_positions, equal_positions
+from volley.iceberg.read.delete_files import columns_of, deleted_positions, equal_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.pruning import Predicate, file_predicate
-from volley.iceberg.read.skipping import matching_groups, matching_rows
+from volley.iceberg.read.skipping import Positions, matching_groups, matching_rows
 from volley.iceberg.schema.mapping import mapped_fields
 from volley.iceberg.schema.types import rows_schema
 from volley.secrets import redact_uri

@@ -28,12 +28,14 @@ from pyiceberg.types import (
 from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile, PageStatistics
 from volley.iceberg.layout.bounds import bounds
-from volley.iceberg.read.delete_files import Positions
 from volley.iceberg.read.entries import Content, FileEntry, Status
 from volley.iceberg.read.projection import FileField
 from volley.iceberg.read.pruning import Predicate
 
-__all__ = ["matching_groups", "matching_rows", "pages_with"]
+__all__ = ["Positions", "matching_groups", "matching_rows", "pages_with"]
+
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+"""Row numbers in a data file, from 0."""
 
 # The types of a file whose lowest and highest values have one meaning in all writers' footers.
 _TYPES: Mapping[type, tuple[pa.DataType, ...]] = {

@@ -14,13 +14,14 @@ from pyiceberg.table.locations import load_location_provider
 
 from volley.columns.keys.equality import matching_rows
 from volley.columns.keys.order import sort_indices
-from volley.iceberg.read.delete_files import Positions, deleted_positions
+from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import Mask, RowReader, file_task
 from volley.iceberg.read.scope import selected
+from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.write.changes import Changes
