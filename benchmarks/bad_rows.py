@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.benchmark import Run, benchmark
 from volley import FileSource, SourceContext
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 
 _SCHEMA = "id long, name string, at timestamp, price double"
 _KINDS: dict[str, tuple[Callable[[int], str], Callable[[int], str]]] = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
     from volley.connectors.webhook.source import WebhookSource
     from volley.contracts.epoch import Epoch, WriteResult
-    from volley.contracts.maintenance import MaintenanceReport, MaintenanceRun
+    from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun
     from volley.contracts.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.contracts.source import Reader, Source, SourceContext, SparkSource
     from volley.engine.job import Job
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.iceberg.views.following import ViewFollower
     from volley.iceberg.views.values import ViewEstimate, ViewPlan, ViewRefresh, ViewSource, ViewStatus, ViewStep
-    from volley.metrics.figures import EpochProgress, FinishedEpoch, Lag, TableFigures
+    from volley.metrics.figures import EpochProgress, FinishedEpoch, TableFigures
     from volley.metrics.metrics import Metrics
     from volley.metrics.snapshot import MetricsSnapshot
     from volley.plan.aggregates import (
@@ -240,13 +240,13 @@ _MODULES = {
     "environment": ["Environment"],
     "contracts.epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
-    "metrics.figures": ["EpochProgress", "FinishedEpoch", "Lag", "TableFigures"],
+    "metrics.figures": ["EpochProgress", "FinishedEpoch", "TableFigures"],
     "formats.packed_rows": ["pack_rows"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "iceberg.views.following": ["ViewFollower"],
     "iceberg.views.values": ["ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
     "stream.keyed": ["KeyedStream", "SeriesStream", "WindowedStream"],
-    "contracts.maintenance": ["MaintenanceReport", "MaintenanceRun"],
+    "contracts.reports": ["Lag", "MaintenanceReport", "MaintenanceRun"],
     "stream.views": ["MaterializedView"],
     "metrics.metrics": ["Metrics"],
     "metrics.snapshot": ["MetricsSnapshot"],

@@ -35,7 +35,7 @@ from volley import (
     lit,
 )
 from volley.connectors.files.reader import FileReader
-from volley.contracts.notes import note_lost
+from volley.contracts.rows import note_lost
 from volley.contracts.source import Offset
 from volley.engine.terminal import progress_line
 

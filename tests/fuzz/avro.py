@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tests.avro import record
 from tests.fuzz.target import Target
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats.avro import AvroValues
 from volley.formats.message_rows import MessageRows
 

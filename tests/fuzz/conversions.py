@@ -25,7 +25,7 @@ from volley import FileSource, SourceContext, VolleyError
 from volley.columns.casts import cast, try_cast
 from volley.columns.uuids import array_of
 from volley.connectors.files.logged import LoggedFile
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats.messages import JsonValues
 from volley.types.arrow import arrow_type
 

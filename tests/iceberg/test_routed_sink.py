@@ -20,6 +20,7 @@ from volley import (
     Epoch,
     IcebergSink,
     LayoutChangedError,
+    Metrics,
     PlanError,
     SchemaMismatchError,
     StorageError,
@@ -384,6 +385,7 @@ def test_each_table_has_figures_of_its_own(lake: Routed) -> None:
     lake.catalog.drop_table("db.oslo")
     run(driver, 1, rows("oslo", 4, 5, 6) + rows("bergen", 7))
     metrics = driver._settings.context.metrics
+    assert isinstance(metrics, Metrics)
     assert metrics.by_table == {"db.oslo": TableFigures(2, 1, 3), "db.bergen": TableFigures(2, 2, 0)}
     assert 'volley_iceberg_table_records_parked{table="db.oslo"} 3.0' in metrics.to_prometheus_format()
     for number in range(200):

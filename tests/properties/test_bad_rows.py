@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats import fitting
 from volley.formats.columns import Columns
 from volley.formats.json_parser import JsonParser

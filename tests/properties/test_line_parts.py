@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
 from volley.connectors.files.logged import LoggedFile
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats import csv as csv_format
 from volley.formats import json_lines, json_parts, line_parts
 

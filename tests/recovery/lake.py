@@ -61,6 +61,13 @@ def write(committer: IcebergCommitter, number: int, ids: list[int]) -> tuple[Epo
     return epoch, [task.close()]
 
 
+def retries(committer: IcebergCommitter) -> int:
+    """How often its commits were tried again."""
+    metrics = committer._context.metrics
+    assert isinstance(metrics, Metrics)
+    return metrics.commit_retries
+
+
 def disturb(
     monkeypatch: pytest.MonkeyPatch, committer: IcebergCommitter, *faults: Callable[[Callable[[], Any]], Any]
 ) -> list[str]:

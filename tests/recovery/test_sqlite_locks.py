@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.recovery.lake import QUERY, Lake, write
+from tests.recovery.lake import QUERY, Lake, retries, write
 from volley import CatalogUnreachableError, Metrics
 from volley.iceberg.catalogs.values import SqlCatalog
 
@@ -57,7 +57,7 @@ def test_a_sqlite_catalog_locked_for_less_than_the_retries(lake: Lake) -> None:
 
     locked.driver._context = replace(locked.driver._context, metrics=Releasing())
     locked.driver.commit(*locked.written)
-    assert locked.driver._context.metrics.commit_retries == 2
+    assert retries(locked.driver) == 2
     next_start_goes_on(lake)
 
 

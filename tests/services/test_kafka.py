@@ -30,8 +30,7 @@ from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceErro
 from volley.connectors.kafka import client
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
-from volley.contracts.bad_rows import BadRow, PositionedBatch
-from volley.contracts.notes import taken_notes
+from volley.contracts.rows import BadRow, PositionedBatch, taken_notes
 from volley.contracts.source import Offset
 from volley.spark.offsets import Offsets
 

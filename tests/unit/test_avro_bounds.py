@@ -19,7 +19,7 @@ import pytest
 
 from tests.avro import MARK, avro_file, long, record, text
 from volley import ConfigError, Environment, FileSource, SourceContext, SourceError
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats.avro import AvroValues, avro_columns, resolution_of
 from volley.formats.message_rows import MessageRows
 from volley.formats.messages import TooManyError

@@ -17,7 +17,7 @@ import pytest
 
 from volley import FileSource, Reader, SourceContext, SourceError
 from volley.columns.uuids import recast
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.avro import AvroValues
 from volley.formats.messages import JsonValues
 from volley.task.gathering import gathered

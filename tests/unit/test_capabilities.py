@@ -12,9 +12,9 @@ import pytest
 from pyspark import cloudpickle
 
 from volley import Committer, ConfigError, Environment, Epoch, MemorySource, PlanError, Reader, Writer, WriteResult
+from volley.contracts.reports import Lag
 from volley.contracts.source import Offset
 from volley.engine.acknowledge import Readers
-from volley.metrics.figures import Lag
 from volley.spark.log import SparkLog
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from volley import ConfigError, Environment
 from volley.cli.app import app
 from volley.cli.check import _PartRun
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 
 SOURCE = 'sources: {events: {connector: files, config: {path: nowhere, format: json, schema: "id long, name string"}}}'
 

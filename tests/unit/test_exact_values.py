@@ -20,7 +20,7 @@ from volley import ExpressionError, FileSource, SourceContext, SourceError, col
 from volley.columns.batches import conform
 from volley.columns.expressions import compile_expression
 from volley.columns.validation import check_values
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.types.arrow import arrow_type
 
 # Ten times this is beyond 128 bits, a hundred times a number of 38 digits again.

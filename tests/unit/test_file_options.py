@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from volley import Environment, FileSource, Reader, SourceContext, SourceError, col
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats import csv as csv_format
 from volley.formats import json_lines, line_parts
 

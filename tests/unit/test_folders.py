@@ -15,8 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.unit.test_unknown_fields import FORMATS, Rows, bad_rows_of, kind, rows_of
 from volley import FileSource, Reader, SourceContext, SourceError
-from volley.contracts.bad_rows import PositionedBatch
-from volley.contracts.notes import taken_notes
+from volley.contracts.rows import PositionedBatch, taken_notes
 
 __all__ = ["kind"]
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from volley import FileSource, Reader, SourceContext
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats.encoders import json_texts
 from volley.formats.messages import JsonValues
 

@@ -44,11 +44,18 @@ def test_an_illegal_import_is_found(case: str) -> None:
     assert list(violations({**modules, module: f"{modules[module]}\n{line}\n"}))
 
 
-@pytest.mark.parametrize("module", ["alone", "connectors.logs", "connectors.logs.source"])
+@pytest.mark.parametrize("module", ["alone", "alone.source"])
 def test_a_module_without_a_room_is_named_with_the_place_to_add_it(module: str) -> None:
     (line,) = violations({**sources(), module: '"""Logs."""\nfrom volley import errors\n'})
     assert line.startswith(f"{module} has no room: ")
     assert "ORDER in tests/architecture.py" in line
+
+
+def test_a_new_connector_has_a_room_by_its_folder() -> None:
+    source = {"connectors.logs.source": '"""Logs."""\nfrom volley import errors\n'}
+    assert list(violations({**sources(), **source})) == []
+    other = {"connectors.logs.sink": "from volley.connectors.memory.source import MemorySource\n"}
+    assert list(violations({**sources(), **other})) == ["connectors.logs.sink imports connectors.memory.source"]
 
 
 PRIVATE = {

@@ -31,7 +31,7 @@ from volley import (
     col,
 )
 from volley.contracts.epoch import Epoch
-from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.reports import MaintenanceReport
 from volley.iceberg import IcebergTable, Maintenance, Partitioning, RestCatalog, SchemaEvolution, Upsert
 
 

@@ -18,7 +18,7 @@ from volley import FileSource, MemorySource, SourceContext, SourceError
 from volley.columns.casts import try_cast
 from volley.columns.decimals import decimals_of, in_scale, plain
 from volley.connectors.files.logged import LoggedFile
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats import json_exponents
 from volley.formats.json import fault, parsed
 from volley.formats.messages import JsonValues

@@ -17,7 +17,7 @@ from pyarrow import orc
 
 from tests.avro import avro_file, record
 from volley import Environment, FileSource, MissingDependencyError, SourceContext, SourceError
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 
 ROWS: list[dict[str, Any]] = [
     {

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from volley import FileSource, MemorySource, Source, SourceContext, SourceError
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 from volley.formats import csv_records, json_lines
 
 Read = tuple[list[tuple[str, object]], list[tuple[str, str]]]

@@ -26,9 +26,8 @@ from volley import (
     SourceError,
     WebhookSource,
 )
-from volley.contracts.bad_rows import BadRow
 from volley.contracts.epoch import WriteResult
-from volley.contracts.notes import LostInput, UnknownField, note_lost, note_unknown, taken_notes
+from volley.contracts.rows import BadRow, LostInput, UnknownField, note_lost, note_unknown, taken_notes
 from volley.engine.notes import Notes
 from volley.formats.messages import JsonValues
 

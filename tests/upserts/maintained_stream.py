@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tests.upserts.lake import QUERY, Lake, do
 from volley import IcebergSink, SinkContext
-from volley.contracts.maintenance import MaintenanceRun
+from volley.contracts.reports import MaintenanceRun
 from volley.iceberg import Maintenance, Upsert
 from volley.iceberg.maintain.committer import MaintainingCommitter
 

@@ -26,7 +26,7 @@ from volley.cli.output import (
 )
 from volley.config.load import check_file
 from volley.config.values import Branch, Config, ConfiguredPipeline, ConfiguredView
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 from volley.contracts.sink import Sink
 from volley.documents.mistakes import Mistake, dotted, error_of
 from volley.errors import PlanError, TableNotFoundError, VolleyError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volley.contracts.bad_rows import BadRow
+from volley.contracts.rows import BadRow
 
 __all__ = ["bad_row", "json_of", "readable_rows", "row_texts"]
 

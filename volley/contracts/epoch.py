@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volley.contracts.notes import Note
+from volley.contracts.rows import Note
 
 __all__ = ["Epoch", "WriteResult"]
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from volley.contracts.capabilities import check_capabilities
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 from volley.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley.contracts.maintenance import MaintenanceReport
-    from volley.metrics.metrics import Metrics
+    from volley.contracts.reports import MaintenanceReport
 
-__all__ = ["Committer", "ExecutorTask", "Sink", "SinkContext", "TaskWriter", "Writer"]
+__all__ = ["Committer", "ExecutorTask", "Sink", "SinkContext", "SinkMetrics", "TaskWriter", "Writer"]
 
 ExecutorTask = Callable[[], WriteResult]
 """Picklable, idempotent work that runs on an executor between write and commit."""
@@ -27,6 +26,22 @@ ExecutorTask = Callable[[], WriteResult]
 
 def _run_on_driver(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
     return [task() for task in tasks]
+
+
+class SinkMetrics(Protocol):
+    """The counters of a sink that its committer moves; the job counts what is written and committed."""
+
+    def record_retry(self) -> None:
+        """Count one commit attempt after the first."""
+
+    def record_maintenance(self, seconds: float, succeeded: bool) -> None:
+        """Count one action of maintenance, and how long it took, in seconds."""
+
+    def record_table(self, name: str, rows: int) -> None:
+        """Count a commit of rows to one of the tables of a sink with many."""
+
+    def record_parked(self, rows: Mapping[str, int]) -> None:
+        """Keep how many rows wait for tables of a sink, by the tables' names; none wait for any other."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,7 @@ class SinkContext:
 
     job: str
     schema: pa.Schema
-    metrics: Metrics
+    metrics: SinkMetrics
     run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = _run_on_driver
     resumed: bool = False
     shared: bool = False

@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
 from volley.contracts.capabilities import check_capabilities
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Lag, Probe
+from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.errors import PlanError, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from volley.metrics.figures import Lag
-    from volley.plan.expression_nodes import ExprNode
 
-__all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "SplitReader"]
+__all__ = ["ExprNode", "Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "SplitReader"]
 
 Offset = dict[str, Any]
 """A position in a source: a small dict of JSON values, which Spark stores in its checkpoint."""
 
 Split = Any
 """What one task reads: any small picklable value, opaque to all but its reader."""
+
+
+class ExprNode:
+    """An expression as data: `volley.plan.expression_nodes` has its kinds, Column, Literal and Call."""
 
 
 @dataclass(frozen=True)

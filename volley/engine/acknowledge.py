@@ -6,9 +6,9 @@ import json
 import logging
 from collections.abc import Sequence
 
+from volley.contracts.reports import Lag
 from volley.contracts.source import Reader
 from volley.errors import SourceError, VolleyError
-from volley.metrics.figures import Lag
 from volley.secrets import redact_uri, redacted
 from volley.spark.log import NO_OFFSET, SparkLog
 

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from volley import checks
 from volley.columns.rows import Rows
-from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import Sink
 from volley.engine.history import History
 from volley.engine.options import Start

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from volley.contracts.epoch import WriteResult
-from volley.contracts.notes import LostInput, Note, NotesBox, UnknownField, taken_notes
+from volley.contracts.rows import LostInput, Note, NotesBox, UnknownField, taken_notes
 
 __all__ = ["Notes"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.columns.uuids import array_of
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, VolleyError
 from volley.formats.avro import Resolution, avro_columns, resolution_of
 from volley.formats.avro_blocks import AvroFile, Block

@@ -9,7 +9,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from volley.contracts.notes import note_unknown
+from volley.contracts.rows import note_unknown
 from volley.errors import SourceError
 
 __all__ = ["Columns", "case_of", "no_match"]

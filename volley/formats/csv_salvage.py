@@ -11,7 +11,7 @@ import pyarrow.csv as pcsv
 
 from volley.columns.batches import one_batch
 from volley.columns.bisect import process_or_bisect
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
 from volley.formats.csv_faults import collect_widths, conversion_faults, marked
 from volley.formats.csv_numbers import texts_of

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from volley.contracts.bad_rows import BadRow, PositionedBatch
+    from volley.contracts.rows import BadRow, PositionedBatch
     from volley.formats.input_file import InputFile
 
     Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[pa.RecordBatch]]

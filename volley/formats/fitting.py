@@ -11,7 +11,7 @@ from volley.columns.batches import conform
 from volley.columns.bisect import process_or_bisect
 from volley.columns.misfits import misfits
 from volley.columns.python_values import row_texts
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import InputFile
 from volley.formats.sorted_rows import Sorted, joined

@@ -11,7 +11,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from volley.columns.bisect import first_failing
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile

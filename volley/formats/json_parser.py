@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from volley.columns.bisect import process_or_bisect
-from volley.contracts.notes import note_unknown
+from volley.contracts.rows import note_unknown
 from volley.errors import SourceError
 from volley.formats.columns import Columns
 from volley.formats.json import fault, message_of, parsed

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from volley.columns.bisect import sort_failing
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import InputFile, fault_at
 from volley.formats.json_objects import spans_of_objects

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 from volley.columns.bisect import sort_failing
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.messages import Decoder, TooManyError
 

@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 from pyarrow import orc
 
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict

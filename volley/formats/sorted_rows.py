@@ -9,7 +9,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 
 __all__ = ["Sorted", "joined"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volley.checks import keep, of_type
 from volley.columns.rows import Rows
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import brief_methods
 from volley.html_table import settings_html

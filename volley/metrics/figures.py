@@ -1,4 +1,4 @@
-"""Values that metrics consist of: histograms, the progress of an epoch, the lag behind a source."""
+"""Values that metrics consist of: histograms, the progress of an epoch, the figures of a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from volley.html_table import settings_html
 
-__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "Lag", "TableFigures"]
+__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "TableFigures"]
 
 
 @dataclass(frozen=True)
@@ -96,33 +96,6 @@ class EpochProgress:
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Lag:
-    """How far a job is behind the end of a source.
-
-    Args:
-        source: The source's name in metrics.
-        rows: The number of rows that are not read yet.
-        seconds: The age of the oldest of them; 0 if there are none.
-        snapshots: The number of snapshots of a table that are not read yet.
-        staged_bytes: The bytes that the job has received and not committed yet.
-        retained_bytes: The bytes that the source's server keeps for the job.
-
-    Example:
-        >>> Lag("db.events", rows=1_000, seconds=2.5).rows
-        1000
-    """
-
-    source: str
-    rows: int | None = None
-    seconds: float | None = None
-    snapshots: int | None = None
-    staged_bytes: int | None = None
-    retained_bytes: int | None = None
-
-    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from volley.metrics.figures import EpochProgress, Lag, TableFigures
+from volley.contracts.reports import Lag
+from volley.metrics.figures import EpochProgress, TableFigures
 from volley.metrics.snapshot import Figures, Labelled, MetricsSnapshot
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from volley.contracts.reports import Lag
 from volley.html_table import html_table
 from volley.metrics.exposition import Exposed, Series, exposition
-from volley.metrics.figures import EpochProgress, Histogram, Lag, TableFigures
+from volley.metrics.figures import EpochProgress, Histogram, TableFigures
 
 if TYPE_CHECKING:
     from volley.contracts.epoch import WriteResult

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from volley.contracts.source import ExprNode
 from volley.errors import ExpressionError
 from volley.plan.functions import FUNCTIONS
 
@@ -40,10 +41,6 @@ OPERATIONS: dict[str, str] = {
     "alias": "",
 }
 """Every operation of a Call, and its Python operator, if any; each backend implements all of them."""
-
-
-class ExprNode:
-    """A Column, Literal or Call: frozen, value-equal and hashable; its repr is the code that builds it."""
 
 
 @dataclass(frozen=True, repr=False)

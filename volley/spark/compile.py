@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from volley.columns.keyed import operator_of
 from volley.columns.operators import Operator
 from volley.columns.schemas import Schemas
-from volley.contracts.notes import NotesBox
+from volley.contracts.rows import NotesBox
 from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.errors import VolleyError
 from volley.plan import graph, keyed_nodes, nodes

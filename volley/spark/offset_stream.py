@@ -15,7 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 
-from volley.contracts.notes import NotesBox, taken_notes
+from volley.contracts.rows import NotesBox, taken_notes
 from volley.contracts.source import Offset, Reader
 from volley.spark.offsets import Offsets
 from volley.task.errors import carried

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 
 __all__ = ["gathered"]
 

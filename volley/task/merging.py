@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from volley.columns.batches import one_batch
 from volley.columns.operators import Operator
-from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
+from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.contracts.source import SplitReader
 from volley.storage.state_formats import STATE
 from volley.store.files import new_file

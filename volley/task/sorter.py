@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from volley.columns.bisect import first_failing, process_or_bisect
 from volley.columns.python_values import bad_row
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError
 from volley.task.tree import Failure, SinkStep, Tree

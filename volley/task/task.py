@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from volley.contracts.bad_rows import BadRow, numbered
 from volley.contracts.epoch import WriteResult
-from volley.contracts.notes import taken_notes
+from volley.contracts.rows import BadRow, numbered, taken_notes
 from volley.contracts.sink import TaskWriter, Writer
 from volley.contracts.source import Split, SplitReader
 from volley.errors import VolleyError

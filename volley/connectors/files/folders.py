@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from volley.columns.dictionaries import make_batch
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ConfigError, SourceError
 from volley.formats.csv import batches, check
 from volley.formats.csv_values import BadValue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ConfigError
 
 __all__ = ["FileColumns", "with_included"]

@@ -16,7 +16,7 @@ from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
 from volley.connectors.files.logged import LoggedFile
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.columns import Columns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.formats.encoders import ENCODERS, check_columns
 from volley.formats.files import WrittenFormat

@@ -14,8 +14,7 @@ import pyarrow as pa
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import gone_back
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
-from volley.contracts.bad_rows import BadRow, PositionedBatch
-from volley.contracts.notes import note_lost
+from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.errors import SourceError
 from volley.formats.message_rows import MessageRows
 from volley.formats.messages import Decoder

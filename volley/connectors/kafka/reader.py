@@ -24,8 +24,7 @@ from volley.connectors.kafka.offsets import (
 )
 from volley.connectors.kafka.ranges import RowReader, metadata_fields
 from volley.connectors.kafka.settings import UNKNOWN
-from volley.contracts.bad_rows import BadRow, PositionedBatch
-from volley.contracts.notes import note_lost
+from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
 from volley.formats import json as json_format

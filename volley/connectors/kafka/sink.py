@@ -12,7 +12,7 @@ from volley.checks import Duration, duration, keep, mapping, one_of, optional, s
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.committer import Destination, KafkaCommitter
 from volley.connectors.kafka.settings import brokers
-from volley.contracts.probes import PROBE_SECONDS, Probe
+from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import ConfigError, StorageError, brief_methods
 from volley.secrets import redacted_html, redacted_repr

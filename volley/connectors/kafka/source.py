@@ -13,7 +13,7 @@ from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
 from volley.connectors.kafka.settings import UNKNOWN
-from volley.contracts.probes import PROBE_SECONDS, Probe
+from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import brief_methods
 from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from volley.columns.batches import conform
 from volley.columns.uuids import array_of
-from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
 from volley.contracts.dimension import DimensionReader, Version
+from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SnapshotNotFoundError, SourceError, near
 from volley.storage.durable import write_durably

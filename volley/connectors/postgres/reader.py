@@ -33,9 +33,9 @@ from volley.connectors.postgres.session import Slot
 from volley.connectors.postgres.slot import ensure_slot
 from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads
 from volley.connectors.postgres.tables import describe_all
+from volley.contracts.reports import Lag
 from volley.contracts.source import Offset, Reader, SplitReader
 from volley.errors import SourceError, VolleyError
-from volley.metrics.figures import Lag
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, malformed

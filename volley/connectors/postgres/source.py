@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
 from volley.connectors.postgres.selection import Selection, table_names
 from volley.connectors.postgres.settings import Server, identifier
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, MissingDependencyError, brief_methods
 from volley.secrets import redacted_html, redacted_repr

@@ -19,12 +19,12 @@ from volley.connectors.webhook.frames import Entry, Frame, FrameHead, frames, he
 from volley.connectors.webhook.log import LogFolder, LogSegment, Mark
 from volley.connectors.webhook.process import ReceiverProcess
 from volley.connectors.webhook.settings import UNKNOWN
-from volley.contracts.bad_rows import BadRow, PositionedBatch
+from volley.contracts.reports import Lag
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader
 from volley.errors import SourceError
 from volley.formats.message_rows import MessageRows, decode_errors
 from volley.formats.messages import Decoder, JsonValues, PlainValues
-from volley.metrics.figures import Lag
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["Requests", "WebhookReader", "decoder_of", "faults_of", "rows_of"]

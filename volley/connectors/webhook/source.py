@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from volley.checks import Duration, count, duration, flag, keep, of_type, one_of, optional, path, seconds, size, text
 from volley.connectors.webhook import settings
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
 from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown

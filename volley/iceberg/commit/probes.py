@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchNa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 
-from volley.contracts.probes import Probe
+from volley.contracts.reports import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.commit.namespaces import has_namespace

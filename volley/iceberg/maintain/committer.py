@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import SinkContext
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.config import IcebergSinkConfig

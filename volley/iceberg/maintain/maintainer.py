@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from volley.contracts.epoch import WriteResult
-from volley.contracts.maintenance import MaintenanceReport, MaintenanceRun
+from volley.contracts.reports import MaintenanceReport, MaintenanceRun
 from volley.contracts.sink import ExecutorTask, SinkContext
 from volley.errors import ConfigError, VolleyError
 from volley.iceberg.config import IcebergSinkConfig

@@ -19,7 +19,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
 from volley.columns.nodes import CompiledSteps, lower
-from volley.contracts.bad_rows import BadRow, PositionedBatch, numbered
+from volley.contracts.reports import Lag
+from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.contracts.source import Offset, Reader, SourceContext, SplitReader
 from volley.errors import CatalogUnreachableError, ConfigError, SchemaChangedError, SourceError
 from volley.formats.packing import Part, pack
@@ -47,7 +48,6 @@ from volley.iceberg.read.scope import (
 )
 from volley.iceberg.schema.types import arrow_schema, readable
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
-from volley.metrics.figures import Lag
 from volley.plan import nodes
 from volley.plan.expression_nodes import Call, Column, ExprNode
 from volley.plan.expressions import lit

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import Committer
 from volley.errors import CommitStateUnknownError, LayoutChangedError
 from volley.iceberg.route.backlog import Backlog

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from volley.columns.schema_bytes import read_schema
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.maintenance import MaintenanceReport
+from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import ExecutorTask, SinkContext
 from volley.errors import (
     CatalogAuthError,

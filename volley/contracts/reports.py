@@ -1,14 +1,62 @@
-"""What a job's maintenance of its targets has done, and when more is due."""
+"""What sources and sinks report of themselves: probes for `volley check`, lags, the maintenance of a target."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from volley.html_table import text_html
+from volley.html_table import settings_html, text_html
 
-__all__ = ["MaintenanceReport", "MaintenanceRun"]
+__all__ = ["PROBE_SECONDS", "Lag", "MaintenanceReport", "MaintenanceRun", "Probe"]
+
+PROBE_SECONDS = 10.0
+"""The longest timeout of a request that a probe makes."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One look at a source or sink.
+
+    Args:
+        name: What is looked at, such as ``"catalog"``.
+        run: Looks at it, and returns what was found in a few words; raises a VolleyError if it can't be used. It
+            leaves nothing behind.
+
+    Example:
+        >>> Probe("rows", lambda: "3 files").run()
+        '3 files'
+    """
+
+    name: str
+    run: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a job is behind the end of a source.
+
+    Args:
+        source: The source's name in metrics.
+        rows: The number of rows that are not read yet.
+        seconds: The age of the oldest of them; 0 if there are none.
+        snapshots: The number of snapshots of a table that are not read yet.
+        staged_bytes: The bytes that the job has received and not committed yet.
+        retained_bytes: The bytes that the source's server keeps for the job.
+
+    Example:
+        >>> Lag("db.events", rows=1_000, seconds=2.5).rows
+        1000
+    """
+
+    source: str
+    rows: int | None = None
+    seconds: float | None = None
+    snapshots: int | None = None
+    staged_bytes: int | None = None
+    retained_bytes: int | None = None
+
+    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True)
