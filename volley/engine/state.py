@@ -32,7 +32,7 @@ from volley.storage.state_formats import STATE_OF_EPOCH, STATE_PLAN
 from volley.task.failpoints import reach
 from volley.task.merging import MergeInput, MergeSplit
 from volley.task.partials import Limits, Misfits, Partial, PartialWriter
-from volley.task.state_files import StateFile, settled
+from volley.task.state_files import StateFile, of_buckets, settled
 
 __all__ = ["Clocked", "KeyedState", "Merge"]
 
@@ -236,8 +236,9 @@ class KeyedState:
         clocks = tuple(_moved(clock, partials, plan.now) for clock in self._clocks(before, plan))
         watermark = self._watermark(before.watermark, clocks, plan)
         # A step that appends has nothing to do without rows.
-        has_work = not self.operator.appends or any(partial.files for _, of_inputs in partials for partial in of_inputs)
-        kept = tuple(files[: self._settled(files)] for files in before.files) if has_work else before.files
+        appends = self.operator.appends
+        has_work = not appends or any(partial.files for _, of_inputs in partials for partial in of_inputs)
+        kept = tuple(files[: settled(files) if appends else 0] for files in before.files) if has_work else before.files
         size = _bytes(before.files, partials) - 3 * _bytes(kept, ()) // 4
         tasks = min(self.tasks, self.operator.timing.buckets, 1 + size // self.bytes_a_task)
         bounds = np.linspace(0, self.operator.timing.buckets, tasks + 1).astype(int).tolist()
@@ -257,10 +258,6 @@ class KeyedState:
         done = _Done(watermark, clocks, files, self._columns)
         return Merge(epoch, splits, reduce(Misfits.__add__, misfits, Misfits()), done, size < self.bytes_a_task)
 
-    def _settled(self, files: Sequence[StateFile]) -> int:
-        """Return how many of the first files of an input's states are not written again."""
-        return settled(files) if self.operator.appends else 0
-
     def _merged(
         self,
         epoch: int,
@@ -274,8 +271,8 @@ class KeyedState:
         return tuple(
             MergeInput(
                 tuple(file for _, of_inputs in partials for file in of_inputs[number].files),
-                _of(kept[number], first, end),
-                _of(before[number][len(kept[number]) :], first, end),
+                of_buckets(kept[number], first, end),
+                of_buckets(before[number][len(kept[number]) :], first, end),
                 f"{self._folder(epoch)}/state-{first}{f'-{number}' if number else ''}.arrow",
             )
             for number in range(self.inputs)
@@ -410,8 +407,3 @@ def _moved(clock: _Clock, partials: Sequence[tuple[int, Sequence[Partial]]], now
     if not any(time is not None for time in latest):
         return clock
     return replace(clock, latest=max(times), moved=now)
-
-
-def _of(files: Sequence[StateFile], first: int, end: int) -> tuple[StateFile, ...]:
-    """Return the files that have states of these buckets."""
-    return tuple(file for file in files if file.first < end and first < file.first + file.buckets)

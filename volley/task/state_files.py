@@ -11,7 +11,7 @@ from volley.storage.paths import filesystem
 from volley.storage.state_formats import STATE
 from volley.store.files import OpenFile, open_file
 
-__all__ = ["StateFile", "open_states", "settled"]
+__all__ = ["StateFile", "of_buckets", "open_states", "settled"]
 
 # A file is merged with smaller ones behind it that have together more than this share of its size: while it grows to
 # 200 times its size, a key is written again some 13 times, and there are about 5 files.
@@ -42,6 +42,11 @@ class StateFile:
     def open(self) -> OpenFile:
         """Open it. Raises StorageError if it is missing or damaged, or a newer Volley wrote it."""
         return open_states(self.url, self.size)
+
+
+def of_buckets(files: Sequence[StateFile], first: int, end: int) -> tuple[StateFile, ...]:
+    """Return the files that have states of the buckets from one to another."""
+    return tuple(file for file in files if file.first < end and first < file.first + file.buckets)
 
 
 def settled(files: Sequence[StateFile]) -> int:
