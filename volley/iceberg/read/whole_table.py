@@ -10,8 +10,9 @@ import pyarrow as pa
 from volley.checks import count, optional
 from volley.iceberg.read.reader import read_snapshot
 from volley.iceberg.source_config import IcebergSourceConfig
+from volley.iceberg.table import TableRef
 
-__all__ = ["THREADS", "read_table"]
+__all__ = ["THREADS", "read_now", "read_table"]
 
 THREADS = min(8, os.cpu_count() or 1)
 """How many splits are read at the same time."""
@@ -27,6 +28,11 @@ def read_table(config: IcebergSourceConfig, limit: int | None) -> pa.Table:
     optional(count)("limit", limit)
     schema, batches = read_snapshot(config, THREADS)
     return pa.Table.from_batches(_first(batches, limit), schema)
+
+
+def read_now(table: TableRef, limit: int | None) -> pa.Table:
+    """Return the rows that a table has now. See `read_table`."""
+    return read_table(IcebergSourceConfig(table), limit)
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
