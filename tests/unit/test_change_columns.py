@@ -11,7 +11,7 @@ from volley import ConfigError, Environment, IcebergSinkConfig, IcebergStorage, 
 from volley.columns.change_columns import ChangeColumns
 from volley.columns.schemas import Schemas
 from volley.iceberg import Upsert
-from volley.iceberg.upsert.own_columns import with_own_columns
+from volley.iceberg.upsert.columns import with_own_columns
 from volley.stream.stream import DataStream
 
 COLUMNS = ChangeColumns(("tenant", "id"), "_seq", "_op", "_unchanged")

@@ -96,8 +96,8 @@ class Lake:
         return sorted(found.to_pylist(), key=repr)
 
     def files(self) -> list[Path]:
-        """The Parquet files that are there."""
-        return sorted(Path(self.table().location().removeprefix("file://")).glob("data/**/*.parquet"))
+        """The data files that are there, and the temporary ones."""
+        return sorted(Path(self.table().location().removeprefix("file://")).glob("data/**/*.*"))
 
     def close(self) -> None:
         for catalog in self._opened:

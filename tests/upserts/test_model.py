@@ -58,5 +58,5 @@ def test_the_table_is_what_a_dict_would_be(
             lake.epoch(*tasks)
         assert lake.rows() == expected(epochs, order_by)
         live = {file["file_path"].rpartition("/")[2] for file in lake.table().inspect.all_files().to_pylist()}
-        assert not [path for path in lake.files() if "-parked" in path.name]
+        assert not [path for path in lake.files() if "-changes" in path.name]
         assert {path.name for path in lake.files()} <= live

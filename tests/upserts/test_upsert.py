@@ -20,7 +20,7 @@ from tests.recovery.lake import change_at, disturb
 from tests.tiers import some
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
-from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult
+from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, StorageError, WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg import Append, Overwrite, Upsert
 from volley.iceberg.modes import Strategy
@@ -191,7 +191,7 @@ def test_structs_are_ordered_by_their_fields(data_type: pa.DataType, ascending: 
 def test_the_last_row_to_arrive_wins_across_tasks_and_buffers(
     make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("volley.iceberg.upsert.parked._BUFFER_BYTES", 1)
+    monkeypatch.setattr("volley.iceberg.upsert.changes._BUFFER_BYTES", 1)
     lake = make_lake(Upsert("id", op_field="op"), SCHEMA)
     lake.epoch(rows(1, 2, 1), rows(2, name="second task"), [*rows(3), *rows(3, name="third task")])
     assert seen(lake) == {1: "new", 2: "second task", 3: "third task"}
@@ -330,7 +330,7 @@ def test_conflicts_without_end_leave_no_file(lake: Lake, monkeypatch: pytest.Mon
     driver = lake.driver()
     driver.last_epoch(QUERY)
     written = lake.write(driver, 1, rows(2, name="newer"))
-    before = {*lake.files()} - {path for path in lake.files() if "-parked" in path.name}
+    before = {*lake.files()} - {path for path in lake.files() if "-changes" in path.name}
 
     def other_first(commit: Callable[[], Any]) -> Any:
         with lake.table().transaction() as change:
@@ -354,7 +354,7 @@ def test_two_drivers_with_the_same_epoch(lake: Lake) -> None:
         second.commit(*two)
     second.abort(*two)
     assert seen(lake) == {1: "new", 2: "newer", 3: "new", 4: "new"}
-    assert not [path for path in lake.files() if "-parked" in path.name]
+    assert not [path for path in lake.files() if "-changes" in path.name]
 
 
 def test_a_lost_answer_changes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +398,20 @@ def test_what_a_dead_driver_leaves_is_found(lake: Lake) -> None:
     epoch, results = lake.write(alive, 1, rows(1, name="newer"))
     alive.commit(epoch, results)
     (orphan,) = alive.orphans(epoch)
-    assert "-parked" in orphan
+    assert "-changes" in orphan
+
+
+def test_a_temporary_file_that_was_damaged_is_named_and_nothing_is_committed(lake: Lake) -> None:
+    lake.epoch(rows(1, 2))
+    driver = lake.driver()
+    epoch, results = lake.write(driver, 1, rows(2, name="newer"))
+    (file,) = (path for path in lake.files() if "-changes" in path.name)
+    content = bytearray(file.read_bytes())
+    content[200] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(StorageError, match=rf"{file.name}: the file is damaged.*checksum"):
+        driver.commit(epoch, results)
+    assert seen(lake) == {1: "new", 2: "new"}
 
 
 def test_manifests_of_deletes_are_merged_too(make_lake: MakeLake) -> None:

@@ -214,7 +214,7 @@ class IcebergSink(Sink, Rows):
         """
         from volley.iceberg.commit.tables import open_table
         from volley.iceberg.maintain.committer import open_committer
-        from volley.iceberg.upsert.own_columns import with_own_columns
+        from volley.iceberg.upsert.columns import with_own_columns
 
         config = with_own_columns(self.config, context.schema)
         catalog, table = open_table(config, context.schema, create=not context.resumed)

@@ -18,7 +18,7 @@ from volley.storage.paths import filesystem
 from volley.storage.private import begin_file
 from volley.store.batch_file import Batches, BatchFileWriter, Damaged, damage, open_batches
 
-__all__ = ["Fault", "OpenFile", "new_file", "open_file"]
+__all__ = ["Fault", "OpenFile", "checked", "new_file", "open_file"]
 
 Fault = Callable[[str, str], StorageError]
 """Makes the error for a file, given its path, and its fault as a clause, such as ``"is damaged"``."""
@@ -81,7 +81,7 @@ class OpenFile:
         Raises:
             StorageError: If it is damaged.
         """
-        with _whole(self.path, self.fault):
+        with checked(self.path, self.fault):
             return self.batches.batch(number)
 
 
@@ -102,7 +102,7 @@ def open_file(url: str, format: Format, fault: Fault, size: int | None = None, m
     """
     files, path = filesystem(url, {})
     is_local = "file" in files.protocol
-    with _whole(path, fault):
+    with checked(path, fault):
         found = files.size(path)
         if size is not None and found != size:
             raise fault(path, f"has {found:,} bytes and not {size:,}")
@@ -114,7 +114,7 @@ def open_file(url: str, format: Format, fault: Fault, size: int | None = None, m
 
 
 @contextmanager
-def _whole(path: str, fault: Fault) -> Iterator[None]:
+def checked(path: str, fault: Fault) -> Iterator[None]:
     """Turn what a damaged file raises into the error for it."""
     try:
         with damage():

@@ -37,11 +37,11 @@ from volley.iceberg.read.history import added_files, head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
-from volley.iceberg.upsert.parked import UpsertWriter
+from volley.iceberg.upsert.changes import UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert
-from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.table_format import file_prefix
 from volley.iceberg.write.writer import IcebergWriter
+from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = ["IcebergCommitter"]
 
@@ -176,7 +176,7 @@ class IcebergCommitter(Committer):
         ours = (path for path in paths if name_of(path).startswith(file_prefix(epoch)))
         return sorted(path for path in ours if name_of(path) not in committed)
 
-    def _changes(self, epoch: Epoch, files: Sequence[Any]) -> Callable[[Table], Changes]:
+    def _changes(self, epoch: Epoch, files: Sequence[Any]) -> Callable[[Table], SnapshotFiles]:
         """Return the function that computes the epoch's changes of a table; only this depends on the commit mode."""
         mode, branch = self._config.commit_mode, self._config.branch
         if self._overwriting is not None:
@@ -185,7 +185,7 @@ class IcebergCommitter(Committer):
             writer = partial(self._upsert_writer, mode, epoch)
             self._upsert = EpochUpsert(files, branch, self._context.run, writer)
             return self._upsert.changes
-        return lambda table: Changes(files)
+        return lambda table: SnapshotFiles(files)
 
     def _upsert_writer(self, mode: Upsert, epoch: Epoch, table: Table) -> UpsertWriter:
         return UpsertWriter(IcebergWriter.for_table(table, self._config, epoch), mode)

@@ -30,9 +30,8 @@ from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.listing import file_system, sizes
-from volley.iceberg.upsert.parked import ParkedFile
-from volley.iceberg.write.changes import Changes
-from volley.iceberg.write.written import WrittenFile
+from volley.iceberg.upsert.changes import ChangeFile
+from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
 __all__ = ["EpochStage"]
@@ -62,8 +61,8 @@ class EpochStage(Stage[Staged]):
     config: IcebergSinkConfig
     context: SinkContext
     epoch: Epoch
-    files: Sequence[WrittenFile | ParkedFile]
-    changes: Callable[[Table], Changes]
+    files: Sequence[WrittenFile | ChangeFile]
+    changes: Callable[[Table], SnapshotFiles]
     commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __post_init__(self) -> None:
@@ -105,7 +104,7 @@ class EpochStage(Stage[Staged]):
             hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
         )
 
-    def _staged(self, table: Table, schema_changes: Evolution, changes: Changes) -> Staged:
+    def _staged(self, table: Table, schema_changes: Evolution, changes: SnapshotFiles) -> Staged:
         """Return a transaction with the manifests and metadata of one snapshot, and the schema changes it needs."""
         epoch, config = self.epoch, self.config
         job, query = self.context.job, epoch.query_id

@@ -19,8 +19,7 @@ from volley.iceberg.commit.marks import snapshot_id_of, snapshots_of_run
 from volley.iceberg.layout.partitions import exact, partition_value, path_of
 from volley.iceberg.modes import Overwrite
 from volley.iceberg.read.history import added_files, head_of
-from volley.iceberg.write.changes import Changes
-from volley.iceberg.write.written import WrittenFile
+from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
 __all__ = ["Overwriting", "check_named", "overwrite"]
 
@@ -41,7 +40,7 @@ class Overwriting:
         self._branch = branch
         self._partitions: dict[int, list[_Partition]] = {}
 
-    def changes(self, epoch: Epoch, files: Sequence[WrittenFile], table: Table) -> Changes:
+    def changes(self, epoch: Epoch, files: Sequence[WrittenFile], table: Table) -> SnapshotFiles:
         """Return the changes of an epoch with these data files to the freshly loaded table; raises like `overwrite`."""
         earlier = snapshots_of_run(table, epoch)
         if not earlier:
@@ -49,10 +48,12 @@ class Overwriting:
         if self._mode.named:
             _check_inside(table, self._mode, _named_partitions(table, self._mode), files)
         if self._mode.named or not self._mode.by_partition:
-            return Changes(files)
+            return SnapshotFiles(files)
         written = _Partitions(table, self._written_before(epoch, table, earlier))
         first = [file for file in files if not written.have(file.data_file)]
-        return replace(overwrite(self._mode, first, self._branch, table), added=files) if first else Changes(files)
+        if not first:
+            return SnapshotFiles(files)
+        return replace(overwrite(self._mode, first, self._branch, table), added=files)
 
     def _written_before(self, epoch: Epoch, table: Table, earlier: int) -> Iterator[_Partition]:
         """Yield the partitions of the files that earlier epochs of the run have added."""
@@ -72,7 +73,7 @@ class Overwriting:
             yield from self._partitions[snapshot.snapshot_id]
 
 
-def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table: Table) -> Changes:
+def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table: Table) -> SnapshotFiles:
     """Return the changes that replace the table's current files, or those of some partitions, by the epoch's files.
 
     Args:
@@ -85,13 +86,13 @@ def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table:
         CommitError: If a row belongs to no named partition, or a file was written under a spec without its fields.
     """
     if not mode.by_partition:
-        return Changes(files, removed=list(_live(table, branch)))
+        return SnapshotFiles(files, removed=list(_live(table, branch)))
     if mode.named:
         partitions = _named_partitions(table, mode)
         _check_inside(table, mode, partitions, files)
     else:
         partitions = _Partitions(table, (_whole(table, file.data_file) for file in files))
-    return Changes(files, removed=[file for file in _live(table, branch) if partitions.have(file)])
+    return SnapshotFiles(files, removed=[file for file in _live(table, branch) if partitions.have(file)])
 
 
 def check_named(mode: Overwrite, table: Table) -> None:

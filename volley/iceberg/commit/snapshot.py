@@ -8,13 +8,13 @@ from pyiceberg.table import Transaction
 
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns
-from volley.iceberg.write.changes import Changes
+from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = ["write_manifests"]
 
 
 def write_manifests(
-    transaction: Transaction, changes: Changes, snapshot_id: int, summary: dict[str, str], branch: str
+    transaction: Transaction, changes: SnapshotFiles, snapshot_id: int, summary: dict[str, str], branch: str
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 

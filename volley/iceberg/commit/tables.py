@@ -22,8 +22,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import spec_of
 from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.schema.types import to_iceberg_schema
-from volley.iceberg.upsert.checks import check_keys
-from volley.iceberg.upsert.own_columns import with_own_columns
+from volley.iceberg.upsert.columns import check_keys, with_own_columns
 
 __all__ = ["check_columns", "check_table", "open_table"]
 

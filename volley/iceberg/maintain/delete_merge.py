@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pyiceberg.table.locations import load_location_provider
 
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.maintain.tasks import delete_files
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, to_data_file
 from volley.iceberg.read.rows import FileTask, RowReader
-from volley.iceberg.write.position_deletes import write_position_deletes
+from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
 from volley.task.failpoints import reach
@@ -75,10 +73,9 @@ class DeleteMerge:
         merged = frozenset(delete.path for delete in task.deletes)
         if not len(positions):
             return MergedDeletes(task.file.path, merged, None)
-        locations = load_location_provider(self.format.location, self.format.table_properties)
-        path = locations.new_data_location(f"{self.format.file_prefix}{self.number:05}-{uuid.uuid4()}-deletes.parquet")
-        file = write_position_deletes(self.format, path, to_data_file(task.file), positions)
-        return MergedDeletes(task.file.path, merged, file)
+        return MergedDeletes(
+            task.file.path, merged, write_position_deletes(self.format, to_data_file(task.file), positions)
+        )
 
     def _positions(self, task: FileTask) -> np.ndarray[Any, Any]:
         """Return the positions of the deleted rows, in ascending order."""

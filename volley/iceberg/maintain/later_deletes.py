@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -21,7 +19,7 @@ from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.deletes import unpartitioned_specs
 from volley.iceberg.read.entries import Content, PlannedFile, entries_of, manifests_of
 from volley.iceberg.read.rows import RowReader, file_task
-from volley.iceberg.write.position_deletes import write_position_deletes
+from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
 
@@ -82,14 +80,12 @@ class LaterDeletes:
 
     def write(self, done: Rewritten, places: _Positions) -> list[WrittenFile]:
         """Write a position-delete file for each new file of a group that has rows at these places."""
-        locations = load_location_provider(self._format.location, self._format.table_properties)
         deletes, first = [], 0
         for file in (written.data_file for written in done.files):
             positions = np.sort(places[(places >= first) & (places < first + file.record_count)]) - first
             first += file.record_count
             if len(positions):
-                path = locations.new_data_location(f"{self._format.file_prefix}{uuid.uuid4()}-deletes.parquet")
-                deletes.append(write_position_deletes(self._format, path, file, positions))
+                deletes.append(write_position_deletes(self._format, file, positions))
                 self.written.append(deletes[-1])
         return deletes
 

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionKey
 from pyiceberg.schema import Schema
-from pyiceberg.table.locations import load_location_provider
 
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.layout.layout import Layout
@@ -83,7 +82,7 @@ class Rewrite:
             return WriteResult()
         began = time.perf_counter()
         keeps_order = self.partition is not None and self.ordering.order.is_unsorted
-        files = _Files(self.format, f"{self.format.file_prefix}{self.number:05}-{uuid.uuid4()}", self.partition)
+        files = _Files(self.format, f"{self.number:05}-{uuid.uuid4()}", self.partition)
         order = None
         try:
             starts = self._copy(files) if keeps_order else self._rearrange(files)
@@ -167,9 +166,7 @@ class _Files(RollingFiles):
         super().__init__(table, prefix)
         self._only = None if partition is None else table.layout.partition(partition)
         self._numbers: list[_Numbers] | None = None
-        self._side = load_location_provider(table.location, table.table_properties).new_data_location(
-            f"{prefix}-order.parquet"
-        )
+        self._side = table.new_path(f"{prefix}-order.parquet")
         if self._only is not None and table.spec.fields:
             super().turn_to(self._only)
 

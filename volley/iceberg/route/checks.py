@@ -9,7 +9,7 @@ from volley.iceberg.modes import Upsert
 from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.names import TableNames
 from volley.iceberg.route.rows import keys_of
-from volley.iceberg.upsert.checks import check_keys
+from volley.iceberg.upsert.columns import check_keys
 
 __all__ = ["check_stream", "written"]
 

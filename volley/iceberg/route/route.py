@@ -41,7 +41,7 @@ from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.known import EarlierRows, KnownTable
 from volley.iceberg.route.lanes import Lane
 from volley.iceberg.route.parking import ParkedRows, Unpark, delete_parked
-from volley.iceberg.upsert.own_columns import with_own_columns
+from volley.iceberg.upsert.columns import with_own_columns
 from volley.task.failpoints import reach
 
 __all__ = ["Route", "RouteSettings"]

@@ -24,7 +24,7 @@ from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.names import TableNames
 from volley.iceberg.route.parking import ParkingWriter
 from volley.iceberg.route.rows import Keys, divide, keys_of
-from volley.iceberg.upsert.parked import UpsertWriter, truncates
+from volley.iceberg.upsert.changes import UpsertWriter, truncates
 from volley.iceberg.write.writer import IcebergWriter
 
 __all__ = ["RouteResult", "RoutedWriter", "TableWriter", "TableWriters"]

@@ -27,11 +27,9 @@ from volley.contracts.sink import ExecutorTask
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
-from volley.iceberg.upsert.parked import BUCKETS, KeyRange, ParkedFile, UpsertWriter
-from volley.iceberg.upsert.rekey import Rekey
-from volley.iceberg.upsert.replace import Fill, Merge, Replace, Replaced
-from volley.iceberg.write.changes import Changes
-from volley.iceberg.write.written import WrittenFile
+from volley.iceberg.upsert.changes import BUCKETS, ChangeFile, KeyRange, UpsertWriter
+from volley.iceberg.upsert.tasks import FollowMoves, Merge, ReadStored, Replace, Replaced
+from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
 __all__ = ["EpochUpsert"]
 
@@ -40,7 +38,7 @@ _MERGE_BYTES = 64 << 20
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
 
-_Seen = tuple[str, frozenset[str]]
+_FileVersion = tuple[str, frozenset[str]]
 """A data file and its delete files: while both are unchanged, the rows to replace in it are the same."""
 
 
@@ -48,7 +46,7 @@ class EpochUpsert:
     """One epoch's upsert, over all attempts of its commit; remembers the result for each data file.
 
     Args:
-        parked: The files that the tasks have written, in the order of the tasks.
+        changes: The files that the tasks have written, in the order of the tasks.
         branch: The branch to write to.
         run: Runs work on the executors.
         writer: Returns the writer for a freshly loaded table.
@@ -56,100 +54,99 @@ class EpochUpsert:
 
     def __init__(
         self,
-        parked: Sequence[ParkedFile],
+        changes: Sequence[ChangeFile],
         branch: str,
         run: Callable[[Sequence[ExecutorTask]], list[WriteResult]],
         writer: Callable[[Table], UpsertWriter],
     ) -> None:
-        self._parked = tuple(parked)
+        self._changes = tuple(changes)
         # Only the driver needs the ranges; with many tasks and files they would be most of the data sent.
-        self._sent = tuple(replace(file, ranges=()) for file in parked)
+        self._without_ranges = tuple(replace(file, ranges=()) for file in changes)
         self._branch = branch
         self._run = run
         self._writer = writer
+        # The values that changes leave out, as changes that come first, and the data files that they were read from.
+        self._completions: tuple[ChangeFile, ...] = ()
+        self._completed_from: frozenset[_FileVersion] | None = None
+        # The new rows; None = still to be merged. Those that were merged before the table changed are not used.
         self._merged: list[WrittenFile] | None = None
-        self._superseded: list[WrittenFile] = []
-        self._fills: tuple[ParkedFile, ...] = ()
-        self._temporary: list[str] = []
-        self._filled_from: frozenset[_Seen] | None = None
-        self._replaced: dict[_Seen, Replaced] = {}
-
-    @property
-    def temporary(self) -> list[str]:
+        self._unused: list[WrittenFile] = []
+        self._replaced: dict[_FileVersion, Replaced] = {}
+        self.temporary: list[str] = []
         """The paths of the files that only executors need."""
-        return self._temporary
 
     @property
     def written(self) -> list[WrittenFile]:
         """All files written so far, whether or not they are in a snapshot."""
-        results = self._replaced.values()
-        return [
-            *self._superseded,
-            *(self._merged or ()),
-            *chain.from_iterable((*result.added, *result.deletes) for result in results),
-        ]
+        replaced = (file for result in self._replaced.values() for file in (*result.added, *result.deletes))
+        return [*self._unused, *(self._merged or ()), *replaced]
 
-    def changes(self, table: Table) -> Changes:
+    def changes(self, table: Table) -> SnapshotFiles:
         """Return the epoch's changes of the current table; computes missing results on the executors.
 
         Raises:
             StorageError: If the table's manifests can't be read.
             VolleyError: If the work on an executor fails.
         """
-        writer = self._writer(table)
-        candidates = {_seen(planned): planned for planned in self._candidates(table, writer)}
+        writer, metadata = self._writer(table), _without_history(table.metadata)
+        candidates = {_version(planned): planned for planned in self._candidates(table, writer)}
         if self._truncated is not None:
-            self._replaced |= {seen: Replaced(planned.file, removed=True) for seen, planned in candidates.items()}
-        slim = _without_history(table.metadata)
-        self._fill(writer, candidates, slim)
+            self._replaced |= {version: Replaced(planned.file, True) for version, planned in candidates.items()}
+        self._complete(writer, candidates, metadata)
         merges = self._merges(writer) if self._merged is None else []
-        new = [seen for seen in candidates if seen not in self._replaced]
+        new = [planned for version, planned in candidates.items() if version not in self._replaced]
         base = len(merges) + len(self._replaced)
         replaces = [
-            Replace(writer, base + number, self._sent, slim, candidates[seen]) for number, seen in enumerate(new)
+            Replace(writer, number, self._without_ranges, metadata, planned) for number, planned in enumerate(new, base)
         ]
         self._take(self._run([*merges, *replaces]) if merges or replaces else [], candidates)
-        results = [self._replaced[seen] for seen in candidates]
-        return Changes(
+        results = [self._replaced[version] for version in candidates]
+        return SnapshotFiles(
             added=[*(self._merged or ()), *chain.from_iterable(result.added for result in results)],
             deletes=list(chain.from_iterable(result.deletes for result in results)),
             removed=[to_data_file(result.file) for result in results if result.removed],
         )
 
-    def _fill(self, writer: UpsertWriter, candidates: Mapping[_Seen, PlannedFile], metadata: TableMetadata) -> None:
-        """Park the values that the epoch's rows leave out; again if the data files that have them have changed."""
-        if not any(file.unchanged for file in self._parked) or self._filled_from == frozenset(candidates):
+    def _complete(
+        self, writer: UpsertWriter, candidates: Mapping[_FileVersion, PlannedFile], metadata: TableMetadata
+    ) -> None:
+        """Read the values that changes leave out; again if the data files that have them have changed."""
+        if not any(file.unchanged for file in self._changes) or self._completed_from == frozenset(candidates):
             return
         # After a truncation, the table has none of the rows that they replace.
         sources = () if self._truncated is not None else candidates.values()
-        self._fills = self._parked_by([Fill(writer, n, self._sent, metadata, each) for n, each in enumerate(sources)])
-        if any(file.rekeyed for file in self._parked):
-            self._fills += self._parked_by([Rekey(writer, 0, (*self._fills, *self._sent), self._truncated)])
-        self._superseded += self._merged or ()
-        self._merged, self._filled_from = None, frozenset(candidates)
+        self._completions = self._changes_by(
+            [ReadStored(writer, number, self._without_ranges, metadata, each) for number, each in enumerate(sources)]
+        )
+        if any(file.moves for file in self._changes):
+            self._completions += self._changes_by([FollowMoves(writer, 0, self._all, self._truncated)])
+        self._unused += self._merged or ()
+        self._merged, self._completed_from = None, frozenset(candidates)
 
-    def _parked_by(self, tasks: Sequence[ExecutorTask]) -> tuple[ParkedFile, ...]:
-        """Run tasks that park rows; return their files."""
+    def _changes_by(self, tasks: Sequence[ExecutorTask]) -> tuple[ChangeFile, ...]:
+        """Run tasks that write changes; return their files."""
         results = self._run(tasks) if tasks else []
-        files = tuple(replace(item, ranges=()) for result in results for item in result.committables)
-        self._temporary += [file.path for file in files]
+        files = tuple(replace(file, ranges=()) for result in results for file in result.committables)
+        self.temporary += [file.path for file in files]
         return files
 
-    def _take(self, results: Sequence[WriteResult], candidates: Iterable[_Seen]) -> None:
+    @property
+    def _all(self) -> tuple[ChangeFile, ...]:
+        return (*self._completions, *self._without_ranges)
+
+    def _take(self, results: Sequence[WriteResult], candidates: Iterable[_FileVersion]) -> None:
         items = [item for result in results for item in result.committables]
-        by_path = {path: (path, deletes) for path, deletes in candidates}
-        for item in items:
-            if isinstance(item, Replaced):
-                self._replaced[by_path[item.file.path]] = item
+        by_path = {version[0]: version for version in candidates}
+        self._replaced |= {by_path[item.file.path]: item for item in items if isinstance(item, Replaced)}
         self._merged = [*(self._merged or ()), *(item for item in items if isinstance(item, WrittenFile))]
 
     def _merges(self, writer: UpsertWriter) -> list[Merge]:
         sizes = [0] * BUCKETS
-        for file in self._parked:
+        for file in self._changes:
             for bucket, size in zip(file.buckets, file.sizes, strict=True):
                 sizes[bucket] += size
-        parked = (*self._fills, *self._sent)
-        return [Merge(writer, number, parked, part, self._truncated) for number, part in enumerate(_parts(sizes))]
+        parts = enumerate(_parts(sizes))
+        return [Merge(writer, number, self._all, buckets, self._truncated) for number, buckets in parts]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""
@@ -166,15 +163,15 @@ class EpochUpsert:
 
     def _ranges(self, key: int) -> list[KeyRange] | None:
         """Return the ranges of a key whose rows may be replaced; None = of any value, as by a truncation."""
-        return None if self._truncated is not None else _union(file.ranges[key] for file in self._parked)
+        return None if self._truncated is not None else _union(file.ranges[key] for file in self._changes)
 
     @property
     def _truncated(self) -> int | None:
         """The order of the epoch's last truncation; None = there is none."""
-        return max((file.truncated for file in self._parked if file.truncated is not None), default=None)
+        return max((file.truncated for file in self._changes if file.truncated is not None), default=None)
 
 
-def _seen(planned: PlannedFile) -> _Seen:
+def _version(planned: PlannedFile) -> _FileVersion:
     return planned.file.path, frozenset(delete.path for delete in planned.deletes)
 
 

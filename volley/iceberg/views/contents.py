@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.locations import load_location_provider
 
 from volley.columns.keys.equality import matching_rows
 from volley.columns.keys.order import sort_indices
@@ -24,10 +22,9 @@ from volley.iceberg.read.scope import selected
 from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.write.changes import Changes
-from volley.iceberg.write.position_deletes import write_position_deletes
-from volley.iceberg.write.writer import IcebergWriter
-from volley.iceberg.write.written import WrittenFile
+from volley.iceberg.write.data_files import write_position_deletes
+from volley.iceberg.write.writer import IcebergWriter, write_batches
+from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.plan.expressions import lit
 
 _log = logging.getLogger(__name__)
@@ -111,7 +108,7 @@ class Contents:
             places.append(positions)
         return Match(planned, np.concatenate(places), pa.Table.from_batches(rows, arrow_schema(reader.schema)))
 
-    def replaced(self, matches: Sequence[Match], rows: pa.Table) -> Changes:
+    def replaced(self, matches: Sequence[Match], rows: pa.Table) -> SnapshotFiles:
         """Write the files that remove some rows and add others.
 
         Args:
@@ -127,7 +124,7 @@ class Contents:
                 added.append(self._rest(file, positions))
             else:
                 deletes.append(self._position_deletes(file, positions))
-        return Changes(
+        return SnapshotFiles(
             self.write(ordered(pa.concat_tables(added), self._order).to_batches(_BATCH_ROWS)),
             deletes,
             [to_data_file(file.file) for file in removed],
@@ -153,15 +150,7 @@ class Contents:
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
         """Write rows to new data files."""
         self._number += 1
-        files = self._writer.open(self._number)
-        try:
-            for batch in batches:
-                if batch.num_rows:
-                    files.write(batch)
-            added = list(files.close().committables)
-        except BaseException:
-            files.abort()
-            raise
+        added = list(write_batches(self._writer.open(self._number), batches).committables)
         self.written += added
         return added
 
@@ -174,9 +163,7 @@ class Contents:
                 _log.warning("orphan file left behind: %s", file.path, exc_info=True)
 
     def _position_deletes(self, planned: PlannedFile, positions: Positions) -> WrittenFile:
-        locations = load_location_provider(self._table.location(), self._table.properties)
-        path = locations.new_data_location(f"{self._writer.file_prefix}{uuid.uuid4()}-deletes.parquet")
-        deletes = write_position_deletes(self._writer, path, to_data_file(planned.file), positions)
+        deletes = write_position_deletes(self._writer, to_data_file(planned.file), positions)
         self.written.append(deletes)
         return deletes
 

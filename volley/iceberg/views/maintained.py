@@ -14,7 +14,7 @@ from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator
 from volley.iceberg.views.zsets import copies
-from volley.iceberg.write.changes import Changes
+from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = ["Maintained", "maintained"]
 
@@ -35,7 +35,7 @@ class Maintained(Protocol):
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows after the refresh."""
 
-    def changes(self, contents: Contents) -> Changes:
+    def changes(self, contents: Contents) -> SnapshotFiles:
         """Write the files that bring the table up to date."""
 
 
@@ -57,11 +57,11 @@ class _Groups:
         rows = group.stored(group.grouped("after"))
         yield from ordered(rows, self.order).to_batches(_BATCH_ROWS)
 
-    def changes(self, contents: Contents) -> Changes:
+    def changes(self, contents: Contents) -> SnapshotFiles:
         group = self._group
         changed = group.inputs[0].delta()
         if not len(changed):
-            return Changes()
+            return SnapshotFiles()
         touched = group.touched(changed)
         matches = contents.matches(None if group.is_single else Keys(touched), group.kept_columns)
         if not group.is_single:
@@ -70,7 +70,7 @@ class _Groups:
         stored = pa.concat_tables([kept.empty_table(), *(match.rows for match in matches)])
         rows = _conformed(group.stored(group.regrouped(stored, changed)), contents.schema)
         replaced, new = without(matches, rows)
-        return contents.replaced(replaced, new) if replaced or len(new) else Changes()
+        return contents.replaced(replaced, new) if replaced or len(new) else SnapshotFiles()
 
 
 class _Rows:
@@ -84,7 +84,7 @@ class _Rows:
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         yield from self._operator.rows("after")
 
-    def changes(self, contents: Contents) -> Changes:
+    def changes(self, contents: Contents) -> SnapshotFiles:
         added, removed = (_conformed(rows, contents.schema) for rows in copies(self._operator.delta()))
         matches = []
         if len(removed):
@@ -96,7 +96,7 @@ class _Rows:
                 "changed by another writer, or a query gives other rows for the same ones",
                 hint='refresh("full") computes it anew',
             )
-        return contents.replaced(matches, added) if matches or len(added) else Changes()
+        return contents.replaced(matches, added) if matches or len(added) else SnapshotFiles()
 
 
 def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -31,8 +31,8 @@ from volley.iceberg.views.operators import Operator
 from volley.iceberg.views.query import sources_of
 from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
 from volley.iceberg.views.values import View, ViewRefresh
-from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.writer import IcebergWriter
+from volley.iceberg.write.written import SnapshotFiles
 from volley.plan import graph
 from volley.task.failpoints import reach
 
@@ -92,7 +92,7 @@ class _Attempt:
     tally: Tally
     contents: Contents
     measures: Measures
-    changes: Changes = field(default_factory=Changes)
+    changes: SnapshotFiles = field(default_factory=SnapshotFiles)
     given_up_rows: int = 0
 
     @property

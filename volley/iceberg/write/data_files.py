@@ -1,26 +1,36 @@
-"""Writes rolling Parquet files: one open file at a time, in row groups that bring each file to its target size."""
+"""Writes data files, in row groups that bring each one to its target size, and position-delete files."""
 
 from __future__ import annotations
 
+import struct
+import uuid
 from bisect import bisect_right
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey
-from pyiceberg.table.locations import load_location_provider
 
+from volley.iceberg.schema.reserved import PATH_ID, POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.upload import uploaded
 from volley.iceberg.write.row_groups import row_group
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["RollingFiles"]
+__all__ = ["RollingFiles", "write_position_deletes"]
 
 # Bytes of Parquet's footer per column of a row group: positions, sizes, statistics.
 _FOOTER_BYTES = 200
+_POSITIONS = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(PATH_ID)}),
+        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(POSITION_ID)}),
+    ]
+)
 
 
 class _OpenFile:
@@ -101,13 +111,12 @@ class RollingFiles:
 
     Args:
         table: The format of the table's files.
-        prefix: The prefix of the files' names.
+        prefix: The prefix of the files' names, behind that of the epoch.
     """
 
     def __init__(self, table: TableFormat, prefix: str) -> None:
         self._table = table
         self._prefix = prefix
-        self._locations = load_location_provider(table.location, table.table_properties)
         self._paths: list[str] = []
         self._partition: PartitionKey | None = None
         self._file: _OpenFile | None = None
@@ -171,7 +180,7 @@ class RollingFiles:
 
     def _new_file(self, first: pa.Table) -> _OpenFile:
         name = f"{self._prefix}-{len(self._paths):05}.parquet"
-        path = self._locations.new_data_location(name, self._partition)
+        path = self._table.new_path(name, self._partition)
         self._paths.append(path)
         return _OpenFile(path, self._table, first)
 
@@ -179,3 +188,34 @@ class RollingFiles:
         size, metadata = file.close()
         self._file = None
         self.done.append(self._table.data_file(file.path, size, metadata, self._partition))
+
+
+def write_position_deletes(table: TableFormat, file: DataFile, positions: np.ndarray[Any, Any]) -> WrittenFile:
+    """Write a position-delete file for one data file; its bounds are that file's path: readers of others skip it.
+
+    Args:
+        table: The format of the table's files.
+        file: The data file.
+        positions: The positions of the deleted rows, in ascending order.
+    """
+    path = table.new_path(f"{uuid.uuid4()}-deletes.parquet")
+    paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), [file.file_path])
+    with storage_errors(path):
+        stream: Any = table.io.new_output(path).create(overwrite=True)
+        with stream, pq.ParquetWriter(stream, _POSITIONS, compression="zstd", store_schema=False) as parquet:
+            parquet.write_table(pa.Table.from_arrays([paths.cast(pa.string()), pa.array(positions)], schema=_POSITIONS))
+            parquet.close()
+            size = int(stream.tell())
+    file_path = file.file_path.encode()
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=file.partition,
+        record_count=len(positions),
+        file_size_in_bytes=size,
+        lower_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[0])},
+        upper_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[-1])},
+    )
+    deletes.spec_id = file.spec_id
+    return WrittenFile(deletes, table.layout.fingerprint)

@@ -16,6 +16,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
 from pyiceberg.types import UUIDType
@@ -145,6 +146,14 @@ class TableFormat:
     def io(self) -> FileIO:
         """pyiceberg's FileIO of the table."""
         return load_file_io(self.io_properties, self.location)
+
+    def new_path(self, name: str, partition: PartitionKey | None = None) -> str:
+        """Return a path for a file of this epoch among the table's data files, where orphan files are searched."""
+        return self._locations.new_data_location(f"{self.file_prefix}{name}", partition)
+
+    @cached_property
+    def _locations(self) -> LocationProvider:
+        return load_location_provider(self.location, self.table_properties)
 
     @cached_property
     def statistics_plan(self) -> dict[int, StatisticsCollector]:

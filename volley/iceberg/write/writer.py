@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from volley.iceberg.write.data_files import RollingFiles
 from volley.iceberg.write.partition_buffer import PartitionBuffer
 from volley.iceberg.write.table_format import TableFormat
 
-__all__ = ["IcebergWriter"]
+__all__ = ["IcebergWriter", "write_batches"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class IcebergWriter(TableFormat, Writer):
     suits_driver: ClassVar[bool] = True
 
     def open(self, task: int) -> _Task:
-        return _Task(self, f"{self.file_prefix}{task:05}-{uuid.uuid4()}")
+        return _Task(self, f"{task:05}-{uuid.uuid4()}")
 
 
 class _Task(TaskWriter):
@@ -74,3 +75,15 @@ class _Task(TaskWriter):
     def abort(self) -> None:
         # Ignores errors: the attempt has failed already.
         self._files.discard()
+
+
+def write_batches(files: TaskWriter, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Write all rows to the files of a task, and close them; delete them if that fails."""
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                files.write(batch)
+        return files.close()
+    except BaseException:
+        files.abort()
+        raise

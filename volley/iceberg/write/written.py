@@ -1,12 +1,13 @@
-"""A data file that a task has written."""
+"""The files that tasks have written, and those that a snapshot adds to a table and removes from it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 
-__all__ = ["WrittenFile"]
+__all__ = ["SnapshotFiles", "WrittenFile"]
 
 
 @dataclass(frozen=True)
@@ -20,3 +21,28 @@ class WrittenFile:
     def path(self) -> str:
         """The file's path."""
         return self.data_file.file_path
+
+
+@dataclass(frozen=True)
+class SnapshotFiles:
+    """The files that a snapshot adds and removes.
+
+    Args:
+        added: New data files.
+        deletes: New position-delete files.
+        removed: Data files to remove from the table.
+        removed_deletes: The locations of delete files to remove from it.
+    """
+
+    added: Sequence[WrittenFile] = ()
+    deletes: Sequence[WrittenFile] = ()
+    removed: Sequence[DataFile] = ()
+    removed_deletes: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.deletes or self.removed)
+
+    @property
+    def written(self) -> tuple[WrittenFile, ...]:
+        """The new data files and delete files."""
+        return (*self.added, *self.deletes)

@@ -1,0 +1,413 @@
+"""The changes of an epoch by key: each task writes its own to a temporary file, which further tasks read."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.columns.batches import conform
+from volley.columns.keys.buckets import buckets_of, divided
+from volley.columns.keys.equality import rows_among
+from volley.columns.keys.normal import normal_rows
+from volley.columns.uuids import stored
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import TaskWriter, Writer
+from volley.errors import SchemaMismatchError, StorageError
+from volley.iceberg.modes import Upsert
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.write.writer import IcebergWriter
+from volley.storage.envelope import Format
+from volley.store.batch_file import BatchFileWriter, open_batches
+from volley.store.files import checked
+
+__all__ = [
+    *("BUCKETS", "DELETED", "ORDER", "UNCHANGED"),
+    *("ChangeFile", "ChangeWriter", "KeyRange", "UpsertWriter", "is_incomplete", "lacks", "moves", "truncates"),
+]
+
+BUCKETS = 32
+"""The number of parts of a change file, by a hash of the keys; a merge holds at least one part in memory."""
+DELETED = "_volley_deleted"
+"""The column of changes that tells deletions."""
+ORDER = "_volley_order"
+"""The column of changes with their order, if that is not a column of the table."""
+UNCHANGED = "_volley_unchanged"
+"""The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
+KeyRange = tuple[Any, Any]
+"""A lowest and a highest value, in the form of Iceberg's bounds."""
+
+_FORMAT = Format("upsert-changes")
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+_DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
+_BUFFER_BYTES = 64 << 20
+_PIECES = 32
+
+
+@dataclass(frozen=True)
+class ChangeFile:
+    """A temporary file of one task's changes; never part of a snapshot.
+
+    It has two batches for each part of a bucket: keys with what a change does, and the other columns, which most tasks
+    need not read.
+
+    Args:
+        path: The file's path.
+        buckets: The bucket of each part.
+        sizes: The size of each part in Arrow bytes.
+        ranges: For each key column, ranges that contain its values; None = unknown.
+        layout: The fingerprint of the layout that the rows will be written for.
+        unchanged: The columns that some of the changes leave out.
+        moves: True if some of these give a row another key.
+        truncated: The order of the last truncation; None = there is none.
+    """
+
+    path: str
+    buckets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    ranges: tuple[tuple[KeyRange, ...] | None, ...]
+    layout: str
+    unchanged: frozenset[str] = frozenset()
+    moves: bool = False
+    truncated: int | None = None
+
+
+@dataclass(frozen=True)
+class UpsertWriter(Writer):
+    """Writes the changes of one epoch on executors, and reads them. Picklable.
+
+    Args:
+        rows: The writer of the table's data files.
+        mode: The key, order and operation columns.
+    """
+
+    suits_driver: ClassVar[bool] = True
+    rows: IcebergWriter
+    mode: Upsert
+
+    def open(self, task: int) -> ChangeWriter:
+        return ChangeWriter(self, self.rows.new_path(f"{task:05}-{uuid.uuid4()}-changes.arrow"))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of changes; all columns are nullable, since a deletion needs only the keys."""
+        order = [] if self.mode.write_order else [(ORDER, pa.int64())]
+        unchanged = [] if self.mode.unchanged_field is None else [(UNCHANGED, pa.list_(pa.string()))]
+        columns = (field.with_nullable(True) for field in self.rows.rows_schema)
+        return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged])
+
+    @property
+    def order_by(self) -> str | None:
+        """The column that orders the changes of one key; None = their order of arrival."""
+        return self.mode.order_by if self.mode.write_order else ORDER
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.mode.keys)
+
+    @cached_property
+    def key_schema(self) -> pa.Schema:
+        """The schema of the keys, with names that can't collide with ours; UUIDs as bytes, which Arrow can join."""
+        columns = self.rows.rows_schema
+        return pa.schema([(f"k{number}", stored(columns.field(key).type)) for number, key in enumerate(self.keys)])
+
+    def keys_of(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return the keys of rows, under the names of `key_schema`."""
+        keys = rows.select(self.keys).rename_columns(self.key_schema.names)
+        return pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
+
+    def changes_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the stream's rows as changes.
+
+        Raises:
+            SchemaMismatchError: If a key or a required column of the table is null.
+            SourceError: If a value can't be cast without loss.
+        """
+        deleted = _deletions(batch, self.mode.op_field)
+        rows = conform(batch, self.rows.rows_schema)
+        for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
+            if field.name in self.mode.keys and values.null_count:
+                raise SchemaMismatchError(
+                    f"key column {field.name!r} has {values.null_count} nulls: such rows can't be told apart",
+                    hint="filter those rows out before the sink, or give the sink a dead letter",
+                )
+            if not field.nullable and pc.any(pc.and_(values.is_null(), self._must_have(batch, deleted, field))).as_py():
+                raise SchemaMismatchError(
+                    f"column {field.name!r} has nulls, the table requires values",
+                    hint="filter those rows out before the sink, or make the table's column optional",
+                )
+        order = [] if self.mode.write_order else [batch.column(self.mode.order_by).cast(pa.int64())]
+        unchanged = [] if self.mode.unchanged_field is None else [batch.column(self.mode.unchanged_field)]
+        return pa.RecordBatch.from_arrays([*rows.columns, deleted, *order, *unchanged], schema=self.schema)
+
+    def _must_have(self, batch: pa.RecordBatch, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
+        """Return for each row whether it must have a value of a required column."""
+        if self.mode.unchanged_field is None:
+            return pc.invert(deleted)
+        return pc.invert(pc.or_(deleted, pa.array(lacks(batch.column(self.mode.unchanged_field), field.name))))
+
+    def without_truncations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int | None]:
+        """Return the rows that are no truncations, and the order of the last one that is; None if there is none."""
+        if self.mode.write_order or self.mode.op_field is None:
+            return batch, None
+        truncations = truncates(batch.column(self.mode.op_field))
+        if truncations.true_count == 0:
+            return batch, None
+        orders = batch.column(self.mode.order_by).cast(pa.int64()).filter(truncations)
+        return batch.filter(pc.invert(truncations)), pc.max(orders).as_py()
+
+    def stored_as_changes(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the table as changes: without an order, they come before all others."""
+        return conform(rows.append_column(DELETED, pa.repeat(pa.scalar(False), rows.num_rows)), self.schema)
+
+    def all_keys(self, files: Sequence[ChangeFile]) -> pa.Table:
+        """Return the keys of all changes, with duplicates."""
+        return self.keys_of(self.marked_keys(files))
+
+    def incomplete_keys(self, files: Sequence[ChangeFile]) -> pa.Table:
+        """Return the keys of the rows that have the values that changes leave out, with duplicates.
+
+        They are the keys of these changes, and those that their rows had before.
+        """
+        tables = [self.marked_keys([file]) for file in files if file.unchanged]
+        incomplete = (rows.filter(is_incomplete(rows)) for rows in tables)
+        return self.keys_of(pa.concat_tables([*incomplete, *map(moves, tables)]))
+
+    def marked_keys(self, files: Sequence[ChangeFile]) -> pa.Table:
+        """Return the keys of all changes, and what tells how they follow from each other."""
+        parts = (part for file in files for part in self._read(file, only_keys=True))
+        return pa.Table.from_batches(parts, self._marked_keys)
+
+    def changes_with(self, files: Sequence[ChangeFile], keys: pa.Table) -> pa.Table:
+        """Return the changes with one of these keys, in order of arrival."""
+        parts = (part for file in files for part in self._read(file))
+        matches = (part.take(pa.array(rows_among(normal_rows(self.keys_of(part)), keys))) for part in parts)
+        return pa.Table.from_batches(matches, self.schema)
+
+    def changes_in(self, files: Sequence[ChangeFile], buckets: range) -> pa.Table:
+        """Return the changes of some buckets, in order of arrival."""
+        return pa.Table.from_batches((part for file in files for part in self._read(file, buckets)), self.schema)
+
+    def halves(self, changes: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return the two batches of a part of a file."""
+        first = self._marked_keys.names
+        return changes.select(first), changes.select([name for name in self.schema.names if name not in first])
+
+    @cached_property
+    def _marked_keys(self) -> pa.Schema:
+        marks = self.schema.names[len(self.rows.rows_schema) :]
+        return pa.schema([self.schema.field(name) for name in (*self.keys, *marks)])
+
+    def _read(
+        self, file: ChangeFile, buckets: range = range(BUCKETS), only_keys: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the parts of a file that are in some buckets."""
+        schema = self._marked_keys if only_keys else self.schema
+        opened = self.rows.io.new_input(file.path).open
+        with storage_errors(file.path, "reading"), opened() as stream, checked(file.path, _damaged):
+            batches = open_batches(pa.PythonFile(stream, "r"), _FORMAT, file.path)
+            for number in (number for number, bucket in enumerate(file.buckets) if bucket in buckets):
+                halves = [batches.batch(2 * number + half) for half in range(1 if only_keys else 2)]
+                columns = {name: half.column(name) for half in halves for name in half.schema.names}
+                yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"rows": self.rows, "mode": self.mode}
+
+
+def is_incomplete(changes: pa.Table) -> pa.ChunkedArray:
+    """Return for each change whether it leaves out values."""
+    return pc.greater(pc.list_value_length(changes[UNCHANGED]), 0).fill_null(False)
+
+
+def moves(changes: pa.Table) -> pa.Table:
+    """Return the deletions whose rows got another key: those just before an incomplete change, which is of that key."""
+    if ORDER not in changes.column_names:
+        return changes.slice(0, 0)
+    incomplete = changes.filter(is_incomplete(changes))
+    before = pc.is_in(changes[ORDER], pc.subtract(incomplete[ORDER], 1).combine_chunks())
+    return changes.filter(pc.and_(changes[DELETED], before))
+
+
+def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
+    """Return for each change whether it leaves out the value of a column."""
+    missing = np.zeros(len(unchanged), np.bool_)
+    of_column = pc.equal(pc.list_flatten(unchanged), column).fill_null(False)
+    missing[pc.list_parent_indices(unchanged).filter(of_column).to_numpy()] = True
+    return missing
+
+
+def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
+    """Return for each row whether it is a deletion."""
+    if op_field is None:
+        return pa.repeat(pa.scalar(False), batch.num_rows)
+    operations = batch.column(op_field)
+    if not pa.types.is_boolean(operations.type):
+        operations = _has_operation(operations, _DELETES)
+    return operations.fill_null(False)
+
+
+def truncates(operations: pa.Array) -> pa.BooleanArray:
+    """Return for each operation of a row whether it is a truncation."""
+    return _has_operation(operations, _TRUNCATES)
+
+
+def _has_operation(operations: pa.Array, names: pa.Array) -> pa.BooleanArray:
+    """Return for each operation whether it has one of these names, in any case."""
+    if pa.types.is_boolean(operations.type):
+        return pa.repeat(pa.scalar(False), len(operations))
+    return pc.is_in(pc.utf8_lower(operations.cast(pa.string())), names)
+
+
+def _damaged(path: str, fault: str) -> StorageError:
+    return StorageError(
+        f"the changes in {path}: the file {fault}",
+        hint="nothing was committed; start the job again, it writes the epoch anew",
+    )
+
+
+class ChangeWriter(TaskWriter):
+    """Writes the changes of one task attempt to a file; up to 64 MiB of them are in memory."""
+
+    def __init__(self, writer: UpsertWriter, path: str) -> None:
+        self._writer = writer
+        self._path = path
+        self._stream: Any = None
+        self._file: BatchFileWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._parts: list[tuple[int, int]] = []
+        self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.keys]
+        self._unchanged: set[str] = set()
+        self._moves = False
+        self._last: list[pa.RecordBatch] = []
+        self._truncations: list[int] = []
+        self._result = WriteResult()
+        self._seconds = 0.0
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        self._writer.changes_of(self._writer.without_truncations(batch)[0])
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        began = time.perf_counter()
+        rows, truncated = self._writer.without_truncations(batch)
+        if truncated is not None:
+            self._truncations.append(truncated)
+        changes = self._writer.changes_of(rows)
+        if self._writer.mode.unchanged_field is not None:
+            self._note_unchanged(changes)
+        self.add(changes)
+        self._result = self._result.with_batch(batch.num_rows)
+        self._seconds += time.perf_counter() - began
+
+    def _note_unchanged(self, changes: pa.RecordBatch) -> None:
+        unchanged = {*pc.unique(pc.list_flatten(changes[UNCHANGED])).to_pylist()}
+        if unchanged and not self._moves:
+            # The deletion of the earlier key comes just before, perhaps in the batch before.
+            self._moves = moves(pa.Table.from_batches([*self._last, changes])).num_rows > 0
+        self._unchanged |= unchanged
+        self._last = [changes.slice(max(0, changes.num_rows - 1))]
+
+    def add(self, changes: pa.RecordBatch) -> None:
+        """Add changes."""
+        if changes.num_rows == 0:
+            return
+        self._waiting.append(changes)
+        self._bytes += changes.nbytes
+        if self._bytes >= _BUFFER_BYTES:
+            self._flush()
+
+    def add_all(self, changes: Iterable[pa.RecordBatch]) -> WriteResult:
+        """Write changes, and close the file."""
+        try:
+            for batch in changes:
+                self.add(batch)
+            return self.close()
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> WriteResult:
+        began = time.perf_counter()
+        self._flush()
+        if self._truncations:
+            self._open()
+        files = () if self._file is None else (self._finished(self._file),)
+        return replace(self._result, seconds=self._seconds + time.perf_counter() - began, committables=files)
+
+    def abort(self) -> None:
+        # Ignore errors: the attempt has failed already.
+        with suppress(Exception):
+            self._stream.close()
+        with suppress(Exception):
+            self._writer.rows.io.delete(self._path)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        changes = pa.concat_batches(self._waiting)
+        self._waiting, self._bytes = [], 0
+        keys = normal_rows(changes.select(self._writer.keys))
+        self._note_ranges(keys)
+        with storage_errors(self._path):
+            for bucket, part in divided(changes, buckets_of(keys.columns, BUCKETS, keys.num_rows)).parts():
+                for half in self._writer.halves(part):
+                    self._open().write_batch(half)
+                self._parts.append((bucket, part.nbytes))
+
+    def _open(self) -> BatchFileWriter:
+        if self._file is None:
+            self._stream = self._writer.rows.io.new_output(self._path).create(overwrite=True)
+            self._file = BatchFileWriter(self._stream, _FORMAT, _LZ4)
+        return self._file
+
+    def _note_ranges(self, keys: pa.RecordBatch) -> None:
+        for number, column in enumerate(keys.columns):
+            known, new = self._ranges[number], _ranges(column)
+            self._ranges[number] = None if known is None or new is None else known + new
+
+    def _finished(self, file: BatchFileWriter) -> ChangeFile:
+        with storage_errors(self._path, "closing"):
+            file.close()
+            self._stream.close()
+        return ChangeFile(
+            self._path,
+            buckets=tuple(bucket for bucket, _ in self._parts),
+            sizes=tuple(size for _, size in self._parts),
+            ranges=tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
+            layout=self._writer.rows.layout.fingerprint,
+            unchanged=frozenset(self._unchanged),
+            moves=self._moves,
+            truncated=max(self._truncations, default=None),
+        )
+
+
+def _ranges(column: pa.Array) -> list[KeyRange] | None:
+    """Return ranges that contain all values; several for numbers, so that gaps between them are known."""
+    numbers = _as_numbers(column)
+    if numbers is not None:
+        pieces = np.array_split(np.sort(numbers), min(_PIECES, len(numbers)))
+        return [(int(piece[0]), int(piece[-1])) for piece in pieces]
+    try:
+        limits = pc.min_max(column).as_py()
+    except pa.ArrowNotImplementedError:
+        return None
+    return [(limits["min"], limits["max"])]
+
+
+def _as_numbers(column: pa.Array) -> np.ndarray[Any, Any] | None:
+    """Return whole numbers, dates and times as Iceberg's integers; None for other types."""
+    data_type = column.type
+    if pa.types.is_date32(data_type):
+        column = column.cast(pa.int32())
+    elif not (pa.types.is_integer(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type)):
+        return None
+    return np.asarray(column.cast(pa.int64()).to_numpy())

@@ -1,0 +1,324 @@
+"""The work of an upsert on executors, once all tasks have written their changes.
+
+`Merge` writes the last change of each key to data files, `Replace` takes the rows that have these keys out of a data
+file. Changes that leave out values are completed before: `ReadStored` reads the rows that they replace, as changes that
+come first, and `FollowMoves` makes whole changes of those that give a row another key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from volley.columns.batches import conform
+from volley.columns.keys.equality import distinct, rows_among
+from volley.columns.keys.normal import normal_rows
+from volley.columns.keys.order import ascending_order, ranks
+from volley.contracts.epoch import WriteResult
+from volley.errors import SourceError
+from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
+from volley.iceberg.read.rows import Mask, RowReader, file_task
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.upsert.changes import (
+    DELETED,
+    ORDER,
+    UNCHANGED,
+    ChangeFile,
+    UpsertWriter,
+    is_incomplete,
+    lacks,
+    moves,
+)
+from volley.iceberg.write.data_files import write_position_deletes
+from volley.iceberg.write.writer import write_batches
+from volley.iceberg.write.written import WrittenFile
+
+__all__ = ["FollowMoves", "Merge", "ReadStored", "Replace", "Replaced"]
+
+# From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
+# on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
+_REWRITTEN_PART = 0.2
+_AT, _WINNER = "at", "winner"
+
+_Numbers = np.ndarray[Any, Any]
+_Sources = Mapping[str, int]
+"""By the name of a column, the number of the row that has its value."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What becomes of a data file: it stays, is removed, or its remaining rows or its deletes are in new files."""
+
+    file: FileEntry
+    removed: bool = False
+    added: tuple[WrittenFile, ...] = ()
+    deletes: tuple[WrittenFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Work on the changes of an epoch.
+
+    Args:
+        writer: The keys, and the writer of the data files.
+        number: A unique number for the names of its files.
+        changes: The change files, in the order in which later changes of equal order win.
+    """
+
+    writer: UpsertWriter
+    number: int
+    changes: tuple[ChangeFile, ...]
+
+
+@dataclass(frozen=True)
+class Merge(_Task):
+    """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion.
+
+    Args:
+        buckets: The buckets to merge.
+        truncated: The order of the epoch's last truncation; None = there is none.
+    """
+
+    buckets: range
+    truncated: int | None = None
+
+    def __call__(self) -> WriteResult:
+        changes = _after(self.writer.changes_in(self.changes, self.buckets), self.truncated)
+        rows = _last_of_each(changes, self.writer).select(self.writer.rows.rows_schema.names)
+        return write_batches(self.writer.rows.open(self.number), rows.to_batches(max_chunksize=100_000))
+
+
+def _after(changes: pa.Table, truncated: int | None) -> pa.Table:
+    """Return the changes that come after a truncation."""
+    return changes if truncated is None else changes.filter(pc.greater(changes[ORDER], truncated))
+
+
+def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
+    """Return the winning row of each key, in order of arrival, without deletions."""
+    keys = normal_rows(writer.keys_of(rows))
+    order = _ascending(rows, writer)
+    winners = np.sort(_last(keys, order)[_AT].to_numpy())
+    winners = winners[~rows[DELETED].to_numpy()[winners]]
+    last = rows.take(pa.array(winners))
+    if UNCHANGED not in rows.column_names:
+        return last
+    unchanged = rows[UNCHANGED].combine_chunks()
+    for column in pc.unique(pc.list_flatten(last[UNCHANGED].combine_chunks())).to_pylist():
+        sources = _sources(rows, keys, order, winners, lacks(unchanged, column), column)
+        last = last.set_column(last.column_names.index(column), column, rows[column].take(pa.array(sources)))
+    return last
+
+
+def _ascending(rows: pa.Table, writer: UpsertWriter) -> _Numbers:
+    """Return the rows' numbers in the order in which later ones replace earlier ones."""
+    arrival = pa.array(np.arange(rows.num_rows))
+    if writer.order_by is None:
+        return np.asarray(arrival)
+    return np.asarray(ascending_order([*ranks(rows[writer.order_by].combine_chunks()), arrival]))
+
+
+def _last(keys: pa.Table, order: _Numbers) -> pa.Table:
+    """Return the keys of the rows with these numbers, each once, with the number of its last row."""
+    ranked = keys.take(pa.array(order)).append_column(_AT, pa.array(np.arange(len(order))))
+    last = ranked.group_by(keys.column_names, use_threads=False).aggregate([(_AT, "max")])
+    return last.select(keys.column_names).append_column(_AT, pa.array(order[last[f"{_AT}_max"].to_numpy()]))
+
+
+def _sources(
+    rows: pa.Table,
+    keys: pa.Table,
+    order: _Numbers,
+    winners: _Numbers,
+    missing: _Numbers,
+    column: str,
+) -> _Numbers:
+    """Return for each winning row the number of the row that has its value of a column: the last one of its key.
+
+    Raises:
+        SourceError: If no row has it: neither the epoch nor the table.
+    """
+    has_value = ~missing & ~rows[DELETED].to_numpy()
+    sources = winners.copy()
+    lacking = np.flatnonzero(missing[winners])
+    searched = keys.take(pa.array(winners[lacking])).append_column(_WINNER, pa.array(lacking))
+    matches = searched.join(
+        _last(keys, order[has_value[order]]), keys.column_names, join_type="inner", use_threads=False
+    )
+    if matches.num_rows < len(lacking):
+        raise _without_source(len(lacking) - matches.num_rows, column)
+    sources[matches[_WINNER].to_numpy()] = matches[_AT].to_numpy()
+    return sources
+
+
+def _without_source(rows: int, column: str) -> SourceError:
+    """Return the error for rows that leave out a value that neither the epoch nor the table has."""
+    return SourceError(
+        f"{rows} rows have no value of column {column!r}, as it has not changed, and the table does not have the rows "
+        "that they replace",
+        hint='load all rows first (load="snapshot"), or make the source send whole rows',
+    )
+
+
+@dataclass(frozen=True)
+class _FileTask(_Task):
+    """Work on the rows of one data file.
+
+    Args:
+        metadata: The table's metadata, without its history.
+        planned: The data file with its delete files.
+    """
+
+    metadata: TableMetadata
+    planned: PlannedFile
+
+    def _matching(self, keys: pa.Table) -> _Numbers:
+        """Return the positions of the rows with one of these keys."""
+        schema = self.writer.key_schema
+        columns = (batch.select(self.writer.keys) for batch in self._read(self.writer.keys))
+        batches = [conform(batch.rename_columns(schema.names), schema) for batch in columns]
+        return rows_among(pa.Table.from_batches(batches, schema), keys.cast(schema))
+
+    def _kept(self) -> Mask:
+        """Return which rows of the file are not deleted yet."""
+        if not self.planned.deletes:
+            return np.ones(self.planned.file.rows, np.bool_)
+        task = file_task(self.planned, self.metadata)
+        return ~RowReader.of(self.metadata).deleted(self.writer.rows.io, task)
+
+    def _read(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of the file in order, deleted ones too, in the table's schema."""
+        schema = self.metadata.schema()
+        if columns is not None:
+            schema = Schema(*(schema.find_field(column) for column in columns))
+        task = file_task(PlannedFile(self.planned.file), self.metadata)
+        return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
+
+
+class Replace(_FileTask):
+    """Takes the rows that have the key of a change out of a data file: writes the others anew, or position deletes."""
+
+    def __call__(self) -> WriteResult:
+        file = self.planned.file
+        with storage_errors(file.path, "reading"):
+            kept = self._kept()
+            matching = self._matching(self.writer.all_keys(self.changes))
+            new = matching[kept[matching]]
+        kept[new] = False
+        remaining = int(kept.sum())
+        if len(new) == 0:
+            return WriteResult(committables=(Replaced(file),))
+        if remaining == 0:
+            return WriteResult(committables=(Replaced(file, removed=True),))
+        if self._should_rewrite(len(new) / (remaining + len(new))):
+            return self._rewrite(kept)
+        return self._write_deletes(new)
+
+    def _should_rewrite(self, part: float) -> bool:
+        # Format version 1 has no delete files.
+        strategy = self.writer.mode.strategy if self.metadata.format_version > 1 else "copy_on_write"
+        return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
+
+    def _rewrite(self, kept: Mask) -> WriteResult:
+        result = write_batches(self.writer.rows.open(self.number), _filter(self._read(), kept))
+        return replace(result, committables=(Replaced(self.planned.file, True, added=result.committables),))
+
+    def _write_deletes(self, positions: _Numbers) -> WriteResult:
+        file = self.planned.file
+        deletes = write_position_deletes(self.writer.rows, to_data_file(file), positions)
+        return WriteResult(
+            files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(file, deletes=(deletes,)),)
+        )
+
+
+class ReadStored(_FileTask):
+    """Writes the rows of a data file that have values which changes leave out, as changes."""
+
+    def __call__(self) -> WriteResult:
+        columns = sorted({*self.writer.keys, *_left_out(self.changes)})
+        with storage_errors(self.planned.file.path, "reading"):
+            kept = self._kept()
+            kept[np.setdiff1d(np.arange(len(kept)), self._matching(self.writer.incomplete_keys(self.changes)))] = False
+            rows = _filter(self._read(columns), kept)
+            return self.writer.open(self.number).add_all(map(self.writer.stored_as_changes, rows))
+
+
+def _filter(batches: Iterator[pa.RecordBatch], kept: Mask) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in batches:
+        yield batch.filter(pa.array(kept[start : start + batch.num_rows]))
+        start += batch.num_rows
+
+
+def _left_out(files: Iterable[ChangeFile]) -> frozenset[str]:
+    return frozenset(chain.from_iterable(file.unchanged for file in files))
+
+
+@dataclass(frozen=True)
+class FollowMoves(_Task):
+    """Writes whole changes in place of those that give a row another key and leave out values.
+
+    Args:
+        truncated: The order of the epoch's last truncation; None = there is none.
+    """
+
+    truncated: int | None
+
+    def __call__(self) -> WriteResult:
+        changes = _after(self.writer.changes_with(self.changes, self._keys()), self.truncated)
+        columns = _left_out(self.changes)
+        completed = dict(_completed(changes, self.writer, columns))
+        return self.writer.open(self.number).add_all(_whole(changes, completed, columns).to_batches())
+
+    def _keys(self) -> pa.Table:
+        """Return all keys that the rows in question have or had, each once."""
+        changes = self.writer.marked_keys([file for file in self.changes if file.moves])
+        deletions = moves(changes)
+        orders = pc.add(deletions[ORDER], 1).combine_chunks()
+        moved = changes.filter(pc.and_(is_incomplete(changes), pc.is_in(changes[ORDER], orders)))
+        return distinct(normal_rows(self.writer.keys_of(pa.concat_tables([deletions, moved]))))
+
+
+def _completed(rows: pa.Table, writer: UpsertWriter, columns: frozenset[str]) -> Iterator[tuple[int, _Sources]]:
+    """Yield the number of each change that moves a row, and where the values are that it leaves out.
+
+    Few rows change their key without their large values: a loop over those of the same keys is fast enough.
+    """
+    keys = list(zip(*(column.to_pylist() for column in normal_rows(rows.select(writer.keys)).columns), strict=True))
+    orders, deleted, unchanged = (rows[name].to_pylist() for name in (ORDER, DELETED, UNCHANGED))
+    # Where the values of the row of each key are now, and those of the row that was deleted last.
+    current: dict[Any, _Sources] = {}
+    deleted_order: int | None = None
+    deleted_row: _Sources = {}
+    for row in _ascending(rows, writer).tolist():
+        if deleted[row]:
+            deleted_order, deleted_row = orders[row], current.pop(keys[row], {})
+            continue
+        moves_row = orders[row] is not None and deleted_order == orders[row] - 1
+        earlier = deleted_row if moves_row else current.get(keys[row], {})
+        missing = unchanged[row] or ()
+        if moves_row and missing:
+            if lacking := [column for column in missing if column not in earlier]:
+                raise _without_source(1, lacking[0])
+            yield row, {column: earlier[column] for column in missing}
+        own = {column: row for column in columns if column not in missing}
+        current[keys[row]] = {**own, **{column: earlier[column] for column in missing if column in earlier}}
+
+
+def _whole(rows: pa.Table, completed: Mapping[int, _Sources], columns: frozenset[str]) -> pa.Table:
+    """Return these changes with all values."""
+    whole = rows.take(pa.array(list(completed), pa.int64()))
+    for column in columns:
+        sources = pa.array([sources.get(column, row) for row, sources in completed.items()], pa.int64())
+        whole = whole.set_column(
+            whole.column_names.index(column), rows.schema.field(column), rows[column].take(sources)
+        )
+    at = whole.column_names.index(UNCHANGED)
+    return whole.set_column(at, whole.schema.field(at), pa.nulls(whole.num_rows, whole.schema.field(at).type))
