@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from volley import DataStream
 from volley.columns.batches import conform
-from volley.columns.keyed import operator_of
 from volley.columns.operators import Operator
+from volley.columns.schemas import operator_of
 from volley.engine.state import KeyedState
 from volley.plan.keyed_nodes import JoinStreams, Keyed
 from volley.task.merging import Merger

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -176,10 +175,6 @@ class Aggregator(Operator):
     @cached_property
     def _accumulators(self) -> Sequence[Accumulator]:
         return [accumulator(aggregation, self.input) for _, aggregation in self.node.aggregates]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Leave out the closures, which don't pickle; each executor compiles its own.
-        return {"node": self.node, "input": self.input}
 
 
 def key_values(key: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:

@@ -20,26 +20,10 @@ from volley.columns.operators import Merged, Operator, Times
 from volley.columns.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.keyed_nodes import Deduplicate, Limit
-from volley.plan.windows import Timing
 
-__all__ = ["Deduplicator", "Limiter", "check_deduplicate"]
+__all__ = ["Deduplicator", "Limiter"]
 
 _TIME, _ROW, _COUNT = "time", "row", "rows"
-
-
-def check_deduplicate(node: Deduplicate, schema: pa.Schema) -> None:
-    """Check a step against the schema of its rows.
-
-    Raises:
-        ExpressionError: If a column is unknown, a key is a map, or the event time is not a timestamp.
-    """
-    for name in node.keys:
-        if name not in schema.names:
-            raise ExpressionError(f"deduplicate by unknown column {name!r}", hint=near(name, schema.names))
-        if pa.types.is_map(schema.field(name).type):
-            raise ExpressionError(f"deduplicate by {name!r}, which is a map", hint="name columns of other types")
-    if node.event_time is not None:
-        time_type(node.event_time, schema, "deduplicate")
 
 
 @dataclass(frozen=True)
@@ -47,18 +31,10 @@ class Deduplicator(Operator):
     """The first row of each key, compiled for rows of one schema: an `Operator` with one input.
 
     A state is a key, and with `within` the time of its row, of an epoch's rows the whole row, too.
-
-    Args:
-        node: The step.
-        input: The schema of the rows.
     """
 
     node: Deduplicate
     input: pa.Schema
-
-    @property
-    def timing(self) -> Timing:
-        return self.node.timing
 
     @property
     def folder(self) -> str:
@@ -68,9 +44,17 @@ class Deduplicator(Operator):
     def faults(self) -> tuple[str, str]:
         return "its key is not kept for it", "rows of its key may have come out, and are forgotten"
 
-    @property
+    @cached_property
     def output(self) -> pa.Schema:
-        return self.input
+        schema = self.input
+        for name in self.node.keys:
+            if name not in schema.names:
+                raise ExpressionError(f"deduplicate by unknown column {name!r}", hint=near(name, schema.names))
+            if pa.types.is_map(schema.field(name).type):
+                raise ExpressionError(f"deduplicate by {name!r}, which is a map", hint="name columns of other types")
+        if self.node.event_time is not None:
+            time_type(self.node.event_time, schema, "deduplicate")
+        return schema
 
     @cached_property
     def states(self) -> tuple[pa.Schema, ...]:
@@ -144,18 +128,10 @@ class Limiter(Operator):
     """The first rows, compiled for rows of one schema: an `Operator` with one input.
 
     A state of an epoch's rows is a row; what is kept is how many have come out.
-
-    Args:
-        node: The step.
-        input: The schema of the rows.
     """
 
     node: Limit
     input: pa.Schema
-
-    @property
-    def timing(self) -> Timing:
-        return self.node.timing
 
     @property
     def folder(self) -> str:
@@ -189,9 +165,6 @@ class Limiter(Operator):
 
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         return pa.Table.from_arrays([decode(column) for column in batch.columns], schema=self.partials[0])
-
-    def reduced(self, input: int, states: pa.Table) -> pa.Table:
-        return states
 
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
         return []

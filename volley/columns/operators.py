@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,24 +44,26 @@ class Merged:
     states: tuple[pa.Table, ...]
 
 
+@dataclass(frozen=True)
 class Operator(ABC):
-    """A step that keeps state by key, compiled for the rows of its inputs; picklable. Inputs are numbered from 0.
-
-    Args:
-        node: The step.
-    """
+    """A step that keeps state by key, compiled for the rows of its inputs; picklable. Inputs are numbered from 0."""
 
     node: Keyed
 
     @property
-    @abstractmethod
     def timing(self) -> Timing:
         """How it follows event time."""
+        assert self.node.timing is not None
+        return self.node.timing
 
     @property
     @abstractmethod
     def output(self) -> pa.Schema:
-        """The schema of the rows that come out."""
+        """The schema of the rows that come out.
+
+        Raises:
+            ExpressionError: If a column of the inputs is unknown, or a type does not fit.
+        """
 
     @property
     @abstractmethod
@@ -104,9 +107,9 @@ class Operator(ABC):
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         """Return the states of rows; those of a step that follows event time all have one."""
 
-    @abstractmethod
     def reduced(self, input: int, states: pa.Table) -> pa.Table:
-        """Return fewer states that mean the same, or the same ones."""
+        """Return fewer states that mean the same, or the same ones, the default."""
+        return states
 
     @abstractmethod
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
@@ -131,12 +134,13 @@ class Operator(ABC):
         """
         return None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is derived may have closures, which don't pickle; each executor compiles its own.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
 
 def time_text(microseconds: int) -> str:
     """Return a time as text, for an error: its distance from 1970 if Python's calendar does not have it.
-
-    Args:
-        microseconds: The time since 1970.
 
     Example:
         >>> time_text(0), time_text(BEFORE_ALL)

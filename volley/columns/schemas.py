@@ -1,15 +1,16 @@
-"""Derives the schema after each step of a job's graph, and so checks that every step fits its input."""
+"""Compiles the steps that keep state, and derives the schema after each step of a job: it checks that all fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from volley.columns.aggregates import aggregated_schema
-from volley.columns.first_rows import check_deduplicate
+from volley.columns.aggregator import Aggregator
+from volley.columns.first_rows import Deduplicator, Limiter
 from volley.columns.nodes import lower
-from volley.columns.series import series_schema
-from volley.columns.stream_joins import joined_streams_schema
+from volley.columns.operators import Operator
+from volley.columns.series import SeriesOperator
+from volley.columns.stream_joins import StreamJoiner
 from volley.errors import PlanError
 from volley.plan import keyed_nodes, nodes
 from volley.plan.places import naming
@@ -17,7 +18,7 @@ from volley.plan.places import naming
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Schemas"]
+__all__ = ["Schemas", "operator_of"]
 
 
 class Schemas:
@@ -62,18 +63,26 @@ class Schemas:
             return None
         if isinstance(node, nodes.Union):
             return _united(known)
-        if isinstance(node, keyed_nodes.Deduplicate):
-            check_deduplicate(node, known[0])
-            return known[0]
-        if isinstance(node, keyed_nodes.Aggregate):
-            return aggregated_schema(node, known[0])
-        if isinstance(node, keyed_nodes.JoinStreams):
-            return joined_streams_schema(node.join, *known)
-        if isinstance(node, keyed_nodes.Series):
-            return series_schema(node, known[0])
-        if isinstance(node, keyed_nodes.Limit | keyed_nodes.Side):
+        if isinstance(node, keyed_nodes.Keyed):
+            return operator_of(node, *known).output
+        if isinstance(node, keyed_nodes.Side):
             return known[0]
         return lower([node], known[0]).schema
+
+
+def operator_of(step: keyed_nodes.Keyed, *inputs: pa.Schema) -> Operator:
+    """Return a step compiled for the rows of its inputs."""
+    match step:
+        case keyed_nodes.JoinStreams():
+            return StreamJoiner(step, *inputs)
+        case keyed_nodes.Series():
+            return SeriesOperator(step, *inputs)
+        case keyed_nodes.Deduplicate():
+            return Deduplicator(step, *inputs)
+        case keyed_nodes.Limit():
+            return Limiter(step, *inputs)
+    assert isinstance(step, keyed_nodes.Aggregate)
+    return Aggregator(step, *inputs)
 
 
 def _united(schemas: Sequence[pa.Schema]) -> pa.Schema:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,29 +15,16 @@ from volley.columns.compiled import CompiledExpression, whole
 from volley.columns.dictionaries import decode
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import by_key
+from volley.columns.keys.normal import Bools
 from volley.columns.operators import Merged, Operator, Times
 from volley.columns.series_functions import SeriesPart, SeriesRows, series_part, series_type
 from volley.columns.uuids import stored
 from volley.columns.windows import microseconds
 from volley.plan.keyed_nodes import Series
-from volley.plan.series import Ordering
 
-__all__ = ["SeriesOperator", "series_schema"]
+__all__ = ["SeriesOperator"]
 
 _TIME = "time"
-
-
-def series_schema(node: Series, schema: pa.Schema) -> pa.Schema:
-    """Return the schema of rows with series functions: the rows' columns, then the functions'.
-
-    Raises:
-        ExpressionError: If an expression names an unknown column, or a type does not fit.
-    """
-    time = time_type(node.ordering.on, schema, "series")
-    key_fields(node.keys, schema)
-    types = {field.name: field.type for field in schema}
-    types |= {name: series_type(function, schema, time) for name, function in node.functions}
-    return pa.schema(types.items())
 
 
 @dataclass(frozen=True)
@@ -57,11 +43,6 @@ class SeriesOperator(Operator):
     input: pa.Schema
 
     @property
-    def timing(self) -> Ordering:
-        """How rows become series."""
-        return self.node.ordering
-
-    @property
     def folder(self) -> str:
         return "series"
 
@@ -71,7 +52,11 @@ class SeriesOperator(Operator):
 
     @cached_property
     def output(self) -> pa.Schema:
-        return series_schema(self.node, self.input)
+        time = time_type(self.node.ordering.on, self.input, "series")
+        key_fields(self.node.keys, self.input)
+        types = {field.name: field.type for field in self.input}
+        types |= {name: series_type(function, self.input, time) for name, function in self.node.functions}
+        return pa.schema(types.items())
 
     @property
     def states(self) -> tuple[pa.Schema, ...]:
@@ -86,7 +71,7 @@ class SeriesOperator(Operator):
         return pa.schema(zip([_TIME, *self._key_names, *columns, *kept], types, strict=True))
 
     def time_column(self, input: int) -> str:
-        return self.timing.on
+        return self.node.ordering.on
 
     def ends(self, times: Times) -> Times:
         return times + 1
@@ -102,9 +87,6 @@ class SeriesOperator(Operator):
             *(column for part in self._parts for column in part.lift(batch, times)),
         ]
         return pa.Table.from_arrays(columns, schema=self._states)
-
-    def reduced(self, input: int, states: pa.Table) -> pa.Table:
-        return states
 
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
         return [states[name].combine_chunks() for name in self._key_names]
@@ -130,19 +112,19 @@ class SeriesOperator(Operator):
         """Divide the rows of keys at pauses."""
         begins = np.ones(len(times), bool)
         begins[1:] = groups[1:] != groups[:-1]
-        if self.timing.pause is not None:
-            begins[1:] |= np.diff(times) >= microseconds(self.timing.pause)
+        if self.node.ordering.pause is not None:
+            begins[1:] |= np.diff(times) >= microseconds(self.node.ordering.pause)
         return SeriesRows(times, np.flatnonzero(begins), times < before)
 
-    def _needed(self, times: Times, groups: Times, watermark: int) -> Any:
+    def _needed(self, times: Times, groups: Times, watermark: int) -> Bools:
         """Return which rows later ones need: they come at the watermark or after it."""
         spans = [part.span for part in self._parts]
-        needed = times > watermark - max((span for span in spans if span is not None), default=0)
+        needed: Bools = times > watermark - max((span for span in spans if span is not None), default=0)
         if None in spans:
             is_last = np.ones(len(times), bool)
             is_last[:-1] = groups[1:] != groups[:-1]
-            if self.timing.pause is not None:
-                is_last &= times > watermark - microseconds(self.timing.pause)
+            if self.node.ordering.pause is not None:
+                is_last &= times > watermark - microseconds(self.node.ordering.pause)
             needed |= is_last
         return needed
 
@@ -161,14 +143,10 @@ class SeriesOperator(Operator):
 
     @cached_property
     def _parts(self) -> Sequence[SeriesPart]:
-        time = time_type(self.timing.on, self.input)
+        time = time_type(self.node.ordering.on, self.input)
         return [series_part(function, self.input, time) for _, function in self.node.functions]
 
     @cached_property
     def _state_names(self) -> list[list[str]]:
         sizes = [len(part.types) for part in self._parts]
         return [[f"state_{number}_{column}" for column in range(size)] for number, size in enumerate(sizes)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Leave out the closures, which don't pickle; each executor compiles its own.
-        return {"node": self.node, "input": self.input}

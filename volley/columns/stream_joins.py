@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,34 +24,13 @@ from volley.columns.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.joins import StreamJoin
 from volley.plan.keyed_nodes import JoinStreams
-from volley.plan.windows import Timing
 from volley.types.arrow import type_name
 
-__all__ = ["StreamJoiner", "joined_streams_schema"]
+__all__ = ["StreamJoiner"]
 
 _TIME, _MATCHED, _ROW, _COLUMN = "time", "matched", "row", "."
 _PAIRS_AT_ONCE = 1 << 16
 _LAST = 2**63 - 1
-
-
-def joined_streams_schema(join: StreamJoin, left: pa.Schema, right: pa.Schema) -> pa.Schema:
-    """Check a join of streams against the schemas of both sides; return the schema of its rows.
-
-    Raises:
-        ExpressionError: If a column is unknown, two have the same name, or keys or times have types that don't fit.
-    """
-    types = []
-    for name, schema, side in zip(join.times, (left, right), ("the stream", "the other stream"), strict=True):
-        if name not in schema.names:
-            raise ExpressionError(f"join: {side} has no column {name!r}", hint=near(name, schema.names))
-        types.append(schema.field(name).type)
-    if not pa.types.is_timestamp(types[0]) or types[0] != types[1]:
-        raise ExpressionError(
-            f"join: the stream's time {join.times[0]!r} is {type_name(types[0])}, the other stream's {join.times[1]!r} "
-            f"{type_name(types[1])}",
-            hint=f'both are timestamps, with a zone or without one; cast: col("{join.times[1]}").cast("timestamp")',
-        )
-    return joined_schema(join, left, right, "the other stream")
 
 
 @dataclass(frozen=True)
@@ -64,10 +42,6 @@ class StreamJoiner(Operator):
     right: pa.Schema
 
     @property
-    def timing(self) -> Timing:
-        return self.node.timing
-
-    @property
     def folder(self) -> str:
         return "joined-streams"
 
@@ -77,7 +51,21 @@ class StreamJoiner(Operator):
 
     @cached_property
     def output(self) -> pa.Schema:
-        return joined_streams_schema(self._join, self.left, self.right)
+        self._check_times()
+        return joined_schema(self._join, self.left, self.right, "the other stream")
+
+    def _check_times(self) -> None:
+        (ours, theirs), sides = self._join.times, (self.left, self.right)
+        for name, schema, side in zip((ours, theirs), sides, ("the stream", "the other stream"), strict=True):
+            if name not in schema.names:
+                raise ExpressionError(f"join: {side} has no column {name!r}", hint=near(name, schema.names))
+        left, right = self.left.field(ours).type, self.right.field(theirs).type
+        if not pa.types.is_timestamp(left) or left != right:
+            raise ExpressionError(
+                f"join: the stream's time {ours!r} is {type_name(left)}, the other stream's {theirs!r} "
+                f"{type_name(right)}",
+                hint=f'both are timestamps, with a zone or without one; cast: col("{theirs}").cast("timestamp")',
+            )
 
     @cached_property
     def states(self) -> tuple[pa.Schema, ...]:
@@ -103,9 +91,6 @@ class StreamJoiner(Operator):
             return states
         # A row with a null key matches none, and does not come out.
         return states.filter(pa.array(are_valid(rows.select([name[1:] for name in self._keys(input)]).columns)))
-
-    def reduced(self, input: int, states: pa.Table) -> pa.Table:
-        return states
 
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
         keys = one_batch(states.select(self._keys(input))).columns
@@ -186,10 +171,6 @@ class StreamJoiner(Operator):
     def _keys(self, input: int) -> list[str]:
         names = self._join.right_keys if input else self._join.left_keys
         return [_COLUMN + name for name in names]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Leave out the schemas that are derived.
-        return {"node": self.node, "left": self.left, "right": self.right}
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from volley.columns.keyed import operator_of
 from volley.columns.operators import Operator
-from volley.columns.schemas import Schemas
+from volley.columns.schemas import Schemas, operator_of
 from volley.contracts.rows import NotesBox
 from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.errors import VolleyError
