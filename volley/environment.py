@@ -289,7 +289,9 @@ class Environment:
         on_failure.callback(release, folder)
         endpoint = None
         if start.metrics_port is not None:
-            endpoint = Endpoint(metrics.exposed, start.metrics_host, start.metrics_port, start.metrics_allowed_hosts)
+            endpoint = Endpoint(
+                metrics.to_registry(), start.metrics_host, start.metrics_port, start.metrics_allowed_hosts
+            )
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
         sources = [read.source for read in graph.reads(writes)]

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from volley import JobError
-from volley import serving as serving_module
+from volley.metrics import serving as serving_module
 from volley.metrics.endpoint import Endpoint
 from volley.metrics.metrics import Metrics
 
@@ -28,7 +28,7 @@ def clients() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    running = Endpoint(METRICS.exposed, "127.0.0.1", 0, ["orders.example.com"])
+    running = Endpoint(METRICS.to_registry(), "127.0.0.1", 0, ["orders.example.com"])
     yield running
     running.close()
 
@@ -64,7 +64,7 @@ def test_idle_connections_take_no_threads_and_keep_nobody_out(endpoint: Endpoint
 
 def test_slow_connections_are_closed(monkeypatch: pytest.MonkeyPatch, clients: ExitStack) -> None:
     monkeypatch.setattr(serving_module, "REQUEST_SECONDS", 0.2)
-    endpoint = Endpoint(METRICS.exposed, "127.0.0.1", 0)
+    endpoint = Endpoint(METRICS.to_registry(), "127.0.0.1", 0)
     slow = [connect(clients, endpoint, b"GET /healthz HTTP/1.1\r\nHo"), connect(clients, endpoint)]
     # It reads its answer and stays.
     answered = connect(clients, endpoint, b"GET /healthz HTTP/1.1\r\n\r\n")
@@ -111,4 +111,4 @@ def test_requests_that_are_too_large_or_malformed(
 
 def test_a_port_that_is_taken(endpoint: Endpoint) -> None:
     with pytest.raises(JobError, match="metrics can't be served at "):
-        Endpoint(METRICS.exposed, "127.0.0.1", port(endpoint))
+        Endpoint(METRICS.to_registry(), "127.0.0.1", port(endpoint))

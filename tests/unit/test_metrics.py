@@ -110,9 +110,20 @@ def test_what_a_sink_counts_is_counted_by_its_job_too() -> None:
     assert one.snapshot() == other.snapshot() == metrics.snapshot() == MetricsSnapshot()
 
 
+def test_what_a_job_counts_beside_its_sinks_is_served() -> None:
+    metrics = Metrics({"job_name": "j"})
+    metrics.of_sink("db.t").record_write(written([3]))
+    metrics.record_lost(2)
+    registry = metrics.to_registry("mine")
+    assert registry.get_sample_value("mine_iceberg_inputs_lost_total", {"job_name": "j"}) == 2
+    assert registry.get_sample_value("mine_iceberg_records_written_total", {"job_name": "j", "sink": "db.t"}) == 3
+    metrics.record_lost(1)
+    assert registry.get_sample_value("mine_iceberg_inputs_lost_total", {"job_name": "j"}) == 3
+
+
 def test_labels_are_escaped() -> None:
     labels = {"job_name": 'a "b"\n\\c'}
-    (family, *_) = text_string_to_metric_families(Metrics(labels).to_prometheus_format())
+    family, *_ = text_string_to_metric_families(Metrics(labels).to_prometheus_format())
     assert family.samples[0].labels == labels
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from volley.html_table import settings_html, text_html
 
@@ -32,6 +33,11 @@ class Probe:
     run: Callable[[], str]
 
 
+def _gauge(text: str) -> Any:
+    """Return a field of Lag, with what Prometheus is told about it."""
+    return field(default=None, metadata={"gauge": f"{text}, after the last epoch"})
+
+
 @dataclass(frozen=True)
 class Lag:
     """How far a job is behind the end of a source.
@@ -50,11 +56,22 @@ class Lag:
     """
 
     source: str
-    rows: int | None = None
-    seconds: float | None = None
-    snapshots: int | None = None
-    staged_bytes: int | None = None
-    retained_bytes: int | None = None
+    rows: int | None = field(
+        default=None, metadata={"gauge": "Rows of a source that are not read yet, after the last epoch"}
+    )
+    seconds: float | None = field(
+        default=None, metadata={"gauge": "Age of the oldest row of a source that is not read yet, after the last epoch"}
+    )
+    snapshots: int | None = field(
+        default=None, metadata={"gauge": "Snapshots of a source that are not read yet, after the last epoch"}
+    )
+    staged_bytes: int | None = field(
+        default=None,
+        metadata={"gauge": "Bytes of a source that the job has received and not committed, after the last epoch"},
+    )
+    retained_bytes: int | None = field(
+        default=None, metadata={"gauge": "Bytes that a source's server keeps for the job, after the last epoch"}
+    )
 
     _repr_html_ = settings_html
 

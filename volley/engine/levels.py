@@ -137,7 +137,7 @@ class Levels:
         """Count the rows that were left out, and the watermarks, of an epoch that is committed."""
         for number, merge in self._merges.items():
             misfits, metrics = merge.misfits, self.metrics[self.behind[number][0]]
-            metrics.record_misfits(misfits.late, misfits.ahead, misfits.untimed)
+            metrics.record_rejected(misfits.late, misfits.ahead, misfits.untimed)
             if merge.watermark is not None:
                 metrics.record_watermark(merge.watermark)
             if misfits.late or misfits.ahead or misfits.untimed:

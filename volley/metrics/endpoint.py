@@ -8,11 +8,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from volley.errors import JobError
-from volley.metrics.exposition import Exposed, registry
 from volley.metrics.serving import Server
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from prometheus_client import CollectorRegistry
 
 __all__ = ["Endpoint", "Probe"]
 
@@ -31,7 +32,7 @@ class Endpoint:
         url: The address of the metrics.
 
     Args:
-        read: Returns the current metrics.
+        metrics: The metrics that it serves.
         host: The address to listen at.
         port: The port; 0 = a free one.
         hosts: The names under which it may be asked, besides addresses, ``localhost`` and `host`.
@@ -40,11 +41,11 @@ class Endpoint:
         JobError: If the port is in use, or the address is not one of this machine.
     """
 
-    def __init__(self, read: Callable[[], Exposed], host: str, port: int, hosts: Collection[str] = ()) -> None:
+    def __init__(self, metrics: CollectorRegistry, host: str, port: int, hosts: Collection[str] = ()) -> None:
         from prometheus_client import make_wsgi_app
 
         self._hosts = {name.lower() for name in ("localhost", host, *hosts)}
-        self._metrics = make_wsgi_app(registry(read, "volley"))
+        self._metrics = make_wsgi_app(metrics)
         self._probes: dict[str, Probe] = {"/healthz": lambda: None, "/readyz": _is_starting}
         self._notes: Callable[[], Iterable[str]] = tuple
         try:

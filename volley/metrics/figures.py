@@ -1,9 +1,12 @@
-"""Values that metrics consist of: histograms, the progress of an epoch, the figures of a table."""
+"""Values that metrics consist of: histograms, the progress of an epoch, the figures of a table.
+
+A field that Prometheus gets has its kind and its help as metadata, and nowhere else.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from volley.html_table import settings_html
 
@@ -28,6 +31,11 @@ class Histogram:
     def empty(cls, bounds: tuple[float, ...]) -> Histogram:
         """Return a histogram without observations."""
         return cls(bounds, (0,) * (len(bounds) + 1))
+
+    @property
+    def count(self) -> int:
+        """The number of observations."""
+        return sum(self.counts)
 
     def observe(self, value: float, times: int = 1) -> Histogram:
         """Return the histogram with `times` more observations of `value`."""
@@ -90,12 +98,14 @@ class EpochProgress:
         500
     """
 
-    number: int
-    tasks: int = 0
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
+    number: int = field(metadata={"gauge": "Number of the running epoch; absent between epochs"})
+    tasks: int = field(default=0, metadata={"gauge": "Finished tasks of the running epoch"})
+    rows: int = field(default=0, metadata={"gauge": "Rows written by the finished tasks of the running epoch"})
+    files: int = field(default=0, metadata={"gauge": "Files written by the finished tasks of the running epoch"})
+    bytes: int = field(
+        default=0, metadata={"gauge": "Encoded bytes written by the finished tasks of the running epoch"}
+    )
+    seconds: float = field(default=0.0, metadata={"gauge": "Time since the start of the running epoch"})
 
 
 @dataclass(frozen=True)
@@ -108,14 +118,14 @@ class TableFigures:
         records_parked: Rows that wait until the table can take them.
 
     Example:
-        >>> TableFigures(commits=2).with_commit(rows=5)
-        TableFigures(records_written=5, commits=3, records_parked=0)
+        >>> TableFigures(records_written=5, commits=2).records_parked
+        0
     """
 
-    records_written: int = 0
-    commits: int = 0
-    records_parked: int = 0
-
-    def with_commit(self, rows: int) -> TableFigures:
-        """Return the figures after one more commit."""
-        return replace(self, records_written=self.records_written + rows, commits=self.commits + 1)
+    records_written: int = field(
+        default=0, metadata={"counter": "Rows written to one of the tables of a sink with many"}
+    )
+    commits: int = field(default=0, metadata={"counter": "Commits to one of the tables of a sink with many"})
+    records_parked: int = field(
+        default=0, metadata={"gauge": "Rows that wait until one of the tables of a sink with many can take them"}
+    )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from volley.contracts.reports import Lag
-from volley.metrics.figures import EpochProgress, TableFigures
-from volley.metrics.snapshot import Figures, Labelled, MetricsSnapshot
+from volley.metrics.exposition import Description, described, families
+from volley.metrics.figures import EpochProgress, Histogram, TableFigures
+from volley.metrics.snapshot import BUILD, LOSSES, SERIES, Figures, MetricsSnapshot
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from volley.contracts.epoch import WriteResult
 
 __all__ = ["Metrics"]
@@ -22,6 +25,29 @@ __all__ = ["Metrics"]
 _TABLES = 100
 _OTHER_TABLES = "other"
 _COUNTERS = frozenset(field.name for field in fields(MetricsSnapshot) if field.type == "int")
+_AT_FIRST = vars(MetricsSnapshot())
+
+_STATES = ("running", "restarting")
+_STATE = Description(
+    "job_state",
+    "gauge",
+    "1 for what the job does: running, or restarting after a failure; 0 for the other",
+    lambda is_state: is_state,
+)
+_RESTARTS = Description(
+    "job_restarts",
+    "counter",
+    "How often the job starts again after a failure, the restart that it waits for included",
+    lambda job: job.restarts,
+)
+_EPOCH = Description("last_epoch", "gauge", "Number of the last epoch in every sink", lambda job: job.last_epoch)
+_WATERMARK = Description(
+    "watermark_seconds",
+    "gauge",
+    "Watermark of the job's windows, in seconds since 1970",
+    lambda job: job.watermark and job.watermark.timestamp(),
+)
+_READ = Description("source_records_read", "counter", "Rows read of a source, good and bad ones", lambda rows: rows)
 
 
 class Metrics(Figures):
@@ -42,7 +68,7 @@ class Metrics(Figures):
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
         self._labels = dict(labels or {})
         self._lock = threading.Lock()
-        self._now = MetricsSnapshot()
+        self._values: dict[str, Any] = dict(_AT_FIRST)
         self._last_commit: float | None = None
         self._all = [self]
         self._sinks: dict[str, Metrics] = {}
@@ -65,6 +91,11 @@ class Metrics(Figures):
     def restarts(self) -> int:
         """How often the job was started again after a failure."""
         return self._restarts
+
+    @property
+    def running(self) -> EpochProgress | None:
+        """The progress of the running epoch; None between epochs."""
+        return self._running()
 
     @property
     def last_epoch(self) -> int | None:
@@ -130,10 +161,6 @@ class Metrics(Figures):
         """Read the progress of the running epoch from this function from now on."""
         self._running = running
 
-    @property
-    def running(self) -> EpochProgress | None:
-        return self._running()
-
     def record_state(self, state: Literal["running", "restarting"]) -> None:
         """Note what the job does; ``restarting`` counts a restart."""
         with self._lock:
@@ -142,51 +169,69 @@ class Metrics(Figures):
 
     def record_write(self, result: WriteResult) -> None:
         """Count what one task wrote."""
-        self._count(lambda now: now.with_write(result))
+        with self._lock:
+            for metrics in self._all:
+                metrics._add_write(result)
 
     def record_commit(self, seconds: float, succeeded: bool) -> None:
-        """Count one commit.
-
-        Args:
-            seconds: Its duration with all attempts, in seconds.
-            succeeded: True if it is known to have landed.
-        """
-        self._count(lambda now: now.with_commit(seconds, succeeded), committed=succeeded)
+        """Count one commit: its seconds with all attempts, and whether it is known to have landed."""
+        with self._lock:
+            for metrics in self._all:
+                metrics._add(commits_success=succeeded, commits_failed=not succeeded)
+                durations = metrics._values["commit_durations"].observe(seconds)
+                metrics._values.update(commit_durations=durations, commit_latency_us=round(durations.total * 1e6))
+                if succeeded:
+                    metrics._last_commit = time.monotonic()
 
     def record_retry(self) -> None:
         """Count one commit attempt after the first."""
-        self._count(lambda now: replace(now, commit_retries=now.commit_retries + 1))
+        self._count(commit_retries=1)
+
+    def record_failed(self, rows: int) -> None:
+        """Count rows that went to a dead letter, or those of an epoch that could not be committed."""
+        self._count(records_failed=rows)
 
     def record_maintenance(self, seconds: float, succeeded: bool) -> None:
-        """Count one action of maintenance.
-
-        Args:
-            seconds: Its duration, in seconds.
-            succeeded: False if it failed.
-        """
+        """Count one action of maintenance, and its seconds."""
         self._count(
-            lambda now: replace(
-                now,
-                maintenance_runs=now.maintenance_runs + succeeded,
-                maintenance_failed=now.maintenance_failed + (not succeeded),
-                maintenance_us=now.maintenance_us + round(seconds * 1_000_000),
-            )
+            maintenance_runs=succeeded, maintenance_failed=not succeeded, maintenance_us=round(seconds * 1_000_000)
         )
+
+    def record_rejected(self, late: int, early: int, untimed: int) -> None:
+        """Count rows that a keyed step rejects."""
+        self._count(rows_late=late, rows_ahead=early, rows_untimed=untimed)
+
+    def record_lost(self, losses: int) -> None:
+        """Count losses of input that a source passed over."""
+        self._count(inputs_lost=losses)
 
     def record_epoch(self, number: int) -> None:
         """Keep the number of an epoch that is in every sink."""
         self._last_epoch = number
 
-    def record_table(self, name: str, rows: int) -> None:
-        """Count a commit to one of the tables of a sink.
+    def record_watermark(self, watermark: datetime | None) -> None:
+        """Keep the watermark after an epoch."""
+        with self._lock:
+            for metrics in self._all:
+                metrics._watermark = watermark
 
-        Args:
-            name: The table's name.
-            rows: The rows committed.
-        """
+    def record_read(self, source: str, rows: int) -> None:
+        """Count rows read of the source of this name."""
+        self._count(records_read=rows)
+        with self._lock:
+            self._read[source] = self._read.get(source, 0) + rows
+
+    def record_lag(self, lag: Lag) -> None:
+        """Keep how far a source has been read."""
+        with self._lock:
+            self._lags[lag.source] = lag
+
+    def record_table(self, name: str, rows: int) -> None:
+        """Count a commit of rows to one of the tables of a sink, by the table's name."""
         with self._lock:
             label = self._label_of(name)
-            self._tables[label] = self._tables.get(label, TableFigures()).with_commit(rows)
+            now = self._tables.get(label, TableFigures())
+            self._tables[label] = replace(now, records_written=now.records_written + rows, commits=now.commits + 1)
 
     def record_parked(self, rows: Mapping[str, int]) -> None:
         """Keep how many rows wait for tables of a sink, by the tables' names; none wait for any other."""
@@ -201,47 +246,6 @@ class Metrics(Figures):
     def _label_of(self, table: str) -> str:
         return table if table in self._tables or len(self._tables) < _TABLES else _OTHER_TABLES
 
-    def record_read(self, source: str, rows: int) -> None:
-        """Count rows read of a source.
-
-        Args:
-            source: The source's name.
-            rows: Their number.
-        """
-        self._count(lambda now: replace(now, records_read=now.records_read + rows))
-        with self._lock:
-            self._read[source] = self._read.get(source, 0) + rows
-
-    def record_lag(self, lag: Lag) -> None:
-        """Keep how far a source has been read."""
-        with self._lock:
-            self._lags[lag.source] = lag
-
-    def record_misfits(self, late: int, ahead: int, untimed: int) -> None:
-        """Count rows that a step which keeps state by key leaves out."""
-        self._count(
-            lambda now: replace(
-                now,
-                rows_late=now.rows_late + late,
-                rows_ahead=now.rows_ahead + ahead,
-                rows_untimed=now.rows_untimed + untimed,
-            )
-        )
-
-    def record_lost(self, losses: int) -> None:
-        """Count losses of input that a source passed over."""
-        self._count(lambda now: replace(now, inputs_lost=now.inputs_lost + losses))
-
-    def record_watermark(self, watermark: datetime | None) -> None:
-        """Keep the watermark after an epoch."""
-        with self._lock:
-            for metrics in self._all:
-                metrics._watermark = watermark
-
-    def record_failed(self, rows: int) -> None:
-        """Count rows that went to a dead letter, or those of an epoch that could not be committed."""
-        self._count(lambda now: replace(now, records_failed=now.records_failed + rows))
-
     def snapshot(self) -> MetricsSnapshot:
         """Return the current counters."""
         with self._lock:
@@ -255,27 +259,49 @@ class Metrics(Figures):
         with self._lock:
             snapshot = self._current()
             for metrics in (self, *self._sinks.values()):
-                metrics._now = MetricsSnapshot()
+                metrics._values = dict(_AT_FIRST)
             return snapshot
-
-    def _labelled(self) -> list[Labelled]:
-        with self._lock:
-            return [(metrics._labels, metrics._current()) for metrics in self._sinks.values() or (self,)]
-
-    def _tabled(self) -> list[tuple[dict[str, str], str, TableFigures]]:
-        sinks = (self, *self._sinks.values())
-        return [(sink._labels, name, now) for sink in sinks for name, now in sink.by_table.items()]
-
-    def _count(self, change: Callable[[MetricsSnapshot], MetricsSnapshot], committed: bool = False) -> None:
-        with self._lock:
-            for metrics in self._all:
-                metrics._now = change(metrics._now)
-                if committed:
-                    metrics._last_commit = time.monotonic()
 
     def _current(self) -> MetricsSnapshot:
         since = None if self._last_commit is None else time.monotonic() - self._last_commit
-        return replace(self._now, seconds_since_last_commit=since)
+        return MetricsSnapshot(**{**self._values, "seconds_since_last_commit": since})
+
+    def _count(self, **amounts: int) -> None:
+        with self._lock:
+            for metrics in self._all:
+                metrics._add(**amounts)
+
+    def _add(self, **amounts: int) -> None:
+        for name, amount in amounts.items():
+            self._values[name] += amount
+
+    def _add_write(self, result: WriteResult) -> None:
+        self._add(records_written=result.rows, bytes_written=result.bytes, files_created=result.files)
+        values = self._values
+        values["write_latency_us"] += round(result.seconds * 1e6)
+        values["worker_memory_bytes"] = max(values["worker_memory_bytes"], result.worker_memory)
+        if result.batches:
+            least = result.batch_size_min
+            values["batch_size_min"] = min(values["batch_size_min"], least) if values["batches_flushed"] else least
+            values["batch_size_max"] = max(values["batch_size_max"], result.batch_size_max)
+            self._add(batches_flushed=result.batches, batch_size_sum=result.rows)
+            values["records_per_batch"] = _with_sizes(values["records_per_batch"], result)
+
+    def _collect(self, prefix: str) -> Iterator[Metric]:
+        sinks, job = [*self._sinks.values()], self._labels
+        yield from families(prefix, SERIES, [(metrics._labels, metrics.snapshot()) for metrics in sinks or [self]])
+        if self.state is not None:
+            yield from families(prefix, [_STATE], [({**job, "state": name}, name == self.state) for name in _STATES])
+            yield from families(prefix, [_RESTARTS], [(job, self)])
+        yield from families(prefix, [LOSSES, BUILD, _EPOCH, _WATERMARK], [(job, self)])
+        yield from families(prefix, [_READ], [({**job, "source": name}, rows) for name, rows in self.by_source.items()])
+        lags = [({**job, "source": name}, lag) for name, lag in self.lags.items()]
+        yield from families(prefix, described(Lag, "source_lag_"), lags)
+        tables = [(sink, name, now) for sink in (self, *sinks) for name, now in sink.by_table.items()]
+        readings = [({**sink._labels, "table": name}, now) for sink, name, now in tables]
+        yield from families(prefix, described(TableFigures, "table_"), readings)
+        running = self.running
+        yield from families(prefix, described(EpochProgress, "running_epoch_"), [(job, running)] if running else [])
 
     def __getattr__(self, name: str) -> int:
         if name not in _COUNTERS:
@@ -285,3 +311,15 @@ class Metrics(Figures):
 
     def __repr__(self) -> str:
         return f"Metrics({self.snapshot()!r})"
+
+
+def _with_sizes(sizes: Histogram, result: WriteResult) -> Histogram:
+    """Add a task's batches: its smallest and largest, and for each other one the mean of the others."""
+    between = result.batches - 2
+    sizes = sizes.observe(result.batch_size_max)
+    if between >= 0:
+        sizes = sizes.observe(result.batch_size_min)
+    if between > 0:
+        rest = result.rows - result.batch_size_min - result.batch_size_max
+        sizes = sizes.observe(rest / between, between)
+    return sizes

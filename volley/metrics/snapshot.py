@@ -1,29 +1,25 @@
-"""The counters of a job at one moment: their averages, rates and exports."""
+"""The counters of a job or a sink at one moment: their averages, rates and exports."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from volley.contracts.reports import Lag
 from volley.html_table import html_table
-from volley.metrics.exposition import Exposed, Series, exposition
-from volley.metrics.figures import EpochProgress, Histogram, TableFigures
+from volley.metrics.exposition import Description, described, exposition, families, registry, versions
+from volley.metrics.figures import Histogram
 
 if TYPE_CHECKING:
-    from volley.contracts.epoch import WriteResult
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
-__all__ = ["Figures", "Labelled", "MetricsSnapshot"]
+__all__ = ["BUILD", "LOSSES", "SERIES", "Figures", "MetricsSnapshot"]
 
-_COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_BATCH_RECORDS = (10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 1_000_000.0)
-
-Labelled = tuple[dict[str, str], "MetricsSnapshot"]
-"""Labels, and the counters under them."""
+_NO_COMMITS = Histogram.empty((0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0))
+_NO_BATCHES = Histogram.empty((10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 1_000_000.0))
 
 
 class Figures(ABC):
@@ -32,6 +28,10 @@ class Figures(ABC):
     @abstractmethod
     def snapshot(self) -> MetricsSnapshot:
         """Return the current counters."""
+
+    @abstractmethod
+    def _collect(self, prefix: str) -> Iterator[Metric]:
+        """Yield the metrics as they are now, under names that start with the prefix."""
 
     def avg_commit_latency_ms(self) -> float:
         """Return the mean time of a commit with all its attempts, in milliseconds; 0 before the first."""
@@ -92,63 +92,28 @@ class Figures(ABC):
             >>> "volley_iceberg_records_written_total 3.0" in text
             True
         """
-        return exposition(self.exposed(), prefix)
+        return exposition(self._collect, prefix)
 
-    def exposed(self) -> Exposed:
-        """Return the metrics for Prometheus: one series a sink, or one for a job without sinks."""
-        running = self.running
-        series = [now.series(labels) for labels, now in self._labelled()]
-        lags = [asdict(lag) for lag in self.lags.values()]
-        tables = [({**labels, "table": name}, asdict(now)) for labels, name, now in self._tabled()]
-        epoch = asdict(running) if running else None
-        job = (self.last_epoch, self.watermark, tables, self.state, self.restarts, self.by_source)
-        return Exposed(series, epoch, lags, *job)
+    def to_registry(self, prefix: str = "volley") -> CollectorRegistry:
+        """Return the metrics as a registry of prometheus_client, which reads them whenever it is asked.
 
-    def _labelled(self) -> list[Labelled]:
-        return [({}, self.snapshot())]
+        For programs that serve several registries, or push them to a gateway; arguments and errors as of
+        `to_prometheus_format`.
 
-    def _tabled(self) -> list[tuple[dict[str, str], str, TableFigures]]:
-        """Return the labels of each sink with many tables, with the name and the figures of each table."""
-        return []
-
-    @property
-    def running(self) -> EpochProgress | None:
-        """The progress of the running epoch; None between epochs."""
-        return None
-
-    @property
-    def last_epoch(self) -> int | None:
-        """The number of the last epoch that is in every sink; a snapshot of the counters does not have it."""
-        return None
-
-    @property
-    def state(self) -> str | None:
-        """What the job does: ``running``, or ``restarting`` after a failure; a snapshot does not have it."""
-        return None
-
-    @property
-    def restarts(self) -> int:
-        """How often the job was started again after a failure; a snapshot does not have it."""
-        return 0
-
-    @property
-    def watermark(self) -> datetime | None:
-        """The watermark of the job's windows and joins; a snapshot of the counters does not have it."""
-        return None
-
-    @property
-    def lags(self) -> Mapping[str, Lag]:
-        """How far the job is behind its sources; a snapshot of the counters does not have it."""
-        return {}
-
-    @property
-    def by_source(self) -> Mapping[str, int]:
-        """The rows read of each source; a snapshot of the counters has only their sum."""
-        return {}
+        Example:
+            >>> registry = MetricsSnapshot(files_created=3).to_registry()
+            >>> registry.get_sample_value("volley_iceberg_files_created_total")
+            3
+        """
+        return registry(self._collect, prefix)
 
 
-_NO_COMMITS = Histogram.empty(_COMMIT_SECONDS)
-_NO_BATCHES = Histogram.empty(_BATCH_RECORDS)
+def _counter(text: str) -> Any:
+    return field(default=0, metadata={"counter": text})
+
+
+def _gauge(text: str) -> Any:
+    return field(default=0, metadata={"gauge": text})
 
 
 @dataclass(frozen=True)
@@ -167,9 +132,9 @@ class MetricsSnapshot(Figures):
         maintenance_runs, maintenance_failed: Actions of maintenance that did something, and that failed.
         maintenance_us: Time spent on both, in microseconds.
         worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
-        rows_late, rows_ahead, rows_untimed: Rows that windows and joins leave out: late ones, ones too far ahead of the
-            clock, and ones without a time.
-        inputs_lost: Losses that a source passed over as it was told to, as a topic that is gone.
+        rows_late, rows_ahead, rows_untimed: Rows that keyed steps reject: late ones, early ones (too far ahead of the
+            clock), and ones without a time.
+        inputs_lost: Losses that a source passed over as it was told to, as a topic that is gone; of a job only.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
         commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
 
@@ -180,30 +145,34 @@ class MetricsSnapshot(Figures):
     """
 
     records_read: int = 0
-    records_written: int = 0
-    records_failed: int = 0
-    bytes_written: int = 0
-    commits_success: int = 0
-    commits_failed: int = 0
-    commit_retries: int = 0
-    files_created: int = 0
-    batches_flushed: int = 0
-    commit_latency_us: int = 0
-    write_latency_us: int = 0
-    batch_size_min: int = 0
-    batch_size_max: int = 0
-    batch_size_sum: int = 0
-    maintenance_runs: int = 0
-    maintenance_failed: int = 0
-    maintenance_us: int = 0
-    worker_memory_bytes: int = 0
-    rows_late: int = 0
-    rows_ahead: int = 0
-    rows_untimed: int = 0
+    records_written: int = _counter("Rows written to data files")
+    records_failed: int = _counter("Rows in a dead letter, and rows of epochs that could not be committed")
+    bytes_written: int = _counter("Encoded bytes written")
+    commits_success: int = _counter("Commits that landed")
+    commits_failed: int = _counter("Commits that did not land, or may not have")
+    commit_retries: int = _counter("Commit attempts after the first")
+    files_created: int = _counter("Files written")
+    batches_flushed: int = _counter("Arrow batches passed to writers")
+    commit_latency_us: int = _counter("Time spent committing, in microseconds")
+    write_latency_us: int = _counter("Time spent writing in all tasks, in microseconds")
+    batch_size_min: int = _gauge("Rows of the smallest batch")
+    batch_size_max: int = _gauge("Rows of the largest batch")
+    batch_size_sum: int = _counter("Rows of all batches")
+    maintenance_runs: int = _counter("Actions of maintenance that did something")
+    maintenance_failed: int = _counter("Actions of maintenance that failed")
+    maintenance_us: int = _counter("Time spent on maintenance, in microseconds")
+    worker_memory_bytes: int = _gauge("Largest peak memory of a Python worker")
+    rows_late: int = _counter("Rows that keyed steps reject, as they are later than the watermark")
+    rows_ahead: int = _counter("Rows that keyed steps reject, as they are too far ahead of the clock")
+    rows_untimed: int = _counter("Rows that keyed steps reject, as they have no time")
     inputs_lost: int = 0
-    seconds_since_last_commit: float | None = field(default=None, compare=False)
+    seconds_since_last_commit: float | None = field(
+        default=None,
+        compare=False,
+        metadata={"gauge": "Time since the last commit that landed; absent before the first"},
+    )
     commit_durations: Histogram = _NO_COMMITS
-    records_per_batch: Histogram = _NO_BATCHES
+    records_per_batch: Histogram = field(default=_NO_BATCHES, metadata={"histogram": "Rows of a batch"})
 
     @property
     def commits(self) -> int:
@@ -214,73 +183,42 @@ class MetricsSnapshot(Figures):
         """Return the snapshot itself."""
         return self
 
-    def with_write(self, result: WriteResult) -> MetricsSnapshot:
-        """Return the counters with what one task wrote."""
-        written = replace(
-            self,
-            records_written=self.records_written + result.rows,
-            bytes_written=self.bytes_written + result.bytes,
-            files_created=self.files_created + result.files,
-            write_latency_us=self.write_latency_us + round(result.seconds * 1e6),
-            worker_memory_bytes=max(self.worker_memory_bytes, result.worker_memory),
-        )
-        return written._with_batches(result) if result.batches else written
+    def _collect(self, prefix: str) -> Iterator[Metric]:
+        yield from families(prefix, SERIES, [({}, self)])
+        yield from families(prefix, [LOSSES, BUILD], [({}, self)])
 
-    def _with_batches(self, result: WriteResult) -> MetricsSnapshot:
-        least = result.batch_size_min
-        return replace(
-            self,
-            batches_flushed=self.batches_flushed + result.batches,
-            batch_size_min=min(self.batch_size_min, least) if self.batches_flushed else least,
-            batch_size_max=max(self.batch_size_max, result.batch_size_max),
-            batch_size_sum=self.batch_size_sum + result.rows,
-            records_per_batch=_with_sizes(self.records_per_batch, result),
-        )
 
-    def with_commit(self, seconds: float, succeeded: bool) -> MetricsSnapshot:
-        """Return the counters with one more commit.
+_DERIVED: dict[str, tuple[str, str, Callable[[MetricsSnapshot], Any]]] = {
+    "batches_committed": ("counter", "Epochs committed", lambda now: now.commits_success),
+    "commit_seconds": ("counter", "Time spent committing, in seconds", lambda now: now.commit_latency_us / 1e6),
+    "write_seconds": (
+        "counter",
+        "Time spent writing in all tasks, in seconds",
+        lambda now: now.write_latency_us / 1e6,
+    ),
+    "maintenance_seconds": (
+        "counter",
+        "Time spent on actions of maintenance, in seconds",
+        lambda now: now.maintenance_us / 1e6,
+    ),
+    "commit_latency_avg_ms": ("gauge", "Mean time of a commit in milliseconds", Figures.avg_commit_latency_ms),
+    "write_latency_avg_ms": ("gauge", "Mean time of writing a batch in milliseconds", Figures.avg_write_latency_ms),
+    "success_rate": ("gauge", "Share of commits that landed", Figures.success_rate),
+    "retry_rate": ("gauge", "Retries per commit", Figures.retry_rate),
+    "batch_size_avg": ("gauge", "Mean rows of a batch", Figures.avg_batch_size),
+    "commit_duration_seconds": ("histogram", "Time of a commit in seconds", lambda now: now.commit_durations),
+}
+SERIES = [*described(MetricsSnapshot), *(Description(name, *rest) for name, rest in _DERIVED.items())]
+"""The metrics of a sink, or of a job without sinks: its counters, and what is read from them under further names."""
 
-        Args:
-            seconds: Its duration with all attempts, in seconds.
-            succeeded: True if it is known to have landed.
-        """
-        return replace(
-            self,
-            commits_success=self.commits_success + succeeded,
-            commits_failed=self.commits_failed + (not succeeded),
-            commit_latency_us=self.commit_latency_us + round(seconds * 1e6),
-            commit_durations=self.commit_durations.observe(seconds),
-        )
-
-    def series(self, labels: Mapping[str, str]) -> Series:
-        """Return the counters, averages and histograms under these labels, for Prometheus."""
-        averages = {
-            "batches_committed": self.commits_success,
-            "commit_seconds": self.commit_latency_us / 1e6,
-            "write_seconds": self.write_latency_us / 1e6,
-            "maintenance_seconds": self.maintenance_us / 1e6,
-            "commit_latency_avg_ms": self.avg_commit_latency_ms(),
-            "write_latency_avg_ms": self.avg_write_latency_ms(),
-            "success_rate": self.success_rate(),
-            "retry_rate": self.retry_rate(),
-            "batch_size_avg": self.avg_batch_size(),
-        }
-        histograms = {"commit_duration_seconds": self.commit_durations, "records_per_batch": self.records_per_batch}
-        buckets = {name: (histogram.cumulated(), histogram.total) for name, histogram in histograms.items()}
-        return Series(labels, {**vars(self), **averages}, buckets)
+LOSSES = Description(
+    "inputs_lost",
+    "counter",
+    "Losses of input that a source passed over as it was told to, such as a topic that is gone",
+    lambda job: job.snapshot().inputs_lost,
+)
+BUILD = Description("build", "info", "Versions of Volley and Python", lambda _: versions())
 
 
 def _ratio(amount: float, of: float) -> float:
     return amount / of if of > 0 else 0.0
-
-
-def _with_sizes(sizes: Histogram, result: WriteResult) -> Histogram:
-    """Add a task's batches: its smallest and largest, and for each other one the mean of the others."""
-    between = result.batches - 2
-    sizes = sizes.observe(result.batch_size_max)
-    if between >= 0:
-        sizes = sizes.observe(result.batch_size_min)
-    if between > 0:
-        rest = result.rows - result.batch_size_min - result.batch_size_max
-        sizes = sizes.observe(rest / between, between)
-    return sizes
