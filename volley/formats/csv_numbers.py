@@ -27,7 +27,7 @@ Positions = npt.NDArray[np.int64]
 _ZERO = ord("0")
 _BLANKS = b"\r\n \t"
 # The most digits of a long, and the characters before an ``x`` that are looked at.
-_DIGITS, _AHEAD = 16, 3
+_DIGITS, _AHEAD = 16, 4
 
 
 def texts_of(schema: pa.Schema) -> pa.Schema:
@@ -47,10 +47,9 @@ class Hexadecimals:
         delimiter, quote, escape = (
             (text or "").encode() for text in (options.delimiter, options.quote, options.escape)
         )
-        # Arrow takes escapes within a value away.
-        self._pairs = [bytes([zero]) + x for zero in b"0" + escape for x in (b"x", b"X")]
-        # A quote may be closed behind the zero.
-        self._halves = [b"0" + quote + behind + x for behind in {b"", escape} for x in (b"x", b"X") if quote]
+        # Arrow takes away escapes within a value, and the quote that ends behind the zero.
+        self._pairs = [bytes([before]) + x for before in b"0" + escape + quote for x in (b"x", b"X")]
+        self._escapes = bool(escape)
         self._beginnings = _table(BOM_UTF8 + _BLANKS + delimiter + quote + escape)
         self._ends = _table(_BLANKS + delimiter + quote)
         self._width = (_DIGITS + 1) * (2 if escape else 1)
@@ -71,18 +70,22 @@ class Hexadecimals:
         seam = self._width + _AHEAD
         around = self._before + (data[:seam] or b"\n" * seam)
         self._before = (self._before + data[-seam:])[-seam:]
-        self.seen = any(self._is_in(text) or any(half in text for half in self._halves) for text in (around, data))
+        self.seen = self._is_in(around) or self._is_in(data)
 
     def _is_in(self, text: bytes) -> bool:
         """Return True if a number is in a text, but not at its very beginning or end."""
         pairs = [np.frombuffer(pair, np.uint16)[0] for pair in self._pairs if pair[1:] in text]
         codes = np.frombuffer(text, np.uint8)
-        return any(self._is_at(codes, at) for at in _places(codes[2 : -self._width], pairs))
+        return any(self._is_at(codes, at) for at in _places(codes[_AHEAD - 1 : -self._width], pairs))
 
     def _is_at(self, codes: Codes, at: Positions) -> bool:
-        zeros = at + np.where(codes[at + 2] == _ZERO, 2, 1)
-        at = at[(codes[zeros] == _ZERO) & self._beginnings[codes[zeros - 1]]]
-        return bool(len(at) and self._ends[sliding_window_view(codes, self._width)[at + _AHEAD + 1]].any())
+        # Up to two characters may stand between a zero and its x; most quotes before an x stand behind no zero.
+        for behind in range(3 if self._escapes else 2):
+            zeros = at[codes[at + _AHEAD - 1 - behind] == _ZERO]
+            starts = zeros[self._beginnings[codes[zeros + _AHEAD - 2 - behind]]]
+            if len(starts) and self._ends[sliding_window_view(codes, self._width)[starts + _AHEAD + 1]].any():
+                return True
+        return False
 
 
 def _places(codes: Codes, pairs: Sequence[np.uint16]) -> Iterator[Positions]:
