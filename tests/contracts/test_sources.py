@@ -41,7 +41,7 @@ from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.log import Log
 from volley.connectors.webhook.reader import WebhookReader
 from volley.contracts.source import Offset, Split
-from volley.formats import packing
+from volley.formats import files
 from volley.iceberg import Incremental, TableRef
 
 ROWS: list[dict[str, Any]] = [{"id": i, "name": f"name-{i}" if i % 5 else None} for i in range(60)]
@@ -286,9 +286,9 @@ def small_splits() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr(memory_reader, "_ROWS_PER_SPLIT", 4)
     patch.setattr(webhook_reader, "_SMALLEST_SPLIT", 300)
-    patch.setattr(packing, "_SMALLEST_SPLIT", 100)
-    patch.setattr(packing, "_LARGEST_SPLIT", 900)
-    patch.setattr(packing, "_OPENING", 10)
+    patch.setattr(files, "_SMALLEST_SPLIT", 100)
+    patch.setattr(files, "_LARGEST_SPLIT", 900)
+    patch.setattr(files, "_OPENING", 10)
     yield
     patch.undo()
 

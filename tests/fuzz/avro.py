@@ -17,7 +17,7 @@ from tests.avro import record
 from tests.fuzz.target import Target
 from volley.contracts.rows import BadRow
 from volley.formats.avro import AvroValues
-from volley.formats.message_rows import MessageRows
+from volley.formats.messages import MessageRows
 
 __all__ = ["AvroMessages", "avro_bytes"]
 

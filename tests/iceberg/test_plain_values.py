@@ -14,7 +14,7 @@ import pytest
 
 from tests.iceberg.test_pages import ROWS, TYPES, paged, plain, written
 from volley.errors import SourceError
-from volley.formats.parquet_plain import plain_values
+from volley.formats.parquet_ranges import plain_values
 
 PLAIN: dict[str, Any] = {"data_page_size": 3_000, "use_dictionary": False, "compression": "none"}
 NUMBERS = {"id", "small", "real", "day", "at", "hour"}

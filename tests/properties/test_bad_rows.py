@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
 from volley.contracts.rows import BadRow
-from volley.formats import fitting
-from volley.formats.columns import Columns
+from volley.formats.input_file import Columns
 from volley.formats.json_parser import JsonParser
 from volley.types.arrow import arrow_schema, canonical_schema
 
@@ -198,7 +197,7 @@ def test_rows_with_types_of_their_own_are_sorted_as_if_each_is_a_file(
 
     expected = [each for number, row in enumerate(rows) for each in found(f"{number}.parquet", [row])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "_ROWS", batches)
+        patch.setattr(rows, "_ROWS", batches)
         assert repr(found("all.parquet", rows)) == repr(expected)
 
 

@@ -16,7 +16,7 @@ from volley import FileSource, SourceContext, SourceError
 from volley.connectors.files.logged import LoggedFile
 from volley.contracts.rows import BadRow
 from volley.formats import csv as csv_format
-from volley.formats import json_lines, json_parts, line_parts
+from volley.formats import json_chunks, json_lines, line_parts
 
 OPTIONS: dict[str, dict[str, Any]] = {"a.json": {}, "a.csv": {"newlines_in_values": False}}
 
@@ -127,7 +127,7 @@ def test_any_cut_of_objects_over_several_lines(
     text = text.replace("\n", "\r\n") if between == "\r\n" else text
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_lines, "_CHUNK", chunk)
-        patch.setattr(json_parts, "_PIECE", 7)
+        patch.setattr(json_chunks, "_PIECE", 7)
         found = parts(tmp_path_factory.mktemp("cut"), "a.json", text.encode(), count)
     assert [value for part in found for _, value in part] == rows
 

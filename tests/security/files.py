@@ -18,7 +18,7 @@ LIMIT = 64 * KILOBYTE
 """The limit of a value, a line and a batch, a thousandth of the usual one."""
 
 _LIMITS = {
-    "volley.formats": {f"{module}.LARGEST_VALUE": LIMIT for module in ("parquet", "json_parts", "json_arrays")},
+    "volley.formats": {f"{module}.LARGEST_VALUE": LIMIT for module in ("parquet", "json_chunks")},
     "volley.formats.line_parts": {"LARGEST_VALUE": LIMIT, "_PIECE": KILOBYTE},
     "volley.formats.csv_records": {"LARGEST_VALUE": LIMIT},
     "volley.formats.csv": {"_BLOCK": 4 * KILOBYTE, "_LONGEST_NAME": 100},

@@ -21,8 +21,7 @@ from tests.avro import MARK, avro_file, long, record, text
 from volley import ConfigError, Environment, FileSource, SourceContext, SourceError
 from volley.contracts.rows import BadRow
 from volley.formats.avro import AvroValues, avro_columns, resolution_of
-from volley.formats.message_rows import MessageRows
-from volley.formats.messages import TooManyError
+from volley.formats.messages import MessageRows, TooManyError
 
 KILOBYTE = 1 << 10
 

@@ -38,10 +38,9 @@ from volley import (
     StorageError,
 )
 from volley.connectors.files.logged import LoggedFile
-from volley.formats import packing
-from volley.formats.files import FORMATS, FileFormat
+from volley.formats import files
+from volley.formats.files import FORMATS, FileFormat, pack
 from volley.formats.options import CsvOptions, JsonOptions
-from volley.formats.packing import pack
 
 START = {"files": 0}
 
@@ -264,9 +263,9 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
         table = pa.table({"id": range(rows)})
         pq.write_table(table, folder / f"{name}.parquet", row_group_size=100, compression="none", use_dictionary=False)
         os.utime(folder / f"{name}.parquet", (1, 1))
-    monkeypatch.setattr(packing, "_SMALLEST_SPLIT", 5_000)
-    monkeypatch.setattr(packing, "_LARGEST_SPLIT", 10_000)
-    monkeypatch.setattr(packing, "_OPENING", 0)
+    monkeypatch.setattr(files, "_SMALLEST_SPLIT", 5_000)
+    monkeypatch.setattr(files, "_LARGEST_SPLIT", 10_000)
+    monkeypatch.setattr(files, "_OPENING", 0)
     source = opened(folder, tmp_path / "state", format="parquet")
     end = source.latest_offset(START, None, None)
     splits = source.splits(START, end)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from volley import ConfigError, FileSource, Reader, SourceContext, SourceError
 from volley.formats import csv as csv_format
-from volley.formats import json_lines, json_parts
+from volley.formats import json_chunks, json_lines
 
 
 class Files:
@@ -157,7 +157,7 @@ def test_chunks_are_whole_lines(lengths: list[int], chunk: int, newline: str) ->
     lines = [json.dumps({"s": "x" * length}) for length in lengths]
     data = ("\n".join(lines) + newline).encode()
     stream = pa.BufferReader(data[chunk:])
-    chunks = list(json_parts.chunks_of_objects(None, data[:chunk], stream, chunk))  # type: ignore[arg-type]
+    chunks = list(json_chunks.chunks_of_objects(None, data[:chunk], stream, chunk))  # type: ignore[arg-type]
     assert b"".join(text for _, text in chunks) == data
     assert [before for before, _ in chunks] == [
         data[: sum(len(text) for _, text in chunks[:index])].count(b"\n") for index in range(len(chunks))
@@ -200,7 +200,7 @@ def test_a_long_line_is_shown_in_part(files: Files) -> None:
 
 def test_a_file_that_is_one_line_is_not_taken_into_memory(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "_CHUNK", 10)
-    monkeypatch.setattr(json_parts, "LARGEST_VALUE", 50)
+    monkeypatch.setattr(json_chunks, "LARGEST_VALUE", 50)
     error = files.put("a.json", '{"id": 1}\n' + '[{"id": 1}, ' * 100).error(schema="id long")
     assert "line 2: longer than" in error.message
 

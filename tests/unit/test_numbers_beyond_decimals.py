@@ -19,7 +19,7 @@ from volley.columns.casts import try_cast
 from volley.columns.decimals import decimals_of, in_scale, plain
 from volley.connectors.files.logged import LoggedFile
 from volley.contracts.rows import BadRow
-from volley.formats import json_exponents
+from volley.formats import json_checks
 from volley.formats.json import fault, parsed
 from volley.formats.messages import JsonValues
 
@@ -73,9 +73,9 @@ def test_that_other_columns_may_have_such_texts(text: str) -> None:
 def test_that_the_bound_of_exponents_is_what_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("rows", pa.list_(pa.struct([("x", MONEY)])))])
     line = b'{"rows": [{"x": 1}, {"x": 10e-011}]}'
-    monkeypatch.setattr(json_exponents, "_LARGEST", 11)
+    monkeypatch.setattr(json_checks, "_LARGEST", 11)
     assert "requires scale" in str(fault([line], schema))
-    monkeypatch.setattr(json_exponents, "_LARGEST", 10)
+    monkeypatch.setattr(json_checks, "_LARGEST", 10)
     assert fault([line], schema) == "column 'rows': 10e-011 is no decimal(10,2)"
 
 

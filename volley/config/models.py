@@ -11,7 +11,13 @@ from volley.documents.models import Model, Names, Span, Whole, model_of
 from volley.environment import Environment
 
 __all__ = [
-    *("BranchModel", "DocumentModel", "EndpointModel", "PartModel", "PipelineModel", "RestartModel", "RowsModel"),
+    "BranchModel",
+    "DocumentModel",
+    "EndpointModel",
+    "PartModel",
+    "PipelineModel",
+    "RestartModel",
+    "RowsModel",
     "RuntimeModel",
 ]
 

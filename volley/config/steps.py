@@ -17,7 +17,7 @@ from volley.errors import ExpressionError, VolleyError
 from volley.plan.expressions import Expr
 from volley.stream.stream import DataStream
 
-__all__ = ["VERBS", "Step", "Verb", "apply_steps"]
+__all__ = ["VERBS", "Step", "apply_steps"]
 
 
 class Explosion(Model):

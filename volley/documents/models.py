@@ -27,19 +27,7 @@ from pydantic import (
 from volley import checks
 from volley.errors import ConfigError
 
-__all__ = [
-    "Flag",
-    "Model",
-    "Names",
-    "Number",
-    "SchemaText",
-    "Size",
-    "Span",
-    "Time",
-    "Whole",
-    "given",
-    "model_of",
-]
+__all__ = ["Model", "Names", "Number", "SchemaText", "Size", "Span", "Time", "Whole", "given", "model_of"]
 
 
 class Model(BaseModel):
@@ -103,8 +91,6 @@ Whole = Annotated[int, BeforeValidator(_no_flag)]
 """A whole number."""
 Number = Annotated[float, BeforeValidator(_no_flag)]
 """A number."""
-Flag = bool
-"""True or false."""
 Names = Annotated[
     list[str],
     BeforeValidator(_listed),

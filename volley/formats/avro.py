@@ -23,8 +23,8 @@ from volley.formats.avro_defaults import NANOS, logical, of_nanos
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
+from volley.formats.rows import Sorted, joined
 from volley.formats.schema_registry import Registry
-from volley.formats.sorted_rows import Sorted, joined
 from volley.types.arrow import canonical_schema
 
 __all__ = ["AvroValues", "Resolution", "avro_columns", "resolution_of"]

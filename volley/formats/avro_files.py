@@ -19,9 +19,9 @@ from volley.formats.avro import Resolution, avro_columns, resolution_of
 from volley.formats.avro_blocks import AvroFile, Block
 from volley.formats.avro_bounds import LARGEST_VALUE, Bounds
 from volley.formats.files import FormatReader
-from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import InputFile, WholeFile
 from volley.formats.options import NoOptions
+from volley.formats.rows import fitting, strict
 
 __all__ = ["FORMAT", "OpenAvro", "opened"]
 

@@ -15,11 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.errors import ConfigError, SourceError
-from volley.formats.columns import case_of
-from volley.formats.csv_numbers import Hexadecimals, is_hexadecimal, texts_of
 from volley.formats.csv_records import OPEN_QUOTE, OpenQuotes, records
-from volley.formats.csv_values import BadValue, decoded, requested
-from volley.formats.input_file import InputFile
+from volley.formats.csv_values import BadValue, Hexadecimals, decoded, is_hexadecimal, requested, texts_of
+from volley.formats.input_file import InputFile, case_of
 from volley.formats.line_parts import part_of_lines
 from volley.formats.options import CsvOptions
 

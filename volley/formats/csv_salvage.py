@@ -2,27 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.columns.batches import one_batch
 from volley.columns.bisect import process_or_bisect
+from volley.columns.text_forms import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
+from volley.errors import ExpressionError
 from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
-from volley.formats.csv_faults import collect_widths, conversion_faults, marked
-from volley.formats.csv_numbers import texts_of
 from volley.formats.csv_records import Record, records
-from volley.formats.csv_values import BadValue, decoded
+from volley.formats.csv_values import (
+    BadValue,
+    decoded,
+    in_formats,
+    misread,
+    no_value,
+    requested,
+    texts_of,
+    value_of_text,
+    with_point,
+)
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
 from volley.formats.options import CsvOptions
-from volley.formats.sorted_rows import Sorted, joined
+from volley.formats.rows import Sorted, joined
 
 __all__ = ["FORMAT"]
+
+Faults = Iterator[tuple[int, str]]
+"""Rows and what is wrong with them."""
+
+# Bytes that are no UTF-8, as Python escapes them, and characters for private use in their place: Arrow takes these.
+_FIRST, _LAST, _MARK = 0xDC80, 0xDCFF, 0x10FF80
+_MARKS = {byte: byte - _FIRST + _MARK for byte in range(_FIRST, _LAST + 1)}
+_BYTES = {mark: byte for byte, mark in _MARKS.items()}
+_MARKED = "[\U0010ff80-\U0010ffff]"
+
+_MOST_SHOWN, _CUT = 100, b" ..."
+_BLANKS = " \t"
+_TRUTHS = pa.array([*pcsv.ConvertOptions().true_values, *pcsv.ConvertOptions().false_values])
+_PLAIN_NUMBER = re.compile(r"[+-]?([0-9]+)(?:\.([0-9]*))?")
+_NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
+_TRIMMED = " \t\n\v\f\r"
+_LONGEST_DECIMAL = 38
+# Values that surely have a type: the others are converted one by one.
+_SURE_INTS = {32: "^-?[0-9]{1,9}$", 64: "^-?[0-9]{1,18}$"}
+_SURE_FLOAT = r"^-?[0-9]{1,15}(?:\.[0-9]{1,15})?$"
+
+
+def marked(text: str) -> str | None:
+    """Return a text with characters for private use in place of bytes that are no UTF-8; None if it has such itself."""
+    return None if re.search(_MARKED, text) else text.translate(_MARKS)
+
+
+def unmarked(text: str) -> str:
+    """Return a text with a replacement character for what is no UTF-8."""
+    return text.translate(_BYTES).encode(errors="surrogateescape").decode(errors="replace")
+
+
+def collect_widths(parse: pcsv.ParseOptions, faults: dict[int, str]) -> None:
+    """Leave out rows with too few or too many fields.
+
+    Args:
+        parse: The options by which the rows are parsed.
+        faults: Takes the faults, by the rows' numbers from 0.
+    """
+
+    def left_out(row: pcsv.InvalidRow) -> str:
+        text = row.text.translate(_BYTES).encode(errors="surrogateescape")
+        shown = text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - len(_CUT)] + _CUT
+        wrong = f"Expected {row.expected_columns} columns, got {row.actual_columns}: {shown.decode(errors='replace')}"
+        faults[row.number - 1] = f"CSV parse error: {wrong}"
+        return "skip"
+
+    parse.invalid_row_handler = left_out
+
+
+def conversion_faults(texts: pa.RecordBatch, schema: pa.Schema, options: CsvOptions) -> Faults:
+    """Yield the rows with values that don't fit; those first that are found first if a row is read by itself.
+
+    Args:
+        texts: The rows, each column as text.
+        schema: The columns' types.
+        options: The options of the files.
+    """
+    for field in schema:
+        yield from _unreadable(field, texts.column(field.name), requested(field.type, options), options)
+    for field in schema:
+        if requested(field.type, options) != field.type:
+            column = texts.column(field.name)
+            for row in _unfit(field.type, column, options):
+                yield row, no_value(field, column[row].as_py())
+    for field in schema:
+        yield from misread(field, texts.column(field.name))
+
+
+def _unreadable(field: pa.Field, column: pa.Array, data_type: pa.DataType, options: CsvOptions) -> Faults:
+    """Yield the values that Arrow's reader does not convert."""
+    failed = f"column {field.name!r}: CSV conversion error to {data_type}: "
+    if pa.types.is_string(data_type):
+        for row in _true(pc.match_substring_regex(column, _MARKED)):
+            yield row, f"{failed}invalid UTF8 data"
+    elif pa.types.is_boolean(data_type):
+        for row in _true(pc.invert(pc.is_in(column, _TRUTHS, skip_nulls=True))):
+            if column[row].is_valid:
+                yield row, f"{failed}invalid value '{unmarked(column[row].as_py())}'"
+    elif not pa.types.is_binary(data_type):
+        trimmed = pc.ascii_trim(column, characters=_BLANKS)
+        values = with_point(trimmed, options.decimal_point) if pa.types.is_floating(data_type) else trimmed
+        for row in _true(pc.invert(_surely(values, data_type))):
+            if not _converts(values[row], data_type):
+                yield row, f"{failed}invalid value '{unmarked(trimmed[row].as_py())}'"
+
+
+def _surely(texts: pa.Array, data_type: pa.DataType) -> pa.BooleanArray:
+    if pa.types.is_integer(data_type):
+        sure = pc.match_substring_regex(texts, _SURE_INTS[data_type.bit_width])
+    elif pa.types.is_floating(data_type):
+        sure = pc.match_substring_regex(texts, _SURE_FLOAT)
+    else:
+        sure = is_text_of(texts, data_type)
+    return sure
+
+
+def _converts(text: pa.Scalar, data_type: pa.DataType) -> bool:
+    try:
+        pc.cast(text, data_type)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _unfit(data_type: pa.DataType, column: pa.Array, options: CsvOptions) -> Sequence[int]:
+    """Return the rows of the texts that can't be cast to a type that Arrow's reader does not read as we want it."""
+    if pa.types.is_decimal(data_type):
+        texts = column.to_pylist()
+        return [row for row, text in enumerate(texts) if text is not None and _is_no_decimal(text, data_type, options)]
+    if options.date_formats:
+        column = pc.if_else(pc.is_valid(in_formats(column, data_type, options)), pa.scalar(None, pa.string()), column)
+    return _true(pc.invert(is_text_of(column, data_type)))
+
+
+def _is_no_decimal(text: str, data_type: pa.DataType, options: CsvOptions) -> bool:
+    number = _PLAIN_NUMBER.fullmatch(text.strip(_TRIMMED))
+    if number is None or options.decimal_point != "." or len(text) > _LONGEST_DECIMAL:
+        return not _is_value(text, data_type, options)
+    whole, fraction = number[1].lstrip("0"), (number[2] or "").rstrip("0")
+    precision, scale = int(data_type.precision), int(data_type.scale)
+    return len(whole) > precision - scale or len(fraction) > scale
+
+
+def _is_value(text: str, data_type: pa.DataType, options: CsvOptions) -> bool:
+    if options.decimal_point == "." and _NUMBER.fullmatch(text.strip(_TRIMMED)) is None:
+        return False
+    try:
+        value_of_text(pa.array([text]), data_type, options)
+    except (ExpressionError, pa.ArrowInvalid):
+        return False
+    return True
+
+
+def _true(mask: pa.Array) -> Sequence[int]:
+    """Return the rows of a mask that are true."""
+    rows: Sequence[int] = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
+    return rows
+
 
 _GROUP = 10_000
 

@@ -1,22 +1,191 @@
-"""Turns the columns of Arrow's CSV reader into the types of a source, and tells the first value that does not fit."""
+"""Turns the columns of Arrow's CSV reader into a source's types, and finds the numbers that it reads as others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.lib.stride_tricks import sliding_window_view
 
 from volley.columns.bisect import first_failing
 from volley.columns.casts import cast
 from volley.columns.exact import exact_cast
 from volley.columns.moments import moments
 from volley.errors import ExpressionError
-from volley.formats.csv_numbers import first_misread
 from volley.formats.options import CsvOptions
 from volley.types.arrow import type_name
 
-__all__ = ["BadValue", "decoded", "in_formats", "no_value", "requested", "value_of_text", "with_point"]
+__all__ = [
+    "BadValue",
+    "Hexadecimals",
+    "decoded",
+    "in_formats",
+    "is_hexadecimal",
+    "misread",
+    "no_value",
+    "requested",
+    "texts_of",
+    "value_of_text",
+    "with_point",
+]
+
+# A number of which a float, at least, can be infinite.
+_LONG_NUMBER = r"^\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE]\+?[0-9]{2,}\s*$|^\s*[+-]?[0-9]{38,}(?:\.[0-9]*)?\s*$"
+_INFINITY = r"(?i)^\s*[+-]?inf(inity)?\s*$"
+_HEXADECIMAL = r"(?i)^\s*0x[0-9a-f]+\s*$"
+Codes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+_ZERO = ord("0")
+_BLANKS = b"\r\n \t"
+# The most digits of a long, and the characters before an ``x`` that are looked at.
+_DIGITS, _AHEAD = 16, 4
+
+
+def texts_of(schema: pa.Schema) -> pa.Schema:
+    """Return a schema of the same columns as binary, which accepts any text."""
+    return pa.schema([(name, pa.binary()) for name in schema.names])
+
+
+class Hexadecimals:
+    """A byte stream that notes whether a hexadecimal number, such as ``0x1F``, was in it, if a column has ints.
+
+    Arrow reads those of up to 16 digits as ints. Longer ones, such as hashes, are not noted.
+    """
+
+    def __init__(self, stream: Any, schema: pa.Schema, options: CsvOptions) -> None:
+        self._stream = stream
+        self._looks = any(map(pa.types.is_integer, schema.types))
+        delimiter, quote, escape = (
+            (text or "").encode() for text in (options.delimiter, options.quote, options.escape)
+        )
+        # Arrow takes away escapes within a value, and the quote that ends behind the zero.
+        self._pairs = [bytes([before]) + x for before in b"0" + escape + quote for x in (b"x", b"X")]
+        self._escapes = bool(escape)
+        self._beginnings = _table(BOM_UTF8 + _BLANKS + delimiter + quote + escape)
+        self._ends = _table(_BLANKS + delimiter + quote)
+        self._width = (_DIGITS + 1) * (2 if escape else 1)
+        self._before = b"\n" * _AHEAD
+        self.seen = False
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._stream.read(size)
+        if self._looks and not self.seen:
+            self._look_at(data)
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def _look_at(self, data: bytes) -> None:
+        seam = self._width + _AHEAD
+        around = self._before + (data[:seam] or b"\n" * seam)
+        self._before = (self._before + data[-seam:])[-seam:]
+        self.seen = self._is_in(around) or self._is_in(data)
+
+    def _is_in(self, text: bytes) -> bool:
+        """Return True if a number is in a text, but not at its very beginning or end."""
+        pairs = [np.frombuffer(pair, np.uint16)[0] for pair in self._pairs if pair[1:] in text]
+        codes = np.frombuffer(text, np.uint8)
+        return any(self._is_at(codes, at) for at in _places(codes[_AHEAD - 1 : -self._width], pairs))
+
+    def _is_at(self, codes: Codes, at: Positions) -> bool:
+        # Up to two characters may stand between a zero and its x; most quotes before an x stand behind no zero.
+        for behind in range(3 if self._escapes else 2):
+            zeros = at[codes[at + _AHEAD - 1 - behind] == _ZERO]
+            starts = zeros[self._beginnings[codes[zeros + _AHEAD - 2 - behind]]]
+            if len(starts) and self._ends[sliding_window_view(codes, self._width)[starts + _AHEAD + 1]].any():
+                return True
+        return False
+
+
+def _places(codes: Codes, pairs: Sequence[np.uint16]) -> Iterator[Positions]:
+    """Yield where pairs of characters are; to compare two at once is twice as fast."""
+    for odd in (0, 1):
+        words = codes[odd : odd + (len(codes) - odd) // 2 * 2].view(np.uint16)
+        for pair in pairs:
+            is_pair = words == pair
+            if is_pair.any():
+                yield np.flatnonzero(is_pair) * 2 + odd
+
+
+def _table(characters: bytes) -> npt.NDArray[np.bool_]:
+    """Return an array that has true at the codes of characters."""
+    return np.isin(np.arange(256), [*characters])
+
+
+def is_hexadecimal(texts: pa.Array) -> pa.Array:
+    """Return true for each text that is a hexadecimal number."""
+    return pc.match_substring_regex(texts, _HEXADECIMAL)
+
+
+def first_misread(
+    batch: pa.RecordBatch, texts: Callable[[], pa.RecordBatch], hexadecimal: bool
+) -> tuple[int, str] | None:
+    """Return the first row with a number that Arrow has read as another, and the reason; None if there is none.
+
+    Args:
+        batch: The rows.
+        texts: Returns the same rows in the schema `texts_of`; called only if a value is in doubt.
+        hexadecimal: True if a hexadecimal number may be in the rows.
+    """
+    doubtful = [
+        (field, column)
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+        if (hexadecimal and pa.types.is_integer(field.type))
+        or (pa.types.is_floating(field.type) and pc.any(pc.is_inf(column)).as_py())
+    ]
+    if not doubtful:
+        return None
+    rows = texts()
+    for field, column in doubtful:
+        text = rows.column(field.name)
+        if pa.types.is_integer(field.type):
+            wrong = is_hexadecimal(text)
+        else:
+            wrong = pc.and_not(pc.is_inf(column), pc.match_substring_regex(text, _INFINITY))
+        row = pc.index(wrong, True).as_py()
+        if row >= 0:
+            return row, _fault(field, text[row].as_py().decode())
+    return None
+
+
+def misread(field: pa.Field, texts: pa.Array) -> Iterator[tuple[int, str]]:
+    """Yield the rows of numbers that Arrow reads as others in a column, with the reason.
+
+    Args:
+        field: The column.
+        texts: Its values as texts; some may be no number.
+    """
+    if pa.types.is_integer(field.type):
+        rows = _true(is_hexadecimal(texts))
+    elif pa.types.is_floating(field.type):
+        rows = [row for row in _true(pc.match_substring_regex(texts, _LONG_NUMBER)) if _is_infinite(field, texts[row])]
+    else:
+        rows = []
+    for row in rows:
+        yield row, _fault(field, texts[row].as_py())
+
+
+def _true(mask: pa.Array) -> list[int]:
+    rows: list[int] = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
+    return rows
+
+
+def _is_infinite(field: pa.Field, text: pa.Scalar) -> bool:
+    return bool(pc.is_inf(pc.cast(pc.ascii_trim_whitespace(text), field.type)).as_py())
+
+
+def _fault(field: pa.Field, text: str) -> str:
+    if pa.types.is_integer(field.type):
+        return f"column {field.name!r}: {text:.80} is hexadecimal, which is read as no {type_name(field.type)}"
+    return f"column {field.name!r}: {text:.80} is too large for {field.type}"
 
 
 class BadValue(Exception):

@@ -10,7 +10,7 @@ from volley.errors import SchemaMismatchError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENCODERS", "Encoder", "check_columns", "check_rows", "holds", "json_texts"]
+__all__ = ["ENCODERS", "check_columns", "check_rows", "holds", "json_texts"]
 
 _ROW_GROUP_BYTES = 64 << 20
 # The first and last day that Arrow's CSV writer can format, in days since 1970.

@@ -13,8 +13,7 @@ import pyarrow.json as pj
 
 from volley.columns.nanoseconds import parsed as parsed_times
 from volley.errors import ConfigError, SourceError
-from volley.formats.json_exponents import check_exponents
-from volley.formats.json_match import check_match
+from volley.formats.json_checks import check_exponents, check_match
 from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers
 
 __all__ = ["check", "fault", "inferred", "message_of", "parsed"]

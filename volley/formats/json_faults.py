@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from volley.columns.decimals import has_decimals
 from volley.errors import SourceError
-from volley.formats.columns import no_match
-from volley.formats.json_exponents import check_exponent
+from volley.formats.input_file import no_match
+from volley.formats.json_checks import check_exponent
 from volley.formats.json_objects import NAMED_NUMBERS, Fields, Number, encoded, known_only, names_of
 from volley.types.arrow import type_name
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from volley.columns.bisect import process_or_bisect
 from volley.contracts.rows import note_unknown
 from volley.errors import SourceError
-from volley.formats.columns import Columns
+from volley.formats.input_file import Columns
 from volley.formats.json import fault, message_of, parsed
 from volley.formats.json_faults import ObjectCheck, is_odd
 from volley.formats.json_objects import (
@@ -29,7 +29,7 @@ from volley.formats.json_objects import (
     unknown_in,
     why_no_object,
 )
-from volley.formats.sorted_rows import Sorted, joined
+from volley.formats.rows import Sorted, joined
 
 __all__ = ["JsonParser"]
 

@@ -13,9 +13,9 @@ from pyarrow import orc
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
-from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import InputFile, WholeFile
 from volley.formats.options import NoOptions
+from volley.formats.rows import fitting, strict
 
 __all__ = ["FORMAT", "OpenOrc", "opened"]
 

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
-from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.options import NoOptions
 from volley.formats.parquet_footer import (
@@ -23,11 +22,14 @@ from volley.formats.parquet_footer import (
     FIXED_LEN_BYTE_ARRAY,
     Chunk,
     Group,
+    Pages,
+    Window,
     damaged,
+    pages_of,
     read_footer,
     refuse_encrypted,
 )
-from volley.formats.parquet_pages import Pages, Window, pages_of
+from volley.formats.rows import fitting, strict
 
 __all__ = ["FORMAT", "OpenParquet", "opened"]
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volley.formats.input_file import InputFile
-from volley.formats.parquet_footer import damaged, footer_bytes
-from volley.formats.parquet_pages import Window, count_values
+from volley.formats.parquet_footer import Window, count_values, damaged, footer_bytes
 from volley.formats.thrift import I32, I64, Malformed, read_struct, write_struct
 
 if TYPE_CHECKING:

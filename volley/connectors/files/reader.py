@@ -19,10 +19,8 @@ from volley.connectors.files.logged import LoggedFile
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
-from volley.formats.columns import Columns
-from volley.formats.files import FORMATS, UNKNOWN, Files, Format
-from volley.formats.input_file import InputFile
-from volley.formats.packing import pack
+from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
+from volley.formats.input_file import Columns, InputFile
 from volley.secrets import redact_uri, redacted
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create

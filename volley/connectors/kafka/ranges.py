@@ -16,8 +16,7 @@ from volley.connectors.kafka.cluster import gone_back
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.errors import SourceError
-from volley.formats.message_rows import MessageRows
-from volley.formats.messages import Decoder
+from volley.formats.messages import Decoder, MessageRows
 
 __all__ = ["Messages", "RangeReader", "RowReader", "metadata_columns", "metadata_fields"]
 

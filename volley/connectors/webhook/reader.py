@@ -23,8 +23,7 @@ from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader
 from volley.errors import SourceError
-from volley.formats.message_rows import MessageRows, decode_errors
-from volley.formats.messages import Decoder, JsonValues, PlainValues
+from volley.formats.messages import Decoder, JsonValues, MessageRows, PlainValues, decode_errors
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["Requests", "WebhookReader", "decoder_of", "faults_of", "rows_of"]

@@ -24,8 +24,7 @@ from volley.storage.state_formats import INITIAL_OFFSET
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley.formats.message_rows import MessageRows
-    from volley.formats.messages import Decoder
+    from volley.formats.messages import Decoder, MessageRows
     from volley.types.names import SchemaLike
 
 __all__ = ["WebhookSource"]

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 
-from volley.formats.avro_blocks import LARGEST_BLOCK
-from volley.formats.avro_codecs import CODECS, decompressed
+from volley.formats.avro_blocks import CODECS, LARGEST_BLOCK, decompressed
 
 __all__ = ["AvroFile"]
 

@@ -24,8 +24,7 @@ from volley.formats.input_file import InputFile
 from volley.formats.orc import OpenOrc
 from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile
-from volley.formats.parquet_plain import plain_values
-from volley.formats.parquet_ranges import read_ranges
+from volley.formats.parquet_ranges import plain_values, read_ranges
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.projection import FileField, Projection, identified
 from volley.iceberg.read.skipping import Positions, pages_with

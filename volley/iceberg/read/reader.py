@@ -23,7 +23,7 @@ from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.contracts.source import Offset, Reader, SourceContext, SplitReader
 from volley.errors import CatalogUnreachableError, ConfigError, SchemaChangedError, SourceError
-from volley.formats.packing import Part, pack
+from volley.formats.files import Part, pack
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
 from volley.iceberg.read.entries import added_rows_in
