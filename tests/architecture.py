@@ -40,7 +40,6 @@ iceberg.upsert
 iceberg.commit
 iceberg.maintain
 iceberg.route
-iceberg.routed
 iceberg.source iceberg.changes
 iceberg.sink iceberg.statistics
 iceberg.table_rows

@@ -33,7 +33,7 @@ from volley import (
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import Sink, SinkContext
 from volley.formats.files import WrittenFormat
-from volley.iceberg.routed import RoutedSink
+from volley.iceberg.sink import RoutedSink
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 QUERY = str(uuid.UUID(int=1 << 127))

@@ -47,9 +47,8 @@ from volley.connectors.webhook.log import Log, LogFolder
 from volley.engine.checkpoint import Binding, Checkpoint
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
-from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.known import KnownTable, KnownTables
-from volley.iceberg.route.parking import ParkedRows, ParkingWriter
+from volley.iceberg.route.parking import Backlog, ParkedRows, ParkingWriter
 from volley.spark.log import SparkLog
 from volley.task.joined_rows import read_index, read_list, read_pin
 

@@ -22,7 +22,7 @@ from volley import (
     WriteResult,
 )
 from volley.iceberg.route.committer import RoutedCommitter
-from volley.iceberg.routed import RoutedSink
+from volley.iceberg.sink import RoutedSink
 
 SCHEMA = pa.schema({"id": pa.int64(), "shop": pa.string(), "price": pa.float64()})
 QUERY = str(uuid.UUID(int=1 << 127))

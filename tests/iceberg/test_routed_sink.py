@@ -355,7 +355,7 @@ def test_what_it_refuses(lake: Routed) -> None:
             routed(**settings).check(SCHEMA)
     with pytest.raises(ConfigError, match="type double"):
         routed(col("price")).check(SCHEMA)
-    assert routed(key_fields=["id"]).key_fields.modes == [Upsert(["id"])]
+    assert routed(key_fields=["id"]).routing.key_fields.modes == [Upsert(["id"])]
 
 
 def test_each_table_is_maintained(lake: Routed) -> None:

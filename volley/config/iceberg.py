@@ -12,8 +12,7 @@ from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Whole, given
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.documents.sinks import sink_model
-from volley.iceberg.routed import RoutedSink
-from volley.iceberg.sink import IcebergSink
+from volley.iceberg.sink import IcebergSink, RoutedSink
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 

@@ -27,9 +27,8 @@ from volley.iceberg.maintain.values import (
 )
 from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, Overwrite, Upsert
-from volley.iceberg.routed import RoutedSink
 from volley.iceberg.schema.converter import TypeConverter
-from volley.iceberg.sink import IcebergSink
+from volley.iceberg.sink import IcebergSink, RoutedSink
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import Batch, IcebergSourceConfig, Incremental, Snapshot
 from volley.iceberg.statistics.values import TableStatistics

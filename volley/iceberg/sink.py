@@ -1,4 +1,4 @@
-"""IcebergSink: writes a stream into an Iceberg table, one snapshot per epoch, exactly once."""
+"""IcebergSink and RoutedSink: write a stream into one Iceberg table, or into many, exactly once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from volley.errors import brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite, Upsert
-from volley.iceberg.route.keys import KeyFieldsLike
-from volley.iceberg.routed import RoutedSink
+from volley.iceberg.route.routing import KeyFields, KeyFieldsLike, Routing, TableNames
 from volley.plan.expressions import Expr
 from volley.registry import load
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-__all__ = ["IcebergSink"]
+__all__ = ["IcebergSink", "RoutedSink"]
 
 
 @brief_methods
@@ -141,8 +140,18 @@ class IcebergSink(Sink, Rows):
             RoutedSink('{kafka_topic}', Append(), omit=['kafka_topic'], on_error='park')
         """
         config = self.config.with_create_table(create)
-        limits = {"limit": limit, "max_open_writers": max_open_writers, "commits_at_once": commits_at_once}
-        return RoutedSink.of(self, config, route, key_fields, rows=rows, omit=omit, on_error=on_error, **limits)
+        names = TableNames.of(config.table if route is None else route, config.ref.identifier[:-1])
+        routing = Routing(
+            names,
+            KeyFields.of(key_fields, config.commit_mode),
+            rows=rows,
+            omit=omit,
+            limit=limit,
+            max_open_writers=max_open_writers,
+            commits_at_once=commits_at_once,
+            on_error=on_error,
+        )
+        return RoutedSink(self, config, routing)
 
     def table(self) -> Table:
         """Load the table's current metadata and return it as pyiceberg's ``Table``, to look at what was written.
@@ -219,5 +228,99 @@ class IcebergSink(Sink, Rows):
         config = with_own_columns(self.config, context.schema)
         catalog, table = open_table(config, context.schema, create=not context.resumed)
         return open_committer(catalog, table, config, context)
+
+    _repr_html_ = settings_html
+
+
+@dataclass(frozen=True, repr=False)
+class RoutedSink(Sink):
+    """Writes each row to the Iceberg table that its columns name; `IcebergSink.routed` makes it.
+
+    Args:
+        sink: The sink whose catalog, storage and settings all tables have.
+        config: Its settings.
+        routing: How rows are spread over tables.
+
+    Example:
+        >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+        >>> config = IcebergSinkConfig(namespace="lake", table="events", storage=IcebergStorage.Local("/tmp/lake"))
+        >>> IcebergSink(config).routed("{shop}.orders_{country}", key_fields=["id"], omit=["shop"])
+        RoutedSink('{shop}.orders_{country}', key_fields=['id'], omit=['shop'])
+    """
+
+    sink: IcebergSink
+    config: IcebergSinkConfig
+    routing: Routing
+
+    @property
+    def label(self) -> str:
+        """The template of the tables' names."""
+        return str(self.routing.names)
+
+    @property
+    def overwrites(self) -> bool:
+        return isinstance(self.config.commit_mode, Overwrite)
+
+    @property
+    def target(self) -> str:
+        """The catalog's address and the template of the tables' names."""
+        names = self.routing.names
+        return f"{self.config.ref.address}/{'.'.join(names.namespace)}/{names}"
+
+    @property
+    def flush_interval(self) -> timedelta | None:
+        return self.sink.flush_interval
+
+    @property
+    def dead_letter(self) -> Sink | None:
+        """The sink of dead letters, as for one table."""
+        return self.sink.dead_letter
+
+    def dead_letter_at(self, name: str) -> Sink:
+        """Return the sink of a table of this name in the same catalog, or of JSON files in this folder.
+
+        Raises:
+            ConfigError: If `name` is not valid.
+        """
+        return self.sink.dead_letter_at(name)
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Connect to the catalog, and check that the stream has the columns that the names and keys need.
+
+        Raises:
+            VolleyError: As for `open`.
+        """
+        from volley.iceberg.catalogs.retry import retry_reads
+
+        if schema is not None:
+            self.check_columns(schema)
+        retry_reads(self.config.ref.load_catalog)
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        from volley.iceberg.route.rows import check_stream
+
+        check_stream(self.routing, schema)
+
+    def open(self, context: SinkContext) -> Committer:
+        """Return the committer of all tables, with those in the checkpoint; each is opened in the first epoch.
+
+        Raises:
+            ConfigError: If the stream lacks a column that the names or keys need.
+            PlanError: If the sink has no folder to remember its tables in.
+            StorageError: If what the checkpoint remembers is damaged.
+        """
+        from volley.iceberg.route.committer import RoutedCommitter
+        from volley.iceberg.route.route import RouteSettings
+        from volley.iceberg.route.rows import check_stream, written
+
+        check_stream(self.routing, context.schema)
+        schema = written(self.routing, context.schema) if self.routing.rows is None else None
+        return RoutedCommitter(self.target, RouteSettings(self.config, self.routing, schema, context))
+
+    def __repr__(self) -> str:
+        routing = self.routing
+        settings = {"rows": routing.rows, "omit": list(routing.omit) or None, "on_error": routing.on_error}
+        shown = "".join(f", {name}={value!r}" for name, value in settings.items() if value not in (None, "fail"))
+        return f"RoutedSink({str(routing.names)!r}, {routing.key_fields!r}{shown})"
 
     _repr_html_ = settings_html

@@ -25,13 +25,16 @@ Fault = Callable[[str, str], StorageError]
 
 
 @contextmanager
-def new_file(url: str, format: Format, durable: bool = True) -> Iterator[BatchFileWriter]:
+def new_file(
+    url: str, format: Format, durable: bool = True, options: pa.ipc.IpcWriteOptions | None = None
+) -> Iterator[BatchFileWriter]:
     """Write a private file under another name, then rename it; only if the block does not raise.
 
     Args:
         url: The file's URL.
         format: Its format.
         durable: True to force it to disk before it is renamed.
+        options: How its batches are written: compressed, say.
 
     Raises:
         StorageError: If it can't be written.
@@ -42,7 +45,7 @@ def new_file(url: str, format: Format, durable: bool = True) -> Iterator[BatchFi
     try:
         begin_file(files, hidden)
         with files.open(hidden, "wb") as sink:
-            writer = BatchFileWriter(sink, format)
+            writer = BatchFileWriter(sink, format, options)
             yield writer
             writer.close()
         if durable:

@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
@@ -17,47 +17,22 @@ from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import Committer
 from volley.errors import CommitStateUnknownError, LayoutChangedError
-from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.lanes import Gathered, Lanes
-from volley.iceberg.route.names import TableNames
-from volley.iceberg.route.parking import delete_parked
+from volley.iceberg.route.parking import Backlog, delete_parked
 from volley.iceberg.route.route import Route, RouteSettings
 from volley.iceberg.route.writer import RoutedWriter, TableWriters
 from volley.iceberg.write.table_format import file_prefix
 from volley.storage.paths import filesystem
 from volley.task.failpoints import reach
 
-__all__ = ["RoutedCommitter", "Routing"]
+__all__ = ["RoutedCommitter"]
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Files = Mapping[str, Sequence[Any]]
 """The files of an epoch by the key of their rows."""
-
-
-@dataclass(frozen=True)
-class Routing:
-    """How a sink spreads its rows over tables.
-
-    Args:
-        target: The sink's target.
-        names: Names the table of a row.
-        rows: The column of packed rows; None = the rows themselves are written.
-        omitted: The columns that are not written.
-        limit: The most tables.
-        max_open_writers: The most tables with an open file in one task.
-        commits_at_once: The most tables that are committed at the same time.
-    """
-
-    target: str
-    names: TableNames
-    rows: str | None
-    omitted: tuple[str, ...]
-    limit: int
-    max_open_writers: int
-    commits_at_once: int
 
 
 class RoutedCommitter(Committer):
@@ -68,22 +43,24 @@ class RoutedCommitter(Committer):
     sink of the job may write to one of the tables.
 
     Args:
-        routing: How rows are spread.
+        target: The sink's target.
         settings: What the tables have in common.
     """
 
     can_clear = True
 
-    def __init__(self, routing: Routing, settings: RouteSettings) -> None:
+    def __init__(self, target: str, settings: RouteSettings) -> None:
         context = settings.context
-        self._routing = routing
+        self._target = target
+        self._routing = settings.routing
         self._settings = replace(settings, context=replace(context, run=Gathered(context.run)))
         self._schema = context.schema
         self._state = context.state
         self._known = KnownTables.load(self._state)
-        self._lanes = Lanes(settings.config.ref, routing.commits_at_once)
+        self._lanes = Lanes(settings.config.ref, self._routing.commits_at_once)
         self._routes: dict[str, Route] = {}
-        self._settled: set[str] = set()
+        # Keys: of tables that a commit was tried for in this epoch, and of those that had the epoch when it began.
+        self._tried: set[str] = set()
         self._landed: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
@@ -129,28 +106,23 @@ class RoutedCommitter(Committer):
         if not self._routes:
             self._add(self._known.tables.values(), own.query_id)
             self._delete_strays(epoch.number)
-        _raise_first(self._each(self._routes, lambda route: route.prepare(own)).values())
-        self._settled = set()
+        _raise_first(self._each(self._routes, lambda route: route.begin(own)).values())
+        self._tried = set()
         self._landed = frozenset(key for key, route in self._routes.items() if not route.is_due)
         return self._writer(own)
 
     def _writer(self, own: Epoch) -> RoutedWriter:
-        routing, routes = self._routing, {key: route for key, route in self._routes.items() if route.is_due}
+        routes = {key: route for key, route in self._routes.items() if route.is_due}
         return RoutedWriter(
-            names=routing.names,
-            schema=self._schema,
-            rows=routing.rows,
-            omitted=routing.omitted,
-            key_fields=self._settings.key_fields,
-            tables=TableWriters(
+            self._routing,
+            self._schema,
+            TableWriters(
                 open={key: route.writer for key, route in routes.items() if route.writer is not None},
                 landed=self._landed,
                 waiting=frozenset(key for key, route in routes.items() if route.writer is None),
             ),
             parking=f"{self._parking}/{own.number:08}-",
             file_prefix=file_prefix(own),
-            limit=routing.limit,
-            max_open_writers=routing.max_open_writers,
         )
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
@@ -163,14 +135,14 @@ class RoutedCommitter(Committer):
         """
         own, files = self._own(epoch), _by_key(results)
         self._register(files, own)
-        _raise_first(self._each(files, lambda route: route.open_new(own, files[route.known.key])).values())
+        _raise_first(self._each(files, lambda route: route.open_for(own, files[route.known.key])).values())
         self._known.save()
-        landings = count(1)
-        outcomes = self._each(files, lambda route: _land(route, own, files[route.known.key], landings))
+        order = count(1)
+        outcomes = self._each(files, lambda route: _commit(route, own, files[route.known.key], order))
         for key, outcome in outcomes.items():
             if isinstance(outcome, Exception) and not isinstance(outcome, CommitStateUnknownError):
                 self._abort(own, {key: files[key]})
-        self._settled = set(files)
+        self._tried = set(files)
         self._count(outcomes, results)
         _raise_first(outcomes.values())
 
@@ -186,7 +158,7 @@ class RoutedCommitter(Committer):
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of tables that lack the epoch."""
         files = _by_key(results)
-        self._abort(self._own(epoch), {key: files[key] for key in files if key not in self._settled})
+        self._abort(self._own(epoch), {key: files[key] for key in files if key not in self._tried})
 
     def _abort(self, own: Epoch, files: Files) -> None:
         """Delete files; those of tables that no commit has registered yet are parked rows."""
@@ -197,7 +169,7 @@ class RoutedCommitter(Committer):
     def orphans(self, epoch: Epoch) -> list[str]:
         """Return the data files that dead attempts left behind in the tables that have rows of this epoch."""
         own = self._own(epoch)
-        found = self._each(self._settled | self._landed, lambda route: route.orphans(own))
+        found = self._each(self._tried | self._landed, lambda route: route.orphans(own))
         return [path for paths in found.values() if not isinstance(paths, Exception) for path in paths]
 
     def stop(self) -> None:
@@ -213,7 +185,7 @@ class RoutedCommitter(Committer):
 
     def _own(self, epoch: Epoch) -> Epoch:
         """Return the epoch under the query id of this sink."""
-        own = uuid.uuid5(uuid.NAMESPACE_URL, f"{epoch.query_id}/{self._routing.target}")
+        own = uuid.uuid5(uuid.NAMESPACE_URL, f"{epoch.query_id}/{self._target}")
         return replace(epoch, query_id=str(own))
 
     def _register(self, keys: Iterable[str], own: Epoch) -> None:
@@ -257,9 +229,9 @@ class RoutedCommitter(Committer):
                     files.rm_file(path)
 
 
-def _land(route: Route, epoch: Epoch, files: Sequence[Any], landings: count[int]) -> bool:
-    landed = route.land(epoch, files)
-    reach(f"after-route-{next(landings)}", epoch.number)
+def _commit(route: Route, epoch: Epoch, files: Sequence[Any], order: count[int]) -> bool:
+    landed = route.commit(epoch, files)
+    reach(f"after-route-{next(order)}", epoch.number)
     return landed
 
 

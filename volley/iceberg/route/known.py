@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from volley.columns.schema_bytes import read_schema
 from volley.errors import ConfigError, PlanError
-from volley.iceberg.route.names import SEPARATOR, TableNames
+from volley.iceberg.route.routing import SEPARATOR, TableNames
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import Record

@@ -1,30 +1,33 @@
-"""Keeps rows in the sink's state folder until their table can take them: it is not made yet, too narrow, or gone."""
+"""Parks rows in the sink's state folder until their table can take them: it is not made yet, too narrow, or gone."""
 
 from __future__ import annotations
 
+import base64
 import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from volley.columns.schema_bytes import read_schema
-from volley.contracts.epoch import WriteResult
+from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import TaskWriter
 from volley.iceberg.storage.errors import storage_errors
-from volley.storage.durable import sync
+from volley.iceberg.write.writer import write_batches
 from volley.storage.paths import filesystem
-from volley.storage.private import begin_file
 from volley.storage.remembered import damaged
-from volley.storage.state_formats import PARKED_ROWS
-from volley.store.batch_file import BatchFileWriter
-from volley.store.files import open_file
+from volley.storage.state_formats import BACKLOG, PARKED_ROWS
+from volley.store.files import new_file, open_file
+from volley.store.journal import Journal
+from volley.store.rows import RowStore
 
-__all__ = ["ParkedRows", "ParkingWriter", "Unpark", "delete_parked"]
+__all__ = ["Backlog", "ParkedRows", "ParkingWriter", "Unpark", "delete_parked"]
 
+_WAITING_BYTES = 32 << 20
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -75,7 +78,7 @@ def delete_parked(parked: Sequence[ParkedRows]) -> None:
 
 
 class ParkingWriter(TaskWriter):
-    """Parks the rows of one task attempt for one table, in their order; a new schema begins a new file.
+    """Parks the rows of one task attempt for one table, in their order; rows of another schema begin another file.
 
     Args:
         prefix: What the URLs of the files start with.
@@ -83,50 +86,33 @@ class ParkingWriter(TaskWriter):
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._url = ""
-        self._file: Any = None
-        self._batches: BatchFileWriter | None = None
-        self._schema: pa.Schema | None = None
-        self._rows = 0
+        self._waiting: list[tuple[pa.Schema, RowStore]] = []
         self._parked: list[ParkedRows] = []
         self._result = WriteResult()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        with storage_errors(self._prefix):
-            if self._schema is None or not batch.schema.equals(self._schema, check_metadata=True):
-                self._finish()
-                self._begin(batch.schema)
-            assert self._batches is not None
-            self._batches.write_batch(batch)
-        self._rows += batch.num_rows
+        if not self._waiting or not batch.schema.equals(self._waiting[-1][0], check_metadata=True):
+            self._waiting.append((batch.schema, RowStore(_WAITING_BYTES)))
+        self._waiting[-1][1].append(batch)
         self._result = self._result.with_batch(batch.num_rows)
 
     def close(self) -> WriteResult:
-        with storage_errors(self._prefix, "closing"):
-            self._finish()
+        with storage_errors(self._prefix):
+            while self._waiting:
+                schema, store = self._waiting.pop(0)
+                self._park(schema, store.read(0))
         return replace(self._result, committables=tuple(self._parked))
 
     def abort(self) -> None:
-        with suppress(Exception):
-            self._file.close()
-        unfinished = [ParkedRows(self._url, 0, b"")] if self._schema else []
-        delete_parked([*self._parked, *unfinished])
+        delete_parked(self._parked)
 
-    def _begin(self, schema: pa.Schema) -> None:
-        self._url, self._schema, self._rows = f"{self._prefix}{uuid.uuid4()}.arrow", schema, 0
-        files, path = filesystem(self._url, {})
-        begin_file(files, path)
-        self._file = files.open(path, "wb")
-        self._batches = BatchFileWriter(self._file, PARKED_ROWS, _LZ4)
-
-    def _finish(self) -> None:
-        if self._schema is None or self._batches is None:
-            return
-        self._batches.close()
-        self._file.close()
-        sync(*filesystem(self._url, {}))
-        self._parked.append(ParkedRows(self._url, self._rows, self._schema.serialize().to_pybytes()))
-        self._schema = None
+    def _park(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
+        url = f"{self._prefix}{uuid.uuid4()}.arrow"
+        with new_file(url, PARKED_ROWS, options=_LZ4) as file:
+            for batch in batches:
+                file.write_batch(batch)
+        rows = sum(batch.num_rows for batch in batches)
+        self._parked.append(ParkedRows(url, rows, schema.serialize().to_pybytes()))
 
 
 @dataclass(frozen=True)
@@ -144,12 +130,50 @@ class Unpark:
     number: int
 
     def __call__(self) -> WriteResult:
-        task = pickle.loads(self.writer).open(self.number)
-        try:
-            for batch in self.parked.read():
-                task.write(batch)
-            result: WriteResult = task.close()
-        except BaseException:
-            task.abort()
-            raise
-        return result
+        return write_batches(pickle.loads(self.writer).open(self.number), self.parked.read())
+
+
+class Backlog:
+    """The parked epochs of one table, the oldest first, each a durable entry that lists the files of its rows.
+
+    An epoch that is in the backlog is as safe as in the table: the source may let go of its rows.
+
+    Args:
+        url: The URL of its folder.
+        query_id: The query id of the epochs.
+
+    Raises:
+        StorageError: If a file is damaged, or a newer Volley wrote it.
+    """
+
+    def __init__(self, url: str, query_id: str) -> None:
+        self._journal = Journal(url, BACKLOG, partial(_parked, query_id), "{:012}.json")
+        self.epochs: dict[Epoch, Sequence[ParkedRows]] = dict(self._journal.entries().values())
+
+    @property
+    def rows(self) -> int:
+        """The rows that wait."""
+        return sum(file.rows for files in self.epochs.values() for file in files)
+
+    def add(self, epoch: Epoch, parked: Sequence[ParkedRows]) -> None:
+        """Add an epoch durably; replaces what a driver that died has written for it.
+
+        Raises:
+            OSError: If the file can't be written.
+        """
+        listed = [(file.url, file.rows, base64.b64encode(file.schema).decode()) for file in parked]
+        record = {"epoch": epoch.number, "offsets": epoch.offsets, "run": epoch.run, "files": listed}
+        self._journal.replace({epoch.number: record})
+        self.epochs[epoch] = parked
+
+    def remove(self, epoch: Epoch) -> None:
+        """Remove an epoch that is in the table, with the files of its rows."""
+        self._journal.delete(epoch.number)
+        delete_parked(self.epochs.pop(epoch))
+
+
+def _parked(query_id: str, number: int, record: dict[str, Any]) -> tuple[Epoch, Sequence[ParkedRows]]:
+    parked = [ParkedRows(url, rows, base64.b64decode(schema)) for url, rows, schema in record["files"]]
+    for file in parked:
+        read_schema(file.schema)
+    return Epoch(query_id, record["epoch"], record["offsets"], record.get("run")), parked

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, TypeGuard
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
@@ -36,11 +36,10 @@ from volley.iceberg.commit.tables import open_table
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.committer import open_committer
 from volley.iceberg.maintain.thread import MaintenanceThread
-from volley.iceberg.route.backlog import Backlog
-from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.known import EarlierRows, KnownTable
 from volley.iceberg.route.lanes import Lane
-from volley.iceberg.route.parking import ParkedRows, Unpark, delete_parked
+from volley.iceberg.route.parking import Backlog, ParkedRows, Unpark, delete_parked
+from volley.iceberg.route.routing import Routing
 from volley.iceberg.upsert.columns import with_own_columns
 from volley.task.failpoints import reach
 
@@ -63,16 +62,14 @@ class RouteSettings:
 
     Args:
         config: The settings of the tables.
-        key_fields: The key columns of each.
-        on_error: What to do with rows of a table that can't take them.
+        routing: How rows are spread over them.
         schema: The schema of the rows of every table; None = packed rows have their own.
         context: The sink's context, whose `run` gathers the tasks of several tables.
         maintenance: Maintains the tables.
     """
 
     config: IcebergSinkConfig
-    key_fields: KeyFields
-    on_error: Literal["fail", "park"]
+    routing: Routing
     schema: pa.Schema | None
     context: SinkContext
     maintenance: MaintenanceThread = field(default_factory=partial(MaintenanceThread, "volley-maintenance"))
@@ -81,8 +78,10 @@ class RouteSettings:
 class Route:
     """One table. Its lane calls all methods that reach the catalog.
 
-    A table that no row was written to yet is not open: its first rows are parked, and it is made when they are
-    committed, with their schema.
+    An epoch begins with `begin`: the table is opened, and the epochs of its backlog are committed. Its rows are written
+    by its `writer`, or parked if it has none: no row was written to the table yet, or it has a fault. `open_for` makes
+    the table, or adds columns, for rows that are parked; `commit` has them written from there, and commits. If the
+    table can't take them, and the sink parks rows, the epoch goes to the backlog instead.
 
     Args:
         known: The table.
@@ -118,17 +117,17 @@ class Route:
         """The files of the rows that are parked."""
         return [file.url for files in self._backlog.epochs.values() for file in files]
 
-    def prepare(self, epoch: Epoch) -> None:
-        """Get ready for an epoch: open a table that has rows, commit what waits for it, make its `writer`.
+    def begin(self, epoch: Epoch) -> None:
+        """Begin an epoch: open a table that has rows, commit what waits for it, make its `writer`.
 
         Raises:
             VolleyError: If that fails, and its rows are not to be parked.
         """
         self.is_due, self.writer = True, None if self.fault else self.writer
         if self.known.uuid is not None:
-            self._attempt(lambda: self._prepare(epoch))
+            self._attempt(lambda: self._begin(epoch))
 
-    def _prepare(self, epoch: Epoch) -> None:
+    def _begin(self, epoch: Epoch) -> None:
         if self._committer is None or self.fault is not None:
             self._open(epoch.query_id)
         elif time.monotonic() - self._loaded > _FRESH_SECONDS:
@@ -138,40 +137,40 @@ class Route:
         self.is_due = self._committer.lacks(epoch, self._last)
         self.writer = self.writer or pickle.dumps((self._committer.writer(epoch), self._schema))
 
-    def open_new(self, epoch: Epoch, files: Sequence[Any]) -> None:
+    def open_for(self, epoch: Epoch, files: Sequence[Any]) -> None:
         """Make or open the table for rows that are parked, before anything is committed.
 
         Raises:
             LayoutChangedError: If tasks have also written files without columns that the parked rows add.
-            VolleyError: As for `prepare`.
+            VolleyError: As for `begin`.
         """
         parked = [file for file in files if isinstance(file, ParkedRows)]
         if self.fault is not None or not parked:
             return
         before = self._committer
-        self._attempt(lambda: self._learn(epoch.query_id, parked))
+        self._attempt(lambda: self._open_for(epoch.query_id, parked))
         if self._committer is not before and len(parked) < len(files):
             raise LayoutChangedError(f"table {self.known.name} gets columns in the midst of epoch {epoch.number}")
 
-    def land(self, epoch: Epoch, files: Sequence[Any]) -> bool:
+    def commit(self, epoch: Epoch, files: Sequence[Any]) -> bool:
         """Commit the rows of an epoch in one snapshot, or park them; return True if they are in the table.
 
         Args:
-            epoch: The epoch.
             files: The files that its tasks wrote, in their order.
 
         Raises:
             LayoutChangedError: If the rows must be written again: for another layout, or to be parked.
             VolleyError: If the commit failed, and the rows are not to be parked.
         """
-        if self._settings.on_error == "park" and all(isinstance(file, ParkedRows) for file in files):
-            if self.fault is not None or self._backlog.epochs or not self._attempt(lambda: self._commit(epoch, files)):
+        if self._settings.routing.on_error == "park" and all(isinstance(file, ParkedRows) for file in files):
+            has_to_wait = self.fault is not None or bool(self._backlog.epochs)
+            if has_to_wait or not self._attempt(lambda: self._commit_epoch(epoch, files)):
                 self._backlog.add(epoch, files)
             return not self._backlog.epochs
         try:
-            self._commit(epoch, files)
+            self._commit_epoch(epoch, files)
         except VolleyError as error:
-            if not self._parks(error):
+            if not self._begins_to_park(error):
                 raise
             raise LayoutChangedError(f"rows for table {self.known.name} are to be parked", hint=None) from error
         return True
@@ -189,7 +188,7 @@ class Route:
             return error
         name, hint = self.known.name, 'routed(…, on_error="park"): the other tables go on'
         message = error.message if name in error.message else f"table {name}: {error.message}"
-        ways = [error.hint, hint if self._settings.on_error == "fail" else None]
+        ways = [error.hint, hint if self._settings.routing.on_error == "fail" else None]
         named = type(error)(message, "; or ".join(filter(None, ways)) or None)
         named.__cause__ = error
         return named
@@ -213,15 +212,15 @@ class Route:
         try:
             work()
         except VolleyError as error:
-            if not self._parks(error):
+            if not self._begins_to_park(error):
                 raise
             return False
         self.fault = None
         return True
 
-    def _parks(self, error: VolleyError) -> bool:
+    def _begins_to_park(self, error: VolleyError) -> bool:
         """Return True, and note the fault, if an error is this table's own and its rows are to be parked."""
-        if self._settings.on_error != "park" or not _is_own(error):
+        if self._settings.routing.on_error != "park" or not _is_own(error):
             return False
         if self.fault is None or self.fault.message != error.message:
             _log.warning("rows for table %s are parked until it can take them: %s", self.known.name, error)
@@ -231,34 +230,34 @@ class Route:
     def _catch_up(self) -> None:
         """Commit the epochs that wait, the oldest first, each as its own."""
         for epoch, parked in list(self._backlog.epochs.items()):
-            self._commit(epoch, parked)
+            self._commit_epoch(epoch, parked)
             reach("after-catching-up", epoch.number)
             self._backlog.remove(epoch)
             _log.info("epoch %d, which was parked, is in table %s", epoch.number, self.known.name)
 
-    def _commit(self, epoch: Epoch, files: Sequence[Any]) -> None:
+    def _commit_epoch(self, epoch: Epoch, files: Sequence[Any]) -> None:
         parked = [file for file in files if isinstance(file, ParkedRows)]
-        self._learn(epoch.query_id, parked)
+        self._open_for(epoch.query_id, parked)
         committer = self._committer
         assert committer is not None
         if committer.lacks(epoch, self._last):
-            results = [WriteResult(committables=tuple(self._unparked(epoch, files)))]
+            results = [WriteResult(committables=tuple(self._data_files(epoch, files)))]
             try:
                 committer.commit(epoch, results)
             except VolleyError as error:
-                self._after(error, epoch, results if parked else [])
+                self._undo(error, epoch, results if parked else [])
                 raise
             self._last = self.known.epoch = epoch.number
         delete_parked(parked)
 
-    def _after(self, error: VolleyError, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+    def _undo(self, error: VolleyError, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Undo a failed commit: delete what was written from parked rows, unless it may be in the table."""
         if isinstance(error, LayoutChangedError):
             self._reload(epoch.query_id)
         if self._committer is not None and not isinstance(error, CommitStateUnknownError):
             self._committer.abort(epoch, results)
 
-    def _unparked(self, epoch: Epoch, files: Sequence[Any]) -> list[Any]:
+    def _data_files(self, epoch: Epoch, files: Sequence[Any]) -> list[Any]:
         """Return the same files, with data files in place of parked ones."""
         assert self._committer is not None
         parked = [file for file in files if isinstance(file, ParkedRows)]
@@ -270,20 +269,18 @@ class Route:
         written = ((next(results).committables if isinstance(file, ParkedRows) else (file,)) for file in files)
         return [file for group in written for file in group]
 
-    def _learn(self, query_id: str, parked: Sequence[ParkedRows]) -> None:
-        """Open the table for these rows and those of earlier epochs; make it if it is not there."""
-        schemas = [file.arrow_schema for file in parked]
-        known = self.known.key_fields
-        for schema in schemas:
+    def _open_for(self, query_id: str, parked: Sequence[ParkedRows]) -> None:
+        """Open the table with the columns and keys of these rows too, unless it is open with all of them."""
+        packed = [file.arrow_schema for file in parked]
+        before = self._schema, self.known.key_fields
+        for schema in packed:
             self.known.key_fields = key_fields_of(schema) or self.known.key_fields
-        grown = self._schema
-        if self._settings.schema is None and schemas:
-            grown = _joined([*([] if grown is None else [grown]), *schemas])
-        if self._committer is None or self.fault or grown != self._schema or known != self.known.key_fields:
-            self._schema = grown
+        if self._settings.schema is None and packed:
+            self._schema = _joined([*([] if self._schema is None else [self._schema]), *packed])
+        if self._committer is None or self.fault or before != (self._schema, self.known.key_fields):
             self._open(query_id)
-            if self._settings.schema is None and grown is not None:
-                self.known.schema = grown.serialize().to_pybytes()
+            if self._settings.schema is None and self._schema is not None:
+                self.known.schema = self._schema.serialize().to_pybytes()
 
     def _open(self, query_id: str) -> None:
         """Open the table, and make it if it has no uuid yet."""
@@ -294,7 +291,7 @@ class Route:
         context = replace(self._settings.context, schema=self._schema)
         committer = open_committer(catalog, table, config, context, self._settings.maintenance)
         if known.uuid is None:
-            self._settle_earlier_rows(committer, query_id)
+            self._check_earlier_rows(committer, query_id)
         elif known.uuid != committer.identity:
             raise PlanError(
                 f"table {known.name} was dropped and made again: rows written before are not in it "
@@ -327,7 +324,7 @@ class Route:
         self._check_last()
         self._loaded, self.writer = time.monotonic(), None
 
-    def _settle_earlier_rows(self, committer: IcebergCommitter, query_id: str) -> None:
+    def _check_earlier_rows(self, committer: IcebergCommitter, query_id: str) -> None:
         if self._earlier_rows == "delete":
             committer.clear()
         elif self._earlier_rows == "refuse" and (earlier := committer.earlier_rows(query_id)):
@@ -339,7 +336,7 @@ class Route:
     @property
     def _config(self) -> IcebergSinkConfig:
         known, settings = self.known, self._settings
-        mode = settings.key_fields.mode_of(known.identifier, known.key_fields)
+        mode = settings.routing.key_fields.mode_of(known.identifier, known.key_fields)
         return replace(settings.config, namespace=known.identifier[:-1], table=known.identifier[-1], commit_mode=mode)
 
 

@@ -1,4 +1,4 @@
-"""Divides batches by the table that each row is for."""
+"""The rows of a sink with many tables: checks of the stream that they come in, and their division by table."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 from volley.columns.compiled import as_array
 from volley.columns.expressions import compile_expression
 from volley.columns.keys.buckets import divided
-from volley.errors import ConfigError, SchemaMismatchError
-from volley.iceberg.route.names import SEPARATOR, TableNames
+from volley.errors import ConfigError, SchemaMismatchError, near
+from volley.iceberg.modes import Upsert
+from volley.iceberg.route.routing import SEPARATOR, Routing, TableNames
+from volley.iceberg.upsert.columns import check_keys
 
-__all__ = ["divide", "keys_of"]
+__all__ = ["Keys", "check_stream", "divide", "keys_of", "written"]
 
 Keys = Callable[[pa.RecordBatch], pa.StringArray]
 """Computes the key of each row of a batch; null = the row names no table."""
@@ -58,3 +60,34 @@ def divide(batch: pa.RecordBatch, keys: Keys) -> Iterator[tuple[str, pa.RecordBa
         yield names[0], batch
         return
     yield from ((names[number], rows) for number, rows in divided(batch, encoded.indices.to_numpy()).parts())
+
+
+def check_stream(routing: Routing, stream: pa.Schema) -> None:
+    """Check that a stream has the columns that a sink needs.
+
+    Raises:
+        ExpressionError: If it lacks a column of the names.
+        ConfigError: If it lacks another one, or one has a type that does not do.
+    """
+    keys_of(routing.names, stream)
+    rows = routing.rows
+    for name in (*routing.omit, *([] if rows is None else [rows])):
+        if name not in stream.names:
+            raise ConfigError(f"unknown column {name!r}", hint=near(name, stream.names))
+    if rows is not None:
+        if not pa.types.is_binary(stream.field(rows).type):
+            raise ConfigError(
+                f"rows={rows!r} is of type {stream.field(rows).type}", hint="a column of pack_rows(…) values"
+            )
+        return
+    columns = written(routing, stream)
+    if len(columns) == 0:
+        raise ConfigError("omit leaves no column to write", hint="omit fewer columns")
+    for mode in routing.key_fields.modes:
+        if isinstance(mode, Upsert):
+            check_keys(mode, columns)
+
+
+def written(routing: Routing, stream: pa.Schema) -> pa.Schema:
+    """Return the schema of the rows as they are written."""
+    return pa.schema([field for field in stream if field.name not in routing.omit])

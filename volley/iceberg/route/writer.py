@@ -20,10 +20,9 @@ from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ConfigError, SchemaMismatchError, VolleyError
 from volley.formats.packed_rows import key_fields_of, unpack_rows
 from volley.iceberg.modes import Upsert
-from volley.iceberg.route.keys import KeyFields
-from volley.iceberg.route.names import TableNames
 from volley.iceberg.route.parking import ParkingWriter
-from volley.iceberg.route.rows import Keys, divide, keys_of
+from volley.iceberg.route.routing import Routing
+from volley.iceberg.route.rows import Keys, divide, keys_of, written
 from volley.iceberg.upsert.changes import UpsertWriter, truncates
 from volley.iceberg.write.writer import IcebergWriter
 
@@ -77,29 +76,19 @@ class RoutedWriter(Writer):
     """Opens the writers of one epoch's tasks. Picklable.
 
     Args:
-        names: Names the table of a row.
+        routing: How rows are spread over tables.
         schema: The schema of the sink's rows.
-        rows: The column of packed rows; None = the rows themselves are written.
-        omitted: The columns that are not written.
-        key_fields: The key columns of each table.
         tables: The tables.
         parking: What the URLs of the epoch's parked rows start with.
         file_prefix: The prefix of the data files' names.
-        limit: The most tables.
-        max_open_writers: The most tables with an open file in one task.
     """
 
     suits_driver: ClassVar[bool] = True
-    names: TableNames
+    routing: Routing
     schema: pa.Schema
-    rows: str | None
-    omitted: tuple[str, ...]
-    key_fields: KeyFields
     tables: TableWriters
     parking: str
     file_prefix: str
-    limit: int
-    max_open_writers: int
 
     def open(self, task: int) -> _RoutedTask:
         return _RoutedTask(self, task)
@@ -107,28 +96,28 @@ class RoutedWriter(Writer):
     @cached_property
     def keys(self) -> Keys:
         """Computes the keys of rows."""
-        return keys_of(self.names, self.schema)
+        return keys_of(self.routing.names, self.schema)
 
     def tabled(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one table as they are written: without the omitted columns, or unpacked."""
-        if self.rows is None:
-            kept = [name for name in rows.schema.names if name not in self.omitted]
-            yield rows.select(kept)
+        packed = self.routing.rows
+        if packed is None:
+            yield rows.select(written(self.routing, rows.schema).names)
             return
-        for value in rows.column(self.rows):
+        for value in rows.column(packed):
             if value.is_valid:
                 yield from (batch for batch in unpack_rows(value.as_buffer()) if batch.num_rows)
 
     def writer_of(self, key: str) -> tuple[TableWriter, pa.Schema]:
         """Return the writer of a table for this epoch, and the schema of the rows that it takes."""
         writer, schema = pickle.loads(self.tables.open[key])
-        return for_epoch(writer, self.file_prefix), schema
+        return _for_epoch(writer, self.file_prefix), schema
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def for_epoch(writer: TableWriter, file_prefix: str) -> TableWriter:
+def _for_epoch(writer: TableWriter, file_prefix: str) -> TableWriter:
     """Return the writer for another epoch, whose files have this prefix."""
     if isinstance(writer, UpsertWriter):
         return replace(writer, rows=replace(writer.rows, file_prefix=file_prefix))
@@ -152,6 +141,7 @@ class _RoutedTask(TaskWriter):
 
     def __init__(self, epoch: RoutedWriter, task: int) -> None:
         self._epoch = epoch
+        self._names = epoch.routing.names
         self._task = task
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
@@ -196,12 +186,12 @@ class _RoutedTask(TaskWriter):
         routes = tuple(RouteResult(key, _merged(results)) for key, results in self._results.items())
         if not routes:
             return self._result
-        written = _merged([route.result for route in routes])
+        total = _merged([route.result for route in routes])
         return replace(
             self._result,
-            rows=written.rows,
-            bytes=written.bytes,
-            files=written.files,
+            rows=total.rows,
+            bytes=total.bytes,
+            files=total.files,
             seconds=self._seconds + time.perf_counter() - began,
             committables=routes,
         )
@@ -235,7 +225,7 @@ class _RoutedTask(TaskWriter):
         if key in self._open and self._open[key].parks != parks:
             self._close(key)
         if key not in self._open:
-            if len(self._open) >= self._epoch.max_open_writers:
+            if len(self._open) >= self._epoch.routing.max_open_writers:
                 self._close(next(iter(self._open)))
             self._open[key] = _Open(self._new_writer(key, parks), parks)
         if parks:
@@ -274,16 +264,16 @@ class _RoutedTask(TaskWriter):
         if key in self._checked:
             return
         try:
-            self._epoch.names.identifier(key)
+            self._names.identifier(key)
         except ConfigError as error:
             raise SchemaMismatchError(
                 f"rows name a table that can't be: {error.message}", hint=f"{error.hint}; {_OTHER_NAMES}"
             ) from error
         self._checked.add(key)
         new = sum(other not in self._epoch.tables for other in self._checked)
-        if len(self._epoch.tables) + new > self._epoch.limit:
+        if len(self._epoch.tables) + new > self._epoch.routing.limit:
             raise ConfigError(
-                f"rows name more than {self._epoch.limit} tables, the last one {key!r}",
+                f"rows name more than {self._epoch.routing.limit} tables, the last one {key!r}",
                 hint="raise the sink's limit, or route by a column with fewer values",
             )
 
@@ -293,13 +283,13 @@ class _RoutedTask(TaskWriter):
         try:
             yield
         except VolleyError as error:
-            name = ".".join(self._epoch.names.identifier(key))
+            name = ".".join(self._names.identifier(key))
             if name in error.message:
                 raise
             raise error.within(f"table {name}") from error
 
     def _check_keys(self, key: str, rows: pa.RecordBatch) -> None:
-        mode = self._epoch.key_fields.mode_of(self._epoch.names.identifier(key), key_fields_of(rows.schema))
+        mode = self._epoch.routing.key_fields.mode_of(self._names.identifier(key), key_fields_of(rows.schema))
         if (operation := ChangeColumns.of(rows.schema).operation) is not None:
             rows = rows.filter(pc.invert(truncates(rows.column(operation))))
         for name in mode.keys if isinstance(mode, Upsert) else ():
