@@ -77,7 +77,7 @@ PACKAGES = {
 VALUES = [
     *("*.source", "*.sink", "connectors.console", "connectors.function", "iceberg.dimension"),
     *("contracts.*", "stream.*", "plan.*"),
-    *("iceberg.views.supported", "types.names", "types.schemas"),
+    *("types.names", "types.schemas"),
     *(
         "*.values",
         "*.settings",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volley.iceberg import IcebergTable, SnapshotManager, TableRef
-from volley.iceberg.storage import deletion
+from volley.iceberg.storage import files as storage_files
 
 __all__ = [
     "compact",
@@ -49,5 +49,5 @@ def expire(ref: TableRef) -> None:
 
 def expire_one_by_one(ref: TableRef) -> None:
     """Expire the same snapshots, and delete one file after the other, so that a test knows which are left."""
-    deletion._THREADS = 1
+    storage_files._THREADS = 1
     expire(ref)

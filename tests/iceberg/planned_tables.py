@@ -22,7 +22,7 @@ from pyiceberg.typedef import Record
 
 from tests.iceberg.manifests import IO, data_file, write_manifest
 from volley.iceberg.read.planning import Plan, plan
-from volley.iceberg.schema.reserved import PATH_ID
+from volley.iceberg.schema.types import PATH_ID
 
 SNAPSHOT_ID = 70
 POSITIONS, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES

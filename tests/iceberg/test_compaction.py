@@ -29,7 +29,7 @@ from volley.iceberg import (
     orphan_files,
     remove_orphan_files,
 )
-from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.catalogs.answers import ATTEMPTS
 from volley.iceberg.maintain import compaction
 from volley.iceberg.read.entries import read_manifest
 from volley.task.failpoints import COMPACTION_POINTS

@@ -15,7 +15,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from tests.iceberg.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
 from volley import CommitConflictError, CommitStateUnknownError, ConfigError, SnapshotNotFoundError, StorageError
 from volley.iceberg import SnapshotManager, orphan_files, publish_branch, remove_orphan_files
-from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.catalogs.answers import ATTEMPTS
 from volley.iceberg.maintain.unneeded import is_inside
 from volley.iceberg.read.entries import forget_manifests
 

@@ -16,7 +16,7 @@ from pyiceberg.types import BinaryType, NestedField, PrimitiveType, StringType, 
 
 from tests.iceberg.conftest import Make
 from tests.iceberg.test_iceberg_writer import commit, write
-from volley.iceberg.layout.bounds import bounds, uuid_bounds
+from volley.iceberg.layout.partitions import bounds, uuid_bounds
 
 
 def found(table: Table, column: str, value: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from volley.iceberg import (
     TableRef,
     orphan_files,
 )
-from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.catalogs.answers import ATTEMPTS
 
 
 @pytest.fixture

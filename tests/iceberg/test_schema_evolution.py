@@ -21,7 +21,7 @@ from tests.iceberg.conftest import Make
 from tests.iceberg.snapshots import Commit, History, disturb, lost
 from volley import CommitConflictError, ConfigError, SchemaMismatchError, SourceError, TableNotFoundError
 from volley.iceberg import IcebergSinkConfig, IcebergStorage, SchemaEvolution, TableRef
-from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.catalogs.answers import ATTEMPTS
 from volley.iceberg.schema.evolve import evolved, update
 
 COLUMNS = "id int, name string, place struct<city: string, zip: int>, tags array<struct<key: string, n: float>>"

@@ -22,7 +22,7 @@ from volley import (
     TableNotFoundError,
 )
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef, publish_branch
-from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.catalogs.answers import ATTEMPTS
 
 MILLISECOND = timedelta(milliseconds=1)
 

@@ -15,7 +15,7 @@ from tests.recovery.lake import QUERY, SCHEMA, Lake, write
 from volley import ConfigError, Epoch, StorageError, TableNotFoundError
 from volley.iceberg import orphan_files, remove_orphan_files
 from volley.iceberg.maintain import orphan_search
-from volley.iceberg.storage.listing import ListedFile, listed_files
+from volley.iceberg.storage.files import ListedFile, listed_files
 from volley.iceberg.write.written import WrittenFile
 
 AT_ONCE = timedelta(0)

@@ -11,7 +11,7 @@ import pytest
 from tests.recovery.lake import QUERY, Lake, disturb, write
 from volley import CommitConflictError
 from volley.iceberg import Partitioning, publish_branch
-from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.catalogs.answers import ATTEMPTS
 
 
 @pytest.fixture

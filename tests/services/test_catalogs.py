@@ -24,7 +24,7 @@ from volley import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.catalogs.answers import ATTEMPTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -10,9 +10,8 @@ from pyiceberg.io.fsspec import FsspecFileIO
 
 from tests.servers.s3 import ADMIN, BUCKET, READER, REGION, S3, Keys
 from tests.services.fault_proxy import answer_as_s3
-from volley.iceberg.storage import deletion
-from volley.iceberg.storage.deletion import delete_files, deletion_error
-from volley.iceberg.storage.listing import file_system
+from volley.iceberg.storage import files as storage_files
+from volley.iceberg.storage.files import delete_files, deletion_error, file_system
 
 REQUEST = r"\?delete"
 
@@ -55,7 +54,7 @@ class Folder:
 
 @pytest.fixture
 def folder(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    monkeypatch.setattr(deletion, "_CHUNK", 4)
+    monkeypatch.setattr(storage_files, "_CHUNK", 4)
     return Folder(s3_server)
 
 

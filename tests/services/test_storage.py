@@ -36,7 +36,7 @@ from volley import (
     col,
     lit,
 )
-from volley.iceberg.storage.listing import file_system, list_folder
+from volley.iceberg.storage.files import file_system, list_folder
 from volley.storage.durable import create_durably, creation
 
 pytestmark = [pytest.mark.waits, pytest.mark.services]

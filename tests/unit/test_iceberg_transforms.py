@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 
 from volley import SchemaMismatchError
-from volley.iceberg.layout.transforms import transformed
+from volley.iceberg.layout.layout import transformed
 
 # Appendix B of the specification; a number of buckets of 2^31 - 1 shows all of a hash but its sign.
 VECTORS: list[tuple[pa.DataType, Any, int]] = [

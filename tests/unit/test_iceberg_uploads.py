@@ -13,7 +13,7 @@ from fsspec.spec import AbstractBufferedFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley.iceberg.storage.upload import Upload, uploaded
+from volley.iceberg.storage.files import Upload, uploaded
 
 
 class Remote:

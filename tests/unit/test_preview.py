@@ -29,7 +29,7 @@ from volley import (
     col,
 )
 from volley.iceberg import Overwrite, Partitioning, Upsert
-from volley.iceberg.catalogs.retry import commit_retry
+from volley.iceberg.catalogs.answers import commit_retry
 
 MEMORY = MemorySource([{"id": 1, "at": datetime(2024, 1, 1)}])
 KAFKA = KafkaSource("nowhere:9092", "t", schema="id long", include=["key"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley.columns.keys.murmur3 import first_halves, value_bytes
-from volley.iceberg.statistics.theta import ThetaSketch
+from volley.iceberg.statistics.compute import ThetaSketch
 
 
 @given(st.lists(st.binary(max_size=200)), st.integers(0, 2**32 - 1))

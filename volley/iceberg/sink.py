@@ -290,7 +290,7 @@ class RoutedSink(Sink):
         Raises:
             VolleyError: As for `open`.
         """
-        from volley.iceberg.catalogs.retry import retry_reads
+        from volley.iceberg.catalogs.answers import retry_reads
 
         if schema is not None:
             self.check_columns(schema)

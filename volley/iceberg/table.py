@@ -179,7 +179,7 @@ class TableRef(Rows):
             CatalogError: If the catalog can't be reached or rejects the request.
             StorageError: If the table's metadata can't be read.
         """
-        from volley.iceberg.catalogs.retry import retry_reads
+        from volley.iceberg.catalogs.answers import retry_reads
 
         return retry_reads(self._load)
 

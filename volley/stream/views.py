@@ -14,8 +14,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
-from volley.iceberg.views.supported import check_query, obstacles
-from volley.iceberg.views.values import RefreshMode, View, ViewPlan, ViewRefresh, ViewStatus
+from volley.iceberg.views.values import RefreshMode, View, ViewPlan, ViewRefresh, ViewStatus, check_query, obstacles
 from volley.plan import keyed_nodes
 from volley.stream.stream import DataStream
 from volley.stream.verbs import check_callable
@@ -141,7 +140,7 @@ class MaterializedView:
 
     def explain(self) -> ViewPlan:
         """Return what the next refresh would do, and why. Reads metadata alone, and raises like `refresh`."""
-        from volley.iceberg.views.report import explain
+        from volley.iceberg.views.refresh import explain
 
         return explain(self._view)
 
@@ -151,7 +150,7 @@ class MaterializedView:
         Raises:
             VolleyError: If a catalog or a storage fails, or the query does not fit a source.
         """
-        from volley.iceberg.views.report import status
+        from volley.iceberg.views.refresh import status
 
         return status(self._view)
 

@@ -1,4 +1,4 @@
-"""Reads the answers of catalogs that have caused an error: what was asked, what was said, what can still happen."""
+"""Reads the answers of catalogs that have caused an error: what was asked and said, when to retry."""
 
 from __future__ import annotations
 
@@ -6,16 +6,29 @@ import re
 import sqlite3
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from volley.errors import CatalogAuthError, StorageError, TableNotFoundError, VolleyError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-__all__ = ["Answer", "answers", "is_own_check", "never_sent", "refuses", "retry_after", "status_of"]
+from volley.errors import CatalogAuthError, CatalogUnreachableError, StorageError, TableNotFoundError, VolleyError
+
+__all__ = [
+    "ATTEMPTS",
+    "Answer",
+    "answers",
+    "commit_retry",
+    "is_own_check",
+    "never_sent",
+    "refuses",
+    "retry_reads",
+    "status_of",
+]
 
 _SUBJECT = re.compile(r"/(namespaces)(?:/[^/]+(?:/(tables)(?:/[^/]+)?)?)?/?$")
 
@@ -148,3 +161,26 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.cause if isinstance(cause, VolleyError) else cause.__cause__
+
+
+_T = TypeVar("_T")
+
+ATTEMPTS = 4
+# An epoch waits at most a minute and a half for a catalog that says when it can be asked again.
+_LONGEST_WAIT = 30.0
+_backoff = wait_exponential(multiplier=0.1, max=0.4)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Return the seconds to wait: those that the catalog's ``Retry-After`` names, up to a limit, or the backoff."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = retry_after(error) if error else None
+    return _backoff(state) if asked is None else max(_backoff(state), min(asked, _LONGEST_WAIT))
+
+
+commit_retry = partial(Retrying, wait=_wait, stop=stop_after_attempt(ATTEMPTS))
+
+
+def retry_reads(read: Callable[[], _T]) -> _T:
+    """Return the result of a call that is safe to repeat; retry while the catalog can't be reached."""
+    return commit_retry(retry=retry_if_exception_type(CatalogUnreachableError), reraise=True)(read)

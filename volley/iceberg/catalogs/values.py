@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from volley.checks import Duration, keep, mapping, optional, seconds, secret, text
 from volley.errors import ConfigError, brief_methods
-from volley.iceberg.catalogs.config import CatalogConfig
-from volley.iceberg.catalogs.uris import check_port, check_uri
+from volley.iceberg.catalogs.config import CatalogConfig, check_port, check_uri
 from volley.iceberg.storage.values import IcebergStorage, check_secret
 from volley.secrets import redact_uri
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "CATALOG_NAME",
     "GlueCatalog",
     "HiveCatalog",
     "MemoryCatalog",
@@ -151,7 +149,7 @@ class NessieCatalog(RestCatalog):
         return f"{self.uri.rstrip('/')}/{quote(self.branch, safe='')}"
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        from volley.iceberg.pyiceberg_private.nessie import TimeoutNessieCatalog
+        from volley.iceberg.pyiceberg_private.rest import TimeoutNessieCatalog
 
         return TimeoutNessieCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, SinkContext
 from volley.errors import CommitError, PlanError
-from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.commit.clearing import Clearing
 from volley.iceberg.commit.epochs import EpochStage
 from volley.iceberg.commit.evolution import evolution
@@ -36,7 +36,7 @@ from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import added_files, head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
+from volley.iceberg.storage.files import data_folder, file_system, list_folder, name_of
 from volley.iceberg.upsert.changes import UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert
 from volley.iceberg.write.table_format import file_prefix

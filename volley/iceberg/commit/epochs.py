@@ -29,7 +29,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.listing import file_system, sizes
+from volley.iceberg.storage.files import file_system, sizes
 from volley.iceberg.upsert.changes import ChangeFile
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach

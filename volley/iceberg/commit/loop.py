@@ -25,8 +25,7 @@ from volley.errors import (
     ConfigError,
     VolleyError,
 )
-from volley.iceberg.catalogs.answers import never_sent, refuses
-from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
+from volley.iceberg.catalogs.answers import ATTEMPTS, commit_retry, never_sent, refuses, retry_reads
 from volley.iceberg.commit.turns import turn
 from volley.iceberg.pyiceberg_private.access import (
     commit_once,
@@ -34,7 +33,7 @@ from volley.iceberg.pyiceberg_private.access import (
     delete_merged_manifests,
     snapshot_ids,
 )
-from volley.iceberg.pyiceberg_private.cached import share_metadata
+from volley.iceberg.pyiceberg_private.guarded import share_metadata
 from volley.iceberg.table import TableRef
 
 __all__ = ["Commit", "Stage", "Staged", "commit_to", "fresh_table", "unchanged"]

@@ -13,7 +13,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from volley.errors import TableNotFoundError
-from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.commit.evolution import _written, evolution
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.namespaces import make_namespace

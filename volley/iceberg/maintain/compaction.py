@@ -36,7 +36,7 @@ from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import predicate_of
-from volley.iceberg.schema.properties import number_in
+from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef

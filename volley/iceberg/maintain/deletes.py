@@ -32,7 +32,7 @@ from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.read.scope import predicate_of
-from volley.iceberg.schema.reserved import PATH_ID
+from volley.iceberg.schema.types import PATH_ID
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef

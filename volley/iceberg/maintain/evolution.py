@@ -201,8 +201,8 @@ class SchemaEvolution:
             >>> SchemaEvolution({"id": "int"}).update_type("id", "long").statements("lake.db.t", "trino")
             ['ALTER TABLE "lake"."db"."t" ALTER COLUMN "id" SET DATA TYPE bigint']
         """
+        from volley.iceberg.schema.changes import DIALECTS, statement
         from volley.iceberg.schema.evolve import evolved, table_of
-        from volley.iceberg.schema.sql import DIALECTS, statement
 
         known = DIALECTS[one_of(DIALECTS)("dialect", dialect)]
         path = table.identifier if isinstance(table, TableRef) else _name(table).split(".")

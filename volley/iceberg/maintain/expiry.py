@@ -25,9 +25,8 @@ from volley.iceberg.maintain.retention import Expired
 from volley.iceberg.maintain.unneeded import check_own_files, check_whole, is_inside, unneeded_files
 from volley.iceberg.maintain.values import Expiry, SnapshotList
 from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
-from volley.iceberg.storage.deletion import delete_files, deletion_error
 from volley.iceberg.storage.errors import storage_error
-from volley.iceberg.storage.listing import file_system
+from volley.iceberg.storage.files import delete_files, deletion_error, file_system
 from volley.iceberg.table import TableRef
 from volley.secrets import redact, redact_uri, redacted
 from volley.task.failpoints import reach

@@ -9,7 +9,7 @@ from pyiceberg.table import Table, TableProperties
 from volley.contracts.epoch import Epoch
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.schema.properties import number_in
+from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.table_format import TableFormat
 

@@ -28,7 +28,7 @@ from volley.iceberg.maintain.values import ManifestRewrite
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.pyiceberg_private.entries import live_entries
 from volley.iceberg.pyiceberg_private.producer import MANIFEST_ENTRIES
-from volley.iceberg.pyiceberg_private.replacements import NewManifest, replace_manifests
+from volley.iceberg.pyiceberg_private.snapshots import NewManifest, replace_manifests
 from volley.iceberg.read.entries import entries_of, manifests_of
 from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors

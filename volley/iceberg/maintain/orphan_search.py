@@ -22,7 +22,7 @@ from volley.iceberg.maintain.unneeded import check_whole
 from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.listing import ListedFile, data_folder, file_system, listed_files, name_of
+from volley.iceberg.storage.files import ListedFile, data_folder, file_system, listed_files, name_of
 
 __all__ = ["find_orphans"]
 

@@ -80,8 +80,7 @@ def remove_orphan_files(
     """
     from volley.iceberg.maintain.orphan_search import find_orphans
     from volley.iceberg.maintain.unneeded import check_own_files
-    from volley.iceberg.storage.deletion import delete_files
-    from volley.iceberg.storage.listing import file_system
+    from volley.iceberg.storage.files import delete_files, file_system
 
     began, before, is_dry = time.monotonic(), _before(older_than), flag("dry_run", dry_run)
     most, limit = optional(count)("max_files", max_files), optional(seconds)("max_time", max_time)

@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from volley.errors import ConfigError
 from volley.iceberg.commit.hold import HOLD, is_held
 from volley.iceberg.read.history import ancestors_of, snapshot_of
-from volley.iceberg.schema.properties import number_in
+from volley.iceberg.schema.mapping import number_in
 
 __all__ = ["Expired", "Rule"]
 

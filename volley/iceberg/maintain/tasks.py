@@ -13,7 +13,7 @@ from volley.contracts.sink import ExecutorTask
 from volley.iceberg.maintain.options import Runner
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
-from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
+from volley.iceberg.storage.files import data_folder, file_system, list_folder, name_of
 
 __all__ = ["delete_files", "delete_lost", "delete_unused", "run_tasks"]
 

@@ -19,7 +19,7 @@ from volley.errors import CatalogError, ConfigError, StorageError
 from volley.iceberg.pyiceberg_private.access import checks_itself
 from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.listing import data_folder
+from volley.iceberg.storage.files import data_folder
 
 __all__ = ["check_own_files", "check_whole", "is_inside", "owns_files", "unneeded_files"]
 

@@ -21,7 +21,7 @@ from pyiceberg.typedef import Record
 # Importing it mends pyiceberg's readers of doubles and UUIDs.
 from volley.iceberg.pyiceberg_private import manifests
 from volley.iceberg.pyiceberg_private.access import partition_values
-from volley.iceberg.pyiceberg_private.avro import CheckedAvroFile
+from volley.iceberg.pyiceberg_private.manifests import CheckedAvroFile
 
 __all__ = ["all_entries", "data_file", "file_attributes", "live_entries", "read_entries"]
 

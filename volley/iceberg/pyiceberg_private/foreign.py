@@ -19,7 +19,7 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedField
 
-from volley.iceberg.schema.unreadable import UnreadableType
+from volley.iceberg.schema.types import UnreadableType
 
 __all__ = ["REFUSED", "mend", "read_foreign"]
 

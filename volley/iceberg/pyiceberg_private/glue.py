@@ -10,7 +10,7 @@ from pyiceberg.catalog import BOTOCORE_SESSION
 from pyiceberg.catalog.glue import GLUE_MAX_RETRIES, GlueCatalog
 from pyiceberg.table import Table
 
-from volley.iceberg.pyiceberg_private.cached import CachedMetadata
+from volley.iceberg.pyiceberg_private.guarded import CachedMetadata
 
 __all__ = ["TimeoutGlueCatalog"]
 

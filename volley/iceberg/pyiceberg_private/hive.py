@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportBase
 
-from volley.iceberg.pyiceberg_private.cached import CachedMetadata
+from volley.iceberg.pyiceberg_private.guarded import CachedMetadata
 
 __all__ = ["TimeoutHiveCatalog"]
 

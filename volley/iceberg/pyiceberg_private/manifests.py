@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pyiceberg import manifest as theirs
+from pyiceberg.avro import file as avro_file
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader, AvroOutputFile
@@ -32,16 +34,65 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import SnapshotSummaryCollector
+from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from volley.formats.avro_blocks import AvroFile
+from volley.formats.avro_bounds import Bounds
+from volley.formats.input_file import InputFile as File
 from volley.iceberg.layout.partitions import path_of, summaries
-from volley.iceberg.pyiceberg_private.avro import CheckedAvroFile
 
-__all__ = [
-    *("DatedManifestWriter", "DeleteManifestWriter"),
-    *("SummaryCollector", "manifest_writer"),
-]
+__all__ = ["CheckedAvroFile", "DatedManifestWriter", "DeleteManifestWriter", "SummaryCollector", "manifest_writer"]
+
+D = TypeVar("D", bound=StructProtocol)
+
+
+class CheckedAvroFile(avro_file.AvroFile[D]):
+    """Reads an Avro file like pyiceberg's class.
+
+    Raises:
+        SourceError: When it is opened, if a block or a value is damaged or too large.
+        ValueError: Likewise.
+        EOFError: Likewise.
+    """
+
+    def __enter__(self) -> Self:
+        with self.input_file.open() as stream:
+            content = stream.read()
+        _check(content, self.input_file.location)
+        self.input_file = _Content(self.input_file.location, content)
+        super().__enter__()
+        return self
+
+
+class _Content(InputFile):
+    """A file that has been read."""
+
+    def __init__(self, location: str, content: bytes) -> None:
+        super().__init__(location)
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> Any:
+        return io.BytesIO(self._content)
+
+
+def _check(content: bytes, name: str) -> None:
+    file = AvroFile(File(name, len(content), lambda: io.BytesIO(content)), io.BytesIO(content))
+    bounds = Bounds(json.loads(file.schema))
+    for block in file.blocks():
+        at = 0
+        for _ in range(block.count):
+            _, at = bounds.walk(block.data, at)
+        if at != len(block.data):
+            raise ValueError(f"block {block.number} has {len(block.data) - at:,} bytes left over")
+
 
 _AVRO_SCHEMA = "avro.schema"
 # Some 64 KB, like Avro's own writers: wide tables have entries of a kilobyte.

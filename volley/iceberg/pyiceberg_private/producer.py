@@ -32,7 +32,7 @@ from volley.iceberg.pyiceberg_private.manifests import (
     SummaryCollector,
     manifest_writer,
 )
-from volley.iceberg.schema.properties import number_in
+from volley.iceberg.schema.mapping import number_in
 
 __all__ = ["MANIFEST_ENTRIES", "Producer", "added_entry", "merges"]
 

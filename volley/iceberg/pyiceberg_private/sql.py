@@ -16,7 +16,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-from volley.iceberg.pyiceberg_private.cached import CachedMetadata
+from volley.iceberg.pyiceberg_private.guarded import CachedMetadata
 from volley.iceberg.storage.errors import storage_errors
 
 __all__ = ["CachedSqlCatalog", "prepare_sqlite"]

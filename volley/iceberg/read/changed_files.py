@@ -16,7 +16,7 @@ from volley.iceberg.read.deletes import DeleteIndex, only_file, unpartitioned_sp
 from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.history import changes_rows
 from volley.iceberg.read.rows import FileTask, file_task
-from volley.iceberg.schema.reserved import PATH_ID
+from volley.iceberg.schema.types import PATH_ID
 
 __all__ = ["ChangeSplit", "ChangedFile", "change_splits"]
 

@@ -12,7 +12,7 @@ from pyiceberg.transforms import VoidTransform
 
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.read.entries import Content, FileEntry, entries_of
-from volley.iceberg.schema.reserved import PATH_ID
+from volley.iceberg.schema.types import PATH_ID
 
 __all__ = ["DeleteIndex", "concerns", "only_file", "unpartitioned_specs"]
 

@@ -32,7 +32,7 @@ from volley.iceberg.read.pruning import (
     partition_predicate,
     projected,
 )
-from volley.iceberg.schema.reserved import PATH_ID
+from volley.iceberg.schema.types import PATH_ID
 
 __all__ = ["Plan", "plan"]
 

@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from volley.columns.nodes import CompiledSteps, lower
 from volley.contracts.source import Offset
 from volley.errors import ConfigError, SnapshotNotFoundError, near
-from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.read.changes import CHANGE_COLUMNS
 from volley.iceberg.read.history import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.predicates import parse_predicate

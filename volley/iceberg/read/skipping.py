@@ -27,7 +27,7 @@ from pyiceberg.types import (
 
 from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile, PageStatistics
-from volley.iceberg.layout.bounds import bounds
+from volley.iceberg.layout.partitions import bounds
 from volley.iceberg.read.entries import Content, FileEntry, Status
 from volley.iceberg.read.projection import FileField
 from volley.iceberg.read.pruning import Predicate

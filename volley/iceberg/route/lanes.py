@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
-from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.table import TableRef
 
 __all__ = ["Gathered", "Lane", "Lanes"]

@@ -1,17 +1,34 @@
-"""The name mapping of a table: which fields the columns of files without field ids are, by their names."""
+"""Properties of a table: numbers, and the name mapping, by which columns of files without field ids are known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 
-from volley.errors import CatalogError
+from volley.errors import CatalogError, ConfigError
 from volley.iceberg.schema.types import fields_in
 
-__all__ = ["Names", "Owner", "mapped_fields", "names_given_to_others"]
+__all__ = ["Names", "mapped_fields", "names_given_to_others", "number_in"]
+
+
+def number_in(properties: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    """Return a property that is a whole number, of this size at least; None if the table does not have it.
+
+    Raises:
+        ConfigError: If its value is another one.
+
+    Example:
+        >>> number_in({"write.target-file-size-bytes": "1048576"}, "write.target-file-size-bytes")
+        1048576
+    """
+    text = properties.get(name)
+    if text is None or (text.isdecimal() and int(text) >= least):
+        return text if text is None else int(text)
+    raise ConfigError(f"table property {name} is {text!r}", hint=f"a whole number, {least} or more")
+
 
 _PROPERTY = "schema.name-mapping.default"
 

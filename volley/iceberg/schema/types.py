@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
+from pydantic import ModelWrapValidatorHandler, model_serializer, model_validator
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, assign_fresh_schema_ids, sanitize_column_names
 from pyiceberg.types import (
@@ -22,6 +24,7 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampNanoType,
@@ -34,11 +37,13 @@ from pyiceberg.types import (
 )
 
 from volley.errors import ConfigError
-from volley.iceberg.schema.unreadable import UnreadableType
 from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
+    "PATH_ID",
+    "POSITION_ID",
     "ROW_TYPES",
+    "UnreadableType",
     "arrow_schema",
     "arrow_type_of",
     "check_readable",
@@ -53,6 +58,41 @@ __all__ = [
     "table_type_name",
     "to_iceberg_schema",
 ]
+
+PATH_ID = 2147483546
+"""The field id of ``file_path``, the data file's location."""
+
+POSITION_ID = 2147483545
+"""The field id of ``pos``, the row's number in it."""
+
+
+class UnreadableType(PrimitiveType):
+    """A type that can't be read, such as ``variant``, by the name that it has in the metadata."""
+
+    root: str
+
+    def __init__(self, name: str) -> None:
+        super().__init__(root=name)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def handle_primitive_type(cls, v: Any, handler: ModelWrapValidatorHandler[UnreadableType]) -> UnreadableType:
+        # pyiceberg's own validator takes the name for one of its types.
+        return handler(v)
+
+    @model_serializer
+    def ser_model(self) -> str:
+        return self.root
+
+    def __getnewargs__(self) -> tuple[str]:
+        return (self.root,)
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnreadableType) and self.root == other.root
+
 
 _PRIMITIVES: dict[pa.DataType, IcebergType] = {
     pa.bool_(): BooleanType(),

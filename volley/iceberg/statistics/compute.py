@@ -1,12 +1,20 @@
-"""Computes the statistics of a snapshot's columns, and registers them with the table."""
+"""Computes statistics of a snapshot's columns as Theta sketches, and registers them with the table in a Puffin file."""
 
 from __future__ import annotations
 
+import json
+import struct
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
 
+import mmh3
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
@@ -16,6 +24,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate
 from pyiceberg.types import NestedField, PrimitiveType
 
+from volley.columns.keys.murmur3 import first_halves, value_bytes
 from volley.contracts.epoch import WriteResult
 from volley.errors import CommitConflictError, ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
@@ -26,14 +35,95 @@ from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
-from volley.iceberg.statistics.puffin import puffin
-from volley.iceberg.statistics.theta import ThetaSketch
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach
 
-__all__ = ["compute_statistics"]
+__all__ = ["ThetaSketch", "compute_statistics"]
+
+_SEED = 9001
+_MOST = 4096
+_ALL = 1 << 63
+_SERIAL_VERSION, _COMPACT_FAMILY = 3, 3
+_READ_ONLY, _EMPTY, _COMPACT, _ORDERED = 2, 4, 8, 16
+
+
+@dataclass(frozen=True, eq=False)
+class ThetaSketch:
+    """The smallest hashes of a set of values.
+
+    Args:
+        hashes: Distinct hashes below `theta`, in ascending order.
+        theta: The upper end of the hashes that are kept, of 2⁶³ that are possible.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> a, b = ThetaSketch.of(pa.array([1, 2, None])), ThetaSketch.of(pa.array([2, 3]))
+        >>> a.union(b).estimate
+        3
+    """
+
+    hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    theta: int = _ALL
+
+    @classmethod
+    def of(cls, values: pa.Array) -> ThetaSketch:
+        """Return the sketch of the values of an array that are neither null nor empty."""
+        data, starts, lengths = value_bytes(values.drop_null())
+        filled = lengths > 0
+        hashes = first_halves(data, starts[filled], lengths[filled], _SEED) >> np.uint64(1)
+        return _joined(cls(), hashes[hashes > 0])
+
+    def union(self, other: ThetaSketch) -> ThetaSketch:
+        """Return the sketch of the values of both."""
+        smaller, larger = sorted((self, other), key=lambda sketch: sketch.theta)
+        return _joined(smaller, larger.hashes)
+
+    @property
+    def estimate(self) -> int:
+        """The number of distinct values; exact up to 4,096, then with a relative standard error of 1.6 %."""
+        return int(len(self.hashes) / (self.theta / _ALL))
+
+    def to_bytes(self) -> bytes:
+        """Return the compact, ordered form."""
+        flags = _READ_ONLY | _COMPACT | _ORDERED | (0 if len(self.hashes) else _EMPTY)
+        # A single hash needs no count.
+        longs = 3 if self.theta < _ALL else 2 if len(self.hashes) > 1 else 1
+        head = struct.pack("<BBBBBBH", longs, _SERIAL_VERSION, _COMPACT_FAMILY, 0, 0, flags, _seed_hash())
+        count = struct.pack("<Q", len(self.hashes)) if longs > 1 else b""
+        theta = struct.pack("<Q", self.theta) if longs > 2 else b""
+        return head + count + theta + self.hashes.astype("<u8").tobytes()
+
+
+def _joined(sketch: ThetaSketch, hashes: npt.NDArray[np.uint64]) -> ThetaSketch:
+    kept = np.union1d(sketch.hashes, hashes[hashes < sketch.theta])
+    if len(kept) <= _MOST:
+        return ThetaSketch(kept, sketch.theta)
+    return ThetaSketch(kept[:_MOST], int(kept[_MOST]))
+
+
+@cache
+def _seed_hash() -> int:
+    first, _ = mmh3.hash64(struct.pack("<q", _SEED), 0, signed=False)
+    return int(first) & 0xFFFF
+
+
+_MAGIC = b"PFA1"
+
+
+def puffin(blobs: Sequence[tuple[BlobMetadata, bytes]]) -> tuple[bytes, int]:
+    """Return the bytes of a file with these blobs, and the size of its footer."""
+    described, offset = list[dict[str, object]](), len(_MAGIC)
+    for metadata, content in blobs:
+        described.append({**metadata.model_dump(), "offset": offset, "length": len(content)})
+        offset += len(content)
+    written_by = {"created-by": f"Volley {version('volley-stream')}"}
+    payload = json.dumps({"blobs": described, "properties": written_by}).encode()
+    # The four bytes after the payload's size are flags: nothing is compressed.
+    footer = _MAGIC + payload + struct.pack("<i", len(payload)) + bytes(4) + _MAGIC
+    return b"".join([_MAGIC, *(content for _, content in blobs), footer]), len(footer)
+
 
 _THETA = "apache-datasketches-theta-v1"
 _NDV = "ndv"
@@ -85,8 +175,8 @@ class _Sketch:
         sketches = {field.field_id: ThetaSketch() for field in fields}
         for task in self.tasks:
             for batch in self.reader.read(self.io, task):
-                for field, column in zip(fields, batch.columns, strict=True):
-                    sketches[field.field_id] = sketches[field.field_id].union(ThetaSketch.of(column))
+                for column, values in zip(fields, batch.columns, strict=True):
+                    sketches[column.field_id] = sketches[column.field_id].union(ThetaSketch.of(values))
         return WriteResult(committables=(_Sketches(sketches),))
 
 

@@ -1,17 +1,25 @@
-"""The rows of a view's table: finds those that a refresh replaces, and stages their replacement."""
+"""A view's table: its columns, its rows, and how these are brought up to date, by groups or row by row."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.types import NestedField
 
+from volley.columns.batches import conform
 from volley.columns.keys.equality import matching_rows
 from volley.columns.keys.order import sort_indices
+from volley.errors import JobError, PlanError, SchemaMismatchError
+from volley.iceberg.commit.evolution import evolution
+from volley.iceberg.commit.tables import open_table
+from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
@@ -20,16 +28,83 @@ from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import Mask, RowReader, file_task
 from volley.iceberg.read.scope import selected
 from volley.iceberg.read.skipping import Positions
-from volley.iceberg.schema.types import arrow_schema
+from volley.iceberg.schema.changes import DropColumn, Evolution
+from volley.iceberg.schema.types import arrow_schema, iceberg_type, is_widened
+from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
+from volley.iceberg.views.operators import Operator, copies
+from volley.iceberg.views.parts import HIDDEN
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import IcebergWriter, write_batches
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.plan.expressions import lit
 
+__all__ = ["Contents", "Maintained", "maintained", "needed_changes", "open_view"]
+
+
+def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | None) -> Catalog:
+    """Open a view's table, or make it, and return its catalog.
+
+    Args:
+        config: The view's settings.
+        schema: The columns that its query needs.
+        catalog: The catalog, if it is open already.
+
+    Raises:
+        VolleyError: As for `open_table`.
+    """
+    config = _evolving(config)
+    try:
+        return open_table(config, schema, catalog=catalog)[0]
+    except SchemaMismatchError:
+        # The columns of Volley's own need not fit: they are made anew.
+        visible = pa.schema([field for field in schema if not field.name.startswith(HIDDEN)])
+        return open_table(config, visible, catalog=catalog)[0]
+
+
+def needed_changes(config: IcebergSinkConfig, table: Table, schema: pa.Schema) -> Evolution:
+    """Return the schema changes that a view's table needs; columns of Volley's own are dropped or made anew.
+
+    Args:
+        config: The view's settings.
+        table: The freshly loaded table.
+        schema: The columns that its query needs.
+
+    Raises:
+        SchemaMismatchError: If a change is impossible or not allowed.
+        PlanError: If the table has columns that the query has not: their values would be null.
+    """
+    dropped = Evolution(tuple(DropColumn(field.name) for field in table.schema().fields if _is_stale(field, schema)))
+    added = evolution(_evolving(config), dropped.of(table), schema)
+    changes = Evolution((*dropped.changes, *added.changes))
+    columns = {field.name for field in changes.of(table).schema().fields}
+    if extra := sorted(columns - {*schema.names}):
+        raise PlanError(
+            f"table {config.table_name} has columns that the view's query has not: {', '.join(extra)}",
+            hint=f'drop them by the next full refresh: into=config.with_schema_evolution("full", drops={extra})',
+        )
+    return changes
+
+
+def _evolving(config: IcebergSinkConfig) -> IcebergSinkConfig:
+    """Return the settings by which a view's table follows its query, whose columns may be wider now, unless strict."""
+    if config.schema_evolution == "strict":
+        return config
+    return config.with_schema_evolution("full", config.renames, config.drops)
+
+
+def _is_stale(column: NestedField, schema: pa.Schema) -> bool:
+    """Return True for a column of Volley's own that the query does not need, or needs with other values."""
+    if not column.name.startswith(HIDDEN):
+        return False
+    if column.name not in schema.names:
+        return True
+    needed = iceberg_type(schema.field(column.name).type)
+    return needed != column.field_type and not is_widened(column.field_type, needed)
+
+
 _log = logging.getLogger(__name__)
 
-__all__ = ["Contents", "Match", "chosen", "ordered", "without"]
 
 # A file is written anew without its replaced rows if it is small, or if this share of its rows is deleted: each data
 # file has one delete file at most, and there are few small files, however often the view is refreshed.
@@ -211,3 +286,85 @@ def _some(match: Match, numbers: Positions) -> Match:
 
 def _without(rows: pa.Table, numbers: Positions) -> pa.Table:
     return rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), numbers)))
+
+
+class Maintained(Protocol):
+    """A query whose rows are in a table."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the table."""
+
+    @property
+    def order(self) -> Sequence[str]:
+        """The columns by which its files are sorted."""
+
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows after the refresh."""
+
+    def changes(self, contents: Contents) -> SnapshotFiles:
+        """Write the files that bring the table up to date."""
+
+
+def maintained(operator: Operator) -> Maintained:
+    """Return how the rows of an operator are kept in a table."""
+    return _Groups(operator) if isinstance(operator, Group) else _Rows(operator)
+
+
+class _Groups:
+    """Groups: the table has a row for each, with what changes of its rows can be added to."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.schema = group.stored_schema
+        self.order: tuple[str, ...] = () if group.is_single else group.parts.keys
+
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
+        group = self._group
+        rows = group.stored(group.grouped("after"))
+        yield from ordered(rows, self.order).to_batches(_BATCH_ROWS)
+
+    def changes(self, contents: Contents) -> SnapshotFiles:
+        group = self._group
+        changed = group.inputs[0].delta()
+        if not len(changed):
+            return SnapshotFiles()
+        touched = group.touched(changed)
+        matches = contents.matches(None if group.is_single else Keys(touched), group.kept_columns)
+        if not group.is_single:
+            matches = list(chosen(matches, touched))
+        kept = pa.schema([contents.schema.field(name) for name in group.kept_columns])
+        stored = pa.concat_tables([kept.empty_table(), *(match.rows for match in matches)])
+        rows = _conformed(group.stored(group.regrouped(stored, changed)), contents.schema)
+        replaced, new = without(matches, rows)
+        return contents.replaced(replaced, new) if replaced or len(new) else SnapshotFiles()
+
+
+class _Rows:
+    """Rows without a key: equal ones are copies of each other."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self.schema = operator.schema
+        self.order: tuple[str, ...] = ()
+
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
+        yield from self._operator.rows("after")
+
+    def changes(self, contents: Contents) -> SnapshotFiles:
+        added, removed = (_conformed(rows, contents.schema) for rows in copies(self._operator.delta()))
+        matches = []
+        if len(removed):
+            keys = Keys.of(removed, removed.column_names)
+            matches = list(chosen(contents.matches(keys, removed.column_names), removed))
+        if (found := sum(len(match.rows) for match in matches)) < len(removed):
+            raise JobError(
+                f"{len(removed) - found} of {len(removed)} rows that the view has to lose are not in its table: it was "
+                "changed by another writer, or a query gives other rows for the same ones",
+                hint='refresh("full") computes it anew',
+            )
+        return contents.replaced(matches, added) if matches or len(added) else SnapshotFiles()
+
+
+def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([conform(batch, schema) for batch in rows.to_batches()], schema)

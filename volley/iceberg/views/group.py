@@ -18,12 +18,10 @@ from volley.columns.keys.normal import normal, plain
 from volley.columns.sums import sum_type
 from volley.columns.uuids import storage_of, stored
 from volley.errors import JobError
-from volley.iceberg.views.extremes import KEPT, Extreme
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import Operator, Side, plain_column, restricted_delta
-from volley.iceberg.views.parts import ROWS, Part, Parts
+from volley.iceberg.views.operators import WEIGHT, Operator, Side, copies, plain_column, restricted_delta
+from volley.iceberg.views.parts import KEPT, ROWS, Extreme, Part, Parts
 from volley.iceberg.views.scan import Tally
-from volley.iceberg.views.zsets import WEIGHT, copies
 from volley.plan import keyed_nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column

@@ -11,9 +11,8 @@ import pyarrow as pa
 from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
 from volley.columns.joins import lower_join
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import Operator, Side
+from volley.iceberg.views.operators import WEIGHT, Operator, Side, united, weighted
 from volley.iceberg.views.scan import Scan
-from volley.iceberg.views.zsets import WEIGHT, united, weighted
 from volley.plan import nodes
 from volley.plan.joins import TableJoin
 

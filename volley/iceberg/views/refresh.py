@@ -1,42 +1,84 @@
-"""Refreshes a view: reads its sources at pinned snapshots, and commits its rows together with the cursor."""
+"""Refreshes a view, commits its rows together with the cursor, and tells what the next refresh would do."""
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
 from volley.contracts.epoch import Epoch
-from volley.errors import PlanError
+from volley.errors import PlanError, SourceError, TableNotFoundError, VolleyError
+from volley.iceberg.commit.hold import Hold, hold_name
 from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.modes import Overwrite
-from volley.iceberg.read.history import head_of
+from volley.iceberg.read.history import check_same_table, head_of, moment_of, snapshots_between
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.views.columns import needed_changes, open_view
-from volley.iceberg.views.contents import Contents
-from volley.iceberg.views.costs import COSTS, Kind, Measures, full_cost
-from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, fingerprint
-from volley.iceberg.views.decisions import Decision, Tables, check_own, compiled, decide, positions_of, scans_of
-from volley.iceberg.views.holding import hold_sources
-from volley.iceberg.views.maintained import Maintained, maintained
+from volley.iceberg.views.contents import Contents, Maintained, maintained, needed_changes, open_view
+from volley.iceberg.views.costs import COSTS, Cost, Kind, Measures, full_cost
+from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, SourcePosition, fingerprint
+from volley.iceberg.views.decisions import (
+    Decision,
+    Tables,
+    check_own,
+    compiled,
+    decide,
+    positions_of,
+    scans_of,
+    sources_of,
+)
 from volley.iceberg.views.operators import Operator
-from volley.iceberg.views.query import sources_of
 from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
-from volley.iceberg.views.values import View, ViewRefresh
+from volley.iceberg.views.values import (
+    View,
+    ViewEstimate,
+    ViewPlan,
+    ViewRefresh,
+    ViewSource,
+    ViewStatus,
+    ViewStep,
+    obstacle,
+)
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import SnapshotFiles
 from volley.plan import graph
 from volley.task.failpoints import reach
 
-__all__ = ["refresh"]
+__all__ = ["explain", "refresh", "status"]
+
+_log = logging.getLogger(__name__)
+
+
+def hold_sources(view: View, scans: Iterable[Scan]) -> None:
+    """Move the view's tag in each source that asks for it to the snapshot that the view stands for.
+
+    Called after the refresh is committed: a tag that could not be moved holds more snapshots than needed.
+
+    Args:
+        view: The view.
+        scans: Its sources, as the refresh has read them.
+    """
+    tag = hold_name(f"{view.config.ref.address} {view.config.ref.name}")
+    for scan in scans:
+        max_age, held = scan.config.hold, scan.pin.table.metadata.refs.get(tag)
+        if not isinstance(max_age, timedelta) or (held is not None and held.snapshot_id == scan.pin.after):
+            continue
+        try:
+            Hold(scan.config.ref, tag, max_age)(scan.pin.after)
+        except VolleyError as error:
+            text = "view %s: snapshots of %s may expire before its next refresh: %s"
+            _log.warning(text, view.name, scan.config.ref.name, error.message)
+
 
 # A refresh reads the pages of the groups that it touches; the header of each page takes as long as a thousand rows.
 # Of numbers without a dictionary it looks at those of these groups alone.
@@ -269,3 +311,69 @@ def _check_name(cursor: Cursor | None, view: View) -> None:
             f"table {view.config.table_name} is of view {cursor.view!r}, not of {view.name!r}",
             hint="give each view a table of its own",
         )
+
+
+def explain(view: View) -> ViewPlan:
+    """Return what the next refresh would do; reads metadata alone. Raises like `refresh`."""
+    table = _table(view)
+    cursor = Cursor.of(table) if table else None
+    operator = compiled(view, cursor, Tally())
+    decision = Decision("full", "it is the first one")
+    if table is not None:
+        check_own(table, view.config.branch, cursor, forced=view.mode == "full")
+        decision = decide(view, cursor, operator, table)
+    all_rows = sum(scan.all_rows for scan in scans_of(operator))
+    cost = decision.cost
+    changed = cost.changed_rows if cost else 0
+    estimates = tuple(_estimates(cost)) if cost else ()
+    return ViewPlan(view.name, decision.mode, decision.reason, tuple(_steps(operator, 0)), changed, all_rows, estimates)
+
+
+def _estimates(cost: Cost) -> Iterator[ViewEstimate]:
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    for kind in kinds:
+        last = cost.measures.kinds.get(kind)
+        seconds, rows = (last.seconds, last.rows) if last else (None, None)
+        yield ViewEstimate(kind, cost.seconds(kind), seconds, rows)
+
+
+def _steps(operator: Operator, depth: int) -> Iterator[ViewStep]:
+    for node in reversed(operator.nodes):
+        against = obstacle(node)
+        yield ViewStep(node.label(), depth, against or operator.how, against is None)
+        depth += 1
+    for before in operator.inputs:
+        yield from _steps(before, depth)
+
+
+def status(view: View) -> ViewStatus:
+    """Return how far a view is; reads metadata alone.
+
+    Raises:
+        VolleyError: If a catalog or a storage fails, or the query does not fit a source.
+    """
+    table = _table(view)
+    cursor = Cursor.of(table) if table else None
+    if cursor is None:
+        return ViewStatus(view.name, 0, None, ())
+    scans = scans_of(compiled(view, cursor, Tally()))
+    sources = tuple(_source(scan, old) for scan, old in zip(scans, cursor.sources, strict=False))
+    return ViewStatus(view.name, cursor.refresh, moment_of(cursor.refreshed_at), sources)
+
+
+def _source(scan: Scan, old: SourcePosition) -> ViewSource:
+    table, after = scan.pin.table, scan.pin.after
+    try:
+        check_same_table(table, old.uuid)
+        later = [] if after in (None, old.snapshot) else snapshots_between(table, old.snapshot, after or 0)
+    except SourceError:
+        return ViewSource(old.table, old.snapshot, None, timedelta(0))
+    age = datetime.now(UTC) - moment_of(later[0].timestamp_ms) if later else timedelta(0)
+    return ViewSource(old.table, old.snapshot, len(later), max(age, timedelta(0)))
+
+
+def _table(view: View) -> Table | None:
+    try:
+        return view.config.ref.load()
+    except TableNotFoundError:
+        return None

@@ -22,8 +22,7 @@ from volley.iceberg.read.scope import filtered, predicate_of, selected
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import Operator, Side
-from volley.iceberg.views.zsets import WEIGHT, united
+from volley.iceberg.views.operators import WEIGHT, Operator, Side, united
 from volley.plan import nodes
 from volley.plan.expression_nodes import ExprNode, column_names, joined
 from volley.plan.expressions import lit

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey
 
-from volley.iceberg.schema.reserved import PATH_ID, POSITION_ID
+from volley.iceberg.schema.types import PATH_ID, POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.upload import uploaded
+from volley.iceberg.storage.files import uploaded
 from volley.iceberg.write.row_groups import row_group
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile

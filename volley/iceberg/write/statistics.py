@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import MetricModeTypes, StatisticsCollector
 from pyiceberg.types import DecimalType, DoubleType, FloatType
 
-from volley.iceberg.layout.bounds import bounds
+from volley.iceberg.layout.partitions import bounds
 
 __all__ = ["statistics"]
 

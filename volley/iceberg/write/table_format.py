@@ -27,7 +27,7 @@ from volley.contracts.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
-from volley.iceberg.schema.properties import number_in
+from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.schema.types import arrow_schema, file_schema
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
