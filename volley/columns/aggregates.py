@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from volley.columns.compiled import CompiledExpression, as_array, whole
+from volley.columns.compiled import CompiledExpression, as_array, is_number, whole
 from volley.columns.dictionaries import decode
 from volley.columns.expressions import compile_expression
-from volley.columns.operand_types import is_number
 from volley.columns.sums import sum_type
 from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation

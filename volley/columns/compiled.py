@@ -1,9 +1,11 @@
-"""What an expression is compiled to, and what all operations need to compile theirs."""
+"""What expressions are compiled to, the types of their operands, and what all operations need to compile theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -15,12 +17,15 @@ from volley.plan.expression_nodes import Call, Literal
 from volley.types.arrow import type_name
 
 __all__ = [
-    *("CompiledExpression", "Datum", "Lowering", "all_null", "any_fails", "as_array", "misfit", "nonzero", "parameter"),
-    *("refuse_zero", "to_type", "whole"),
+    *("CompiledExpression", "Datum", "INT_DIGITS", "Lowering", "all_null", "any_fails", "as_array", "as_decimal"),
+    *("is_number", "literal_type", "misfit", "nonzero", "of_distinct", "operand_type", "parameter", "refuse_zero"),
+    *("to_type", "whole"),
 ]
 
 Datum = Any
 """An Arrow array or scalar: pyarrow has no common type for them."""
+INT_DIGITS = {pa.int32(): 10, pa.int64(): 19}
+"""The types of integers, and the digits of their largest values."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,92 @@ def nonzero(node: Call, dividends: Datum, divisors: Datum) -> Datum:
 
 Lowering = Callable[[Call, list[CompiledExpression]], CompiledExpression]
 """Compiles a call whose arguments are compiled."""
+
+
+def literal_type(node: Literal) -> pa.DataType:
+    """Return the type of a constant: the smaller of int and long, or the decimal with just a Decimal's digits."""
+    value = node.value
+    match value:
+        case None:
+            return pa.null()
+        case bool():
+            return pa.bool_()
+        case int():
+            return pa.int32() if -(2**31) <= value < 2**31 else pa.int64()
+        case Decimal():
+            return _decimal_of(value)
+        case datetime():
+            return pa.timestamp("us", None if value.tzinfo is None else "UTC")
+    types = {float: pa.float64(), str: pa.string(), bytes: pa.binary(), date: pa.date32(), time: pa.time64("us")}
+    return types[type(value)]
+
+
+def _decimal_of(value: Decimal) -> pa.DataType:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or max(len(digits), -exponent) + max(exponent, 0) > 38:
+        raise ExpressionError(f"{value!r} does not fit decimal(38)", hint="use a float, or fewer digits")
+    scale = max(-exponent, 0)
+    return pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale)
+
+
+def operand_type(node: Call, types: Sequence[pa.DataType]) -> pa.DataType:
+    """Return the type to which the operands of a comparison or arithmetic operation are cast first.
+
+    Raises:
+        ExpressionError: If they have no common type.
+    """
+    common = types[0]
+    for other in types[1:]:
+        wider = _common(common, other)
+        if wider is None:
+            raise ExpressionError(
+                f"{node!r} combines {' and '.join(map(type_name, types))}", hint='cast one of them: .cast("…")'
+            )
+        common = wider
+    return common
+
+
+def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if not (is_number(left) and is_number(right)):
+        return None
+    if pa.types.is_floating(left) or pa.types.is_floating(right):
+        return pa.float64()
+    if pa.types.is_decimal(left) or pa.types.is_decimal(right):
+        return _common_decimal(as_decimal(left), as_decimal(right))
+    return pa.int64()
+
+
+def _common_decimal(left: pa.Decimal128Type, right: pa.Decimal128Type) -> pa.DataType | None:
+    scale = max(left.scale, right.scale)
+    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+    return pa.decimal128(precision, scale) if precision <= 38 else None
+
+
+def as_decimal(data_type: pa.DataType) -> pa.Decimal128Type:
+    """Return a decimal type that has all values of an integer or decimal type."""
+    return data_type if pa.types.is_decimal(data_type) else pa.decimal128(INT_DIGITS[data_type], 0)
+
+
+def is_number(data_type: pa.DataType) -> bool:
+    """Return True for int, long, float, double and decimals."""
+    return data_type in INT_DIGITS or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)
+
+
+def of_distinct(values: Datum, function: Callable[[Any], Any], out: pa.DataType) -> Datum:
+    """Return what a function returns for each value, null for null.
+
+    Args:
+        values: An array or a scalar.
+        function: Takes a value that is not null.
+        out: The type of its results; a storage type.
+    """
+    if isinstance(values, pa.Scalar):
+        value = values.as_py()
+        return pa.scalar(None if value is None else function(value), out)
+    encoded = values.dictionary_encode()
+    results = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(results, out).take(encoded.indices)

@@ -10,14 +10,19 @@ import pyarrow.compute as pc
 
 from volley.columns.casts import can_cast, cast, try_cast
 from volley.columns.compiled import (
+    INT_DIGITS,
     CompiledExpression,
     Datum,
     Lowering,
     all_null,
     any_fails,
     as_array,
+    as_decimal,
+    is_number,
+    literal_type,
     misfit,
     nonzero,
+    operand_type,
     parameter,
     refuse_zero,
     to_type,
@@ -25,17 +30,12 @@ from volley.columns.compiled import (
 from volley.columns.dictionaries import decode
 from volley.columns.functions import (
     choice,
-    durations,
     hashes,
-    lists,
-    maps,
     nested,
     numbers,
-    spark_hashes,
     strings,
     times,
 )
-from volley.columns.operand_types import INT_DIGITS, as_decimal, is_number, literal_type, operand_type
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.types.arrow import arrow_type, type_name
@@ -311,12 +311,8 @@ LOWERED: dict[str, Lowering] = {
     "alias": _alias,
     **choice.LOWERED,
     **hashes.LOWERED,
-    **lists.LOWERED,
-    **durations.LOWERED,
-    **maps.LOWERED,
     **nested.LOWERED,
     **numbers.LOWERED,
-    **spark_hashes.LOWERED,
     **strings.LOWERED,
     **times.LOWERED,
 }

@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 from volley.columns.accumulators import Accumulator, accumulator
 from volley.columns.aggregates import aggregate_type
-from volley.columns.compiled import CompiledExpression, as_array, whole
+from volley.columns.compiled import CompiledExpression, as_array, is_number, whole
 from volley.columns.dictionaries import decode
 from volley.columns.exact import doubles
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import Rows, combine
-from volley.columns.operand_types import is_number
 from volley.columns.operators import Times
 from volley.columns.windows import microseconds
 from volley.errors import ExpressionError

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from volley.columns.operand_types import literal_type
+from volley.columns.compiled import literal_type
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 
 __all__ = ["condition", "pushed"]

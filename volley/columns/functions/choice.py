@@ -20,10 +20,10 @@ from volley.columns.compiled import (
     any_fails,
     as_array,
     misfit,
+    operand_type,
     parameter,
     to_type,
 )
-from volley.columns.operand_types import operand_type
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Literal
 

@@ -1,19 +1,29 @@
-"""Functions of texts: RE2's patterns, Unicode's single characters, the same on both execution paths."""
+"""Functions of texts: RE2's patterns, Unicode's single characters, and values out of JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, to_type
-from volley.columns.functions.json_texts import json_value
+from volley.columns.compiled import (
+    CompiledExpression,
+    Datum,
+    Lowering,
+    all_null,
+    any_fails,
+    misfit,
+    of_distinct,
+    to_type,
+)
 from volley.columns.moments import has_offset, moments
 from volley.columns.text_forms import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
+from volley.plan.json_paths import steps_of
 
 __all__ = ["LOWERED"]
 
@@ -105,6 +115,58 @@ def _concat(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     )
 
 
+class _Number(str):
+    """A number as it is written."""
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+# NaN and Infinity are no JSON, but Python's reader takes them.
+_AS_WRITTEN = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_no_number)
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
+def _json_value(values: Datum, path: str) -> Datum:
+    """Return the values that a path names in JSON texts, as texts; null where there is none, or no JSON."""
+    steps = steps_of(path)
+    return of_distinct(values, lambda text: _value(text, steps), pa.string())
+
+
+def _value(text: str, steps: tuple[str | int, ...]) -> str | None:
+    try:
+        value = _walk(_AS_WRITTEN.decode(text), steps)
+        if value is None:
+            return None
+        # A half of a surrogate pair is JSON, but no text: it can't be encoded.
+        return (value if isinstance(value, str) else _json(value)).encode().decode()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, its numbers as they are written."""
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(map('{}:{}'.format, map(_json, value), map(_json, value.values())))}}}"
+    return _ENCODER.encode(value)
+
+
+def _walk(value: Any, steps: tuple[str | int, ...]) -> Any:
+    for step in steps:
+        if isinstance(step, str) and isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(step, int) and isinstance(value, list) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
 LOWERED: dict[str, Lowering] = {
     "str_lower": _text(pc.utf8_lower),
     "str_upper": _text(pc.utf8_upper),
@@ -130,7 +192,7 @@ LOWERED: dict[str, Lowering] = {
     "str_to_integer": _text(_to_integer, pa.int64()),
     "str_to_double": _text(_to_double, pa.float64()),
     "str_to_decimal": _to_decimal,
-    "str_json_path": _text(json_value),
+    "str_json_path": _text(_json_value),
     "concat_str": _concat,
 }
 """The lowering of each function."""
