@@ -27,7 +27,7 @@ from volley import (
     MemorySource,
     col,
 )
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.iceberg import Partitioning, Upsert
 
 ONE, TWO = UUID(int=1), UUID("ffeeddcc-bbaa-9988-7766-554433221100")

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from volley import FileSource, SourceContext, VolleyError
 from volley.columns.casts import cast, try_cast
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.connectors.files.logged import LoggedFile
 from volley.contracts.rows import BadRow
 from volley.formats.messages import JsonValues

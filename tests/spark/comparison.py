@@ -19,8 +19,8 @@ from tests.unit.beside_spark.cases import CASES
 from tests.unit.beside_spark.differences import DIFFERENCES, RAISES, differences, raises
 from tests.unit.beside_spark.rows import ROWS
 from volley import VolleyError
+from volley.columns.exact import stored
 from volley.columns.expressions import compile_expression
-from volley.columns.uuids import stored
 
 __all__ = ["found", "open_views", "run_in_spark"]
 

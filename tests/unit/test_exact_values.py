@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volley import ExpressionError, FileSource, SourceContext, SourceError, col
-from volley.columns.batches import conform
+from volley.columns.batches import check_values, conform
 from volley.columns.expressions import compile_expression
-from volley.columns.validation import check_values
 from volley.contracts.rows import BadRow
 from volley.types.arrow import arrow_type
 

@@ -26,9 +26,9 @@ from volley import (
     col,
     testing,
 )
+from volley.columns.exact import array_of
 from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
 from volley.columns.keys.buckets import key_hashes
-from volley.columns.uuids import array_of
 from volley.iceberg import IcebergTable, TableRef
 from volley.stream.stream import DataStream
 

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from tests.duck import query
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.modes import CommitMode

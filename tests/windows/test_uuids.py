@@ -29,7 +29,7 @@ from volley import (
     top,
     tumbling,
 )
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.plan.windows import Emission, Window
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,14 +11,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.aggregates import aggregate_type, value_of
-from volley.columns.collected import as_lists, list_items, merge_distinct, merge_lists, merge_top
 from volley.columns.compiled import CompiledExpression, as_array
 from volley.columns.dictionaries import decode
-from volley.columns.exact import doubles
-from volley.columns.groups import ArrowMerge, Merge, Offsets, RowMerge, Rows
+from volley.columns.exact import doubles, has_uuids, restored, storage_of, stored
+from volley.columns.groups import (
+    ArrowMerge,
+    Merge,
+    Offsets,
+    RowMerge,
+    Rows,
+    as_lists,
+    list_items,
+    merge_distinct,
+    merge_lists,
+    merge_top,
+)
 from volley.columns.keys.normal import normal
 from volley.columns.sketches import DIGEST, HYPERLOGLOG, Sketch
-from volley.columns.uuids import has_uuids, restored, storage_of, stored
 from volley.plan.aggregates import Aggregation
 
 __all__ = ["Accumulator", "accumulator"]

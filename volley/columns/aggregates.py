@@ -7,7 +7,7 @@ import pyarrow as pa
 from volley.columns.compiled import CompiledExpression, as_array, is_number, whole
 from volley.columns.dictionaries import decode
 from volley.columns.expressions import compile_expression
-from volley.columns.sums import sum_type
+from volley.columns.groups import sum_type
 from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name

@@ -13,12 +13,12 @@ from volley.columns.accumulators import Accumulator, accumulator
 from volley.columns.aggregates import aggregated_schema, key_fields
 from volley.columns.compiled import CompiledExpression, as_array, whole
 from volley.columns.dictionaries import decode, is_encoded, make_batch
+from volley.columns.exact import restored, stored
 from volley.columns.expressions import compile_expression
 from volley.columns.gaps import Gaps, fill_gaps
 from volley.columns.groups import by_key
 from volley.columns.keys.normal import normal
 from volley.columns.operators import Merged, Operator, Times
-from volley.columns.uuids import restored, stored
 from volley.columns.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
 from volley.plan.expression_nodes import Column
 from volley.plan.keyed_nodes import Aggregate

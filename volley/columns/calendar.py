@@ -1,20 +1,35 @@
-"""Takes times apart in any year: Arrow counts years in 16 bits, and silently returns other dates for those beyond."""
+"""Times that Arrow gets wrong: years far from 1970, nanoseconds before it, and texts that have no such day."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["are_near", "near", "part", "truncated", "year"]
+__all__ = [
+    *("are_near", "floored", "has_offset", "is_floored", "moments", "near", "parsed", "part", "read_alike"),
+    *("truncated", "year"),
+]
 
 # The calendar repeats after 400 years, days of the week included.
 _YEARS = 400
 _PERIOD = {pa.int32(): 146_097, pa.int64(): 146_097 * 86_400_000_000}
 # Within 68 periods of 1970, which hold all times that Python knows, Arrow is right.
 _PERIODS = 68
+Datum = Any
+
+_TRIED = 16
+# RE2 has no lookahead: the group keeps what stands behind the digits.
+_MORE_DIGITS = r"([0-9]:[0-9]{2}\.[0-9]{6})[0-9]{1,3}(Z|[+-][0-9:]+)?$"
+_PARTS = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "R": "%H:%M", "D": "%m/%d/%y"}
+# %Y has four digits, as in Spark and Python: strptime takes "26" for the year 26.
+_DIGITS = {"Y": "[0-9]{4}", "S": "[0-5]?[0-9]", "j": "[0-9]{1,3}", "z": "(?:Z|[+-].+)"}
+_WORDS = "aAbBhp"
+_MINUTE = 60 * 10**6
+_YEAR_1000 = -30610224000 * 10**6
 
 
 def year(values: Any) -> Any:
@@ -82,3 +97,131 @@ def _moved(values: Any) -> tuple[Any, Any]:
 
 def _stored(data_type: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_date32(data_type) else pa.int64()
+
+
+def is_floored(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return True if values of a type are rounded down to the other: both are timestamps, or both times of day."""
+    is_same_kind = any(test(source) and test(target) for test in (pa.types.is_timestamp, pa.types.is_time))
+    return is_same_kind and (source.unit, target.unit) == ("ns", "us")
+
+
+def floored(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return timestamps or times of day in nanoseconds in a type of microseconds.
+
+    Example:
+        >>> floored(pa.array([-1, -1001, 1999], pa.timestamp("ns")), pa.timestamp("us")).cast(pa.int64()).to_pylist()
+        [-1, -2, 1]
+    """
+    numbers = values.cast(pa.int64())
+    cut = pc.divide(numbers, 1000)
+    is_above = pc.greater(pc.multiply(cut, 1000), numbers)
+    return pc.subtract(cut, is_above.cast(pa.int64())).cast(data_type)
+
+
+def parsed(texts: Datum, data_type: pa.DataType) -> Datum:
+    """Parse texts, an array or a scalar, as timestamps; the fraction of a second may have up to nine digits.
+
+    Raises:
+        pyarrow.ArrowInvalid: If a text is no timestamp.
+
+    Example:
+        >>> parsed(pa.array(["1969-12-31 23:59:59.999999999"]), pa.timestamp("us")).cast(pa.int64()).to_pylist()
+        [-1]
+    """
+    try:
+        return _alike(texts, data_type)
+    except pa.ArrowInvalid:
+        if not (isinstance(texts, pa.Scalar) or pc.any(pc.match_substring(texts, ".")).as_py()):
+            raise
+    short = pc.replace_substring_regex(pc.cast(texts, pa.string()), pattern=_MORE_DIGITS, replacement=r"\1\2")
+    return pc.cast(short, data_type)
+
+
+def read_alike(texts: Datum, data_type: pa.DataType) -> Datum | None:
+    """Return texts that Arrow reads as they are as timestamps; None if it refuses one."""
+    try:
+        return _alike(texts, data_type)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _alike(texts: Datum, data_type: pa.DataType) -> Datum:
+    """Return texts as timestamps.
+
+    Arrow makes an error of each text that it refuses, which takes ten times what it takes to parse one: the first texts
+    are tried before all are.
+    """
+    if not isinstance(texts, pa.Scalar) and len(texts) > _TRIED:
+        pc.cast(texts.slice(0, _TRIED), data_type)
+    return pc.cast(texts, data_type)
+
+
+def moments(texts: Any, format: str) -> Any:
+    """Return an array or scalar of texts as timestamps; null where the format does not fit, or there is no such time.
+
+    Arrow reads 30 February as 1 or 2 March. Only days near an end of a month can come from a day that does not exist,
+    at most two days off by an offset of %z and a leap second: their texts are parsed again, in January of their year.
+
+    Args:
+        texts: The texts.
+        format: The format. With ``%z`` the timestamps are in UTC, else they have no zone.
+    """
+    values = _of_known_times(texts, _read(texts, format), format)
+    day = pc.day(values)
+    near_an_end = pc.fill_null(pc.or_(pc.less_equal(day, 5), pc.greater_equal(day, 28)), False)
+    if not pc.any(near_an_end).as_py():
+        return values
+    suspects = pc.if_else(near_an_end, texts, pa.scalar(None, texts.type))
+    # strptime keeps the last of two values of a part: the texts get no offset, no leap second, and January.
+    neutral, last = ("|%S %z", "|0 +0000") if has_offset(format) else ("|%S", "|0")
+    written = _read(_with_end(suspects, last), format + neutral)
+    in_january = _read(_with_end(suspects, last + " 1"), format + neutral + " %m")
+    # Day 366 of a common year becomes one of another year.
+    exists = pc.and_(pc.equal(pc.day(written), pc.day(in_january)), pc.equal(pc.year(written), pc.year(in_january)))
+    return pc.if_else(pc.fill_null(exists, True), values, pa.scalar(None, values.type))
+
+
+def _of_known_times(texts: Any, values: Any, format: str) -> Any:
+    """Return null for a year of less than four digits, and for second 60 within an hour: strptime counts on from it."""
+    since_1970 = values.cast(pa.int64())
+    begins_minute = pc.is_in(_remainder(since_1970, _MINUTE), value_set=pa.array([0, 10**6, 10**6 - _MINUTE]))
+    # Second 60 at the end of an hour is a leap second.
+    shifts = pc.and_(begins_minute, pc.not_equal(_remainder(since_1970, 60 * _MINUTE), 0))
+    suspect = pc.fill_null(pc.or_(pc.less(since_1970, _YEAR_1000), shifts), False)
+    if not pc.any(suspect).as_py():
+        return values
+    fits = pc.match_substring_regex(pc.if_else(suspect, texts, pa.scalar(None, texts.type)), pattern=_pattern(format))
+    return pc.if_else(pc.fill_null(fits, True), values, pa.scalar(None, values.type))
+
+
+def _remainder(number: Any, divisor: int) -> Any:
+    """Return what is left of a number, with its sign."""
+    return pc.subtract(number, pc.multiply(pc.divide(number, divisor), divisor))
+
+
+def _pattern(format: str) -> str:
+    """Return the pattern of texts in a format that are no more than it says."""
+    expanded = re.sub("%([TFRD])", lambda part: _PARTS[part[1]], format)
+    parts = (_part(part) for part in re.findall(r"%.|\s+|.", expanded, re.DOTALL))
+    return f"(?s)^{''.join(parts)}$"
+
+
+def _part(part: str) -> str:
+    if part.isspace():
+        return r"\s*"
+    if len(part) == 1 or part == "%%":
+        return re.escape(part[-1])
+    return r"\s*" + ("[^0-9]+" if part[1] in _WORDS else _DIGITS.get(part[1], "[0-9]{1,2}"))
+
+
+def has_offset(format: str) -> bool:
+    """Return True if texts of a format have an offset from UTC (``%z``)."""
+    return "%z" in format.replace("%%", "")
+
+
+def _read(texts: Any, format: str) -> Any:
+    return pc.strptime(texts, format=format, unit="us", error_is_null=True)
+
+
+def _with_end(texts: Any, end: str) -> Any:
+    return pc.binary_join_element_wise(texts, pa.scalar(end, texts.type), "")

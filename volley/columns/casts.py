@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.calendar import are_near, near
+from volley.columns.calendar import are_near, near, parsed, read_alike
 from volley.columns.exact import rescaled
-from volley.columns.nanoseconds import parsed, read_alike
 from volley.columns.text_forms import (
     decimal_of,
     decimal_of_float,
@@ -24,8 +23,8 @@ from volley.columns.text_forms import (
     time_of,
     trim,
     uuid_of,
+    uuid_text,
 )
-from volley.columns.uuids import texts
 from volley.errors import ExpressionError
 from volley.types.arrow import type_name
 
@@ -310,7 +309,7 @@ _CASTS = [
     _Cast(pa.types.is_binary, pa.types.is_string, pc.cast, lambda value, target: is_utf8(value)),
     _Cast(pa.types.is_fixed_size_binary, pa.types.is_binary, pc.cast),
     _Cast(pa.types.is_fixed_size_binary, pa.types.is_string, _fixed_to_text, _is_fixed_text),
-    _Cast(_is(pa.uuid()), pa.types.is_string, lambda value, target: texts(value)),
+    _Cast(_is(pa.uuid()), pa.types.is_string, lambda value, target: uuid_text(value)),
     _Cast(pa.types.is_date32, pa.types.is_string, _moment_to_text, _is_near),
     _Cast(pa.types.is_date32, _TIMESTAMPS, _via_naive, _is_date_in_range),
     _Cast(_TIMESTAMPS, pa.types.is_date32, _via_naive),

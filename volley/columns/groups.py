@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.columns.compiled import whole
 from volley.columns.dictionaries import decode_rows
-from volley.columns.sums import narrowed, widened
+from volley.errors import ExpressionError
 
-__all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "by_key", "combine", "offsets_of", "rows_of_groups"]
+__all__ = [
+    *("ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "as_lists", "by_key", "combine", "items_of"),
+    *("list_items", "merge_distinct", "merge_lists", "merge_top", "narrowed", "offsets_of", "rows_of_groups"),
+    *("sum_type", "widened"),
+]
 
 Offsets = npt.NDArray[np.int64]
 """Where each group starts in rows that are ordered by group, and the number of rows."""
@@ -26,6 +31,11 @@ _ROW = "row"
 _Groups = npt.NDArray[np.int64]
 _TYPES = (pa.int64(), pa.float64(), pa.bool_())
 _MERGES = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+_WHOLE = pa.decimal128(38, 0)
+_DIGITS = 76
+# Below the largest numbers of 64 bits and of 38 digits by more than a double is inexact.
+_MOST = 9e18
+_MOST_UNSCALED = 9e37
 
 
 @dataclass(frozen=True)
@@ -179,3 +189,128 @@ def _neutral(function: str, data_type: np.dtype[Any]) -> Any:
         return data_type.type("inf" if function == "min" else "-inf")
     bounds = np.iinfo(data_type)
     return data_type.type(bounds.max if function == "min" else bounds.min)
+
+
+def sum_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of sums of numbers."""
+    if pa.types.is_decimal(data_type):
+        return pa.decimal128(38, data_type.scale)
+    return pa.int64() if pa.types.is_integer(data_type) else pa.float64()
+
+
+def widened(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values that Arrow adds up without overflow, in any groups: in a wider type, if their own may be too small.
+
+    Args:
+        values: Values of a `sum_type`; others are returned as they are.
+    """
+    if pa.types.is_integer(values.type):
+        return values.cast(_WHOLE) if _largest(values) * len(values) > _MOST else values
+    if pa.types.is_decimal128(values.type):
+        scale = values.type.scale
+        may_overflow = _largest(values) * len(values) * 10.0**scale > _MOST_UNSCALED
+        return values.cast(pa.decimal256(_DIGITS, scale)) if may_overflow else values
+    return values
+
+
+def narrowed(sums: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """Return sums of widened values in the type that the values had.
+
+    Raises:
+        ExpressionError: If a sum does not fit.
+    """
+    try:
+        return sums.cast(data_type)
+    except pa.ArrowInvalid as error:
+        if pa.types.is_integer(data_type):
+            raise ExpressionError(
+                "a sum is beyond 64 bits", hint='add decimals up: sum_(col("…").cast("decimal(38, 0)"))'
+            ) from error
+        raise ExpressionError(
+            f"a sum has more digits than decimal(38, {data_type.scale})",
+            hint='add up decimals of a smaller scale, or doubles: sum_(col("…").cast("double"))',
+        ) from error
+
+
+def _largest(values: pa.ChunkedArray) -> float:
+    """Return the largest absolute value; 0 if there is none."""
+    limits = pc.min_max(values)
+    return max(abs(float(limits[end].as_py() or 0)) for end in ("min", "max"))
+
+
+def list_items(values: pa.Array) -> pa.Array:
+    """Return a list for each value: of the value, or empty for null."""
+    offsets = np.concatenate([[0], np.cumsum(values.is_valid().to_numpy(zero_copy_only=False))])
+    return as_lists(offsets.astype(np.int64), values.drop_null())
+
+
+def as_lists(offsets: Offsets, values: pa.Array) -> pa.Array:
+    """Return the lists with these offsets."""
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
+
+
+def items_of(lists: pa.Array, offsets: Offsets) -> tuple[pa.Array, Offsets]:
+    """Return the items of all lists of a group, one group after the other, and the offsets of the groups in them."""
+    starts = lists.offsets.to_numpy().astype(np.int64)
+    return lists.flatten(), (starts - starts[0])[offsets]
+
+
+def merge_distinct(state: Rows, offsets: Offsets) -> Rows:
+    """Return the different values of each group."""
+    values, ends = items_of(state[0], offsets)
+    groups = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    unique = pa.table({"group": groups, "value": values}).group_by(["group", "value"], use_threads=False).aggregate([])
+    # Arrow returns the groups in any order.
+    order = np.argsort(unique["group"].to_numpy(), kind="stable")
+    sizes = np.bincount(unique["group"].to_numpy(), minlength=len(ends) - 1)
+    merged = unique["value"].combine_chunks().take(pa.array(order))
+    return [as_lists(np.concatenate([[0], np.cumsum(sizes)]), merged)]
+
+
+def merge_lists(limit: int, state: Rows, offsets: Offsets) -> Rows:
+    """Return the earliest values of each group in the order of their times, and the times.
+
+    Args:
+        limit: The most values of a group.
+        state: The lists of values and of times.
+        offsets: The offsets of the groups.
+    """
+    return _merge_ordered(limit, state, offsets, lambda items: [_as_numbers(items[1])])
+
+
+def merge_top(limit: int, state: Rows, offsets: Offsets) -> Rows:
+    """Return the values of each group with the largest ranks, the largest first; of equal ranks, the earliest.
+
+    Args:
+        limit: The most values of a group.
+        state: The lists of values, of times and of ranks.
+        offsets: The offsets of the groups.
+    """
+    return _merge_ordered(limit, state, offsets, lambda items: [_as_numbers(items[1]), _from_largest(items[2])])
+
+
+def _merge_ordered(limit: int, state: Rows, offsets: Offsets, order_by: Callable[[Rows], list[Offsets]]) -> Rows:
+    """Return the first items of each group.
+
+    Args:
+        limit: The most items of a group.
+        state: The lists, of the same lengths.
+        offsets: The offsets of the groups.
+        order_by: Returns what the items are ordered by, the first order last.
+    """
+    items = [items_of(column, offsets)[0] for column in state]
+    ends = items_of(state[0], offsets)[1]
+    sizes = np.diff(ends)
+    order = np.lexsort((*order_by(items), np.repeat(np.arange(len(sizes)), sizes)))
+    kept = order[np.arange(len(order)) - np.repeat(ends[:-1], sizes) < limit]
+    new = np.concatenate([[0], np.cumsum(np.minimum(sizes, limit))])
+    return [as_lists(new, column.take(pa.array(kept))) for column in items]
+
+
+def _as_numbers(values: pa.Array) -> Offsets:
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _from_largest(ranks: pa.Array) -> Offsets:
+    """Return numbers in the opposite order of ranks. Arrow puts NaN behind all other numbers."""
+    return -_as_numbers(pc.rank(ranks, "ascending", tiebreaker="dense")).astype(np.int64)

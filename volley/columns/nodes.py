@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.batches import conform
+from volley.columns.batches import check_values, conform
 from volley.columns.casts import cast
 from volley.columns.compiled import CompiledExpression, as_array
 from volley.columns.dictionaries import decode_rows, make_batch
+from volley.columns.exact import array_of
 from volley.columns.expressions import compile_expression
 from volley.columns.joins import lower_join
 from volley.columns.keys.order import sort_keys
 from volley.columns.user_code import failed
-from volley.columns.uuids import array_of
-from volley.columns.validation import check_values
 from volley.errors import ExpressionError, JobError, near
 from volley.plan import nodes
 from volley.plan.expression_nodes import Call, Column, ExprNode, output_name

@@ -13,12 +13,12 @@ from volley.columns.aggregates import key_fields, time_type
 from volley.columns.aggregator import key_values
 from volley.columns.compiled import CompiledExpression, whole
 from volley.columns.dictionaries import decode
+from volley.columns.exact import stored
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import by_key
 from volley.columns.keys.normal import Bools
 from volley.columns.operators import Merged, Operator, Times
 from volley.columns.series_functions import SeriesPart, SeriesRows, series_part, series_type
-from volley.columns.uuids import stored
 from volley.columns.windows import microseconds
 from volley.plan.keyed_nodes import Series
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volley.columns.collected import as_lists, items_of
 from volley.columns.exact import doubles
-from volley.columns.groups import Offsets, Rows
+from volley.columns.groups import Offsets, Rows, as_lists, items_of
 from volley.columns.keys.buckets import kept_hashes
 from volley.registry import installed
 

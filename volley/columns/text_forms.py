@@ -12,14 +12,15 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.nanoseconds import parsed
+from volley.columns.calendar import parsed
 
 __all__ = [
     *("decimal_of", "decimal_of_float", "decimal_text", "float_text", "is_text_of", "is_utf8", "moment_text"),
-    *("number_in", "of_array", "time_of", "trim", "uuid_of"),
+    *("number_in", "of_array", "time_of", "trim", "uuid_of", "uuid_text"),
 ]
 
 Datum = Any
@@ -195,3 +196,15 @@ def decimal_of(value: Datum, target: pa.Decimal128Type) -> Datum:
     number = pc.replace_substring_regex(number_in(value, pattern), pattern=r"^(-?)\.", replacement=r"\10.")
     short = pc.replace_substring_regex(number, pattern=rf"(\.[0-9]{{{scale}}})0*$", replacement=r"\1")
     return pc.cast(pc.replace_substring_regex(short, pattern=r"\.$", replacement=""), target)
+
+
+@of_array
+def uuid_text(column: pa.Array) -> pa.Array:
+    """Return UUIDs in their usual text form."""
+    stored, count = column.storage, len(column)
+    data = stored.buffers()[1]
+    digits = b"" if data is None else data.slice(stored.offset * 16, count * 16).to_pybytes().hex().encode()
+    places = np.arange(count + 1, dtype=np.int32) * 32
+    text = pa.StringArray.from_buffers(count, pa.py_buffer(places), pa.py_buffer(digits))
+    dashed = pc.replace_substring_regex(text, pattern="^(.{8})(.{4})(.{4})(.{4})", replacement=r"\1-\2-\3-\4-")
+    return pc.if_else(stored.is_valid(), dashed, pa.scalar(None, pa.string()))

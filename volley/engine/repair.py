@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from volley import checks
-from volley.columns.schema_bytes import read_schema
 from volley.connectors.files.parts import farthest, named, number_of_entries
 from volley.engine.checkpoint import PIPELINE, Binding
 from volley.engine.running import claim
@@ -19,6 +18,7 @@ from volley.storage.durable import write_durably
 from volley.storage.envelope import Format
 from volley.storage.remembered import MALFORMED
 from volley.storage.state_formats import INITIAL_OFFSET, LANDED, RUN, SCHEMA
+from volley.types.arrow import read_schema
 
 __all__ = ["check", "repair"]
 

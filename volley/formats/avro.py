@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.columns.bisect import process_or_bisect
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NANOS, logical, of_nanos

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, VolleyError
 from volley.formats.avro import Resolution, avro_columns, resolution_of

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
 
 from volley.columns.bisect import first_failing
+from volley.columns.calendar import moments
 from volley.columns.casts import cast
 from volley.columns.exact import exact_cast
-from volley.columns.moments import moments
 from volley.errors import ExpressionError
 from volley.formats.options import CsvOptions
 from volley.types.arrow import type_name

@@ -87,10 +87,10 @@ class _Csv:
         self._writer = pcsv.CSVWriter(file, schema)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        from volley.columns.uuids import texts
+        from volley.columns.text_forms import uuid_text
 
         for index in self._uuids:
-            batch = batch.set_column(index, batch.schema.names[index], texts(batch.column(index)))
+            batch = batch.set_column(index, batch.schema.names[index], uuid_text(batch.column(index)))
         self._writer.write_batch(batch)
 
     def close(self) -> None:

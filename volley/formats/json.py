@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from volley.columns.nanoseconds import parsed as parsed_times
+from volley.columns.calendar import parsed as parsed_times
 from volley.errors import ConfigError, SourceError
 from volley.formats.json_checks import check_exponents, check_match
 from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers

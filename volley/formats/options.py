@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from volley.checks import keep, names, one_of, optional
 from volley.errors import ConfigError
-from volley.types.time_formats import READ, unknown_directives
+from volley.types.names import READ, unknown_directives
 
 __all__ = ["CsvOptions", "JsonOptions", "NoOptions", "OnUnknown", "fate_of_unknown", "on_unknown"]
 

@@ -9,9 +9,8 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, misfits
 from volley.columns.bisect import process_or_bisect
-from volley.columns.misfits import misfits
 from volley.columns.python_values import row_texts
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from volley.errors import ExpressionError
-from volley.types.time_formats import unknown_directives
+from volley.types.names import unknown_directives
 
 __all__ = ["character", "directives", "number", "text"]
 

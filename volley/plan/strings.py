@@ -10,7 +10,7 @@ from volley.errors import ExpressionError, near
 from volley.plan import parameters
 from volley.plan.elsewhere import Namespace
 from volley.plan.json_paths import steps_of
-from volley.types.time_formats import READ
+from volley.types.names import READ
 
 __all__ = ["Strings"]
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from volley.columns.batches import conform
+from volley.columns.batches import check_values, conform
 from volley.columns.keys.order import sort_keys
 from volley.columns.nodes import CompiledSteps, lower
 from volley.columns.schemas import Schemas
-from volley.columns.validation import check_values
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
 from volley.plan import graph, nodes

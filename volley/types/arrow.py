@@ -1,4 +1,4 @@
-"""Arrow types by name, and the types that Arrow, Spark and Iceberg share."""
+"""Arrow types and schemas of what users write, and of what a job's state has."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 from volley.errors import SourceError
 from volley.types.names import DIGITS, SIMPLE, ParsedType, Parser, TypeLike, check_names, check_type, decimal_fits
 
+__all__ = ["read_schema"]
+
 if TYPE_CHECKING:
     from volley.types.names import CheckedSchema
 
@@ -17,6 +19,8 @@ __all__ = ["ROLE", "arrow_schema", "arrow_type", "canonical_schema", "canonical_
 
 ROLE = b"volley.role"
 """The key of a field's metadata that says what the column tells an upsert; see `ChangeColumns`."""
+# What each message of Arrow begins with.
+_MARK = b"\xff\xff\xff\xff"
 
 
 def arrow_type(data_type: TypeLike) -> pa.DataType:
@@ -160,3 +164,20 @@ def _canonical_simple(data_type: pa.DataType) -> pa.DataType | None:
         or data_type == pa.uuid()
     )
     return data_type if is_canonical else None
+
+
+def read_schema(data: bytes) -> pa.Schema:
+    """Return the schema that `pyarrow.Schema.serialize` wrote.
+
+    Args:
+        data: The bytes.
+
+    Raises:
+        ValueError: If they are damaged.
+    """
+    if not data.startswith(_MARK):
+        raise ValueError("it is not a schema of Arrow")
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError, OverflowError) as error:
+        raise ValueError(f"it is not a schema of Arrow: {error}") from error

@@ -1,4 +1,4 @@
-"""Type names as users write them: texts such as ``decimal(10,2)``, and Python types. Imports no Arrow."""
+"""What users write as texts: types such as ``decimal(10,2)``, Python types, directives of times. Imports no Arrow."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from volley.errors import ConfigError, near
+
+__all__ = ["READ", "unknown_directives"]
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -57,6 +59,8 @@ _OTHER_NAMES = {"bool": "boolean", "integer": "int", "bigint": "long", "list": "
 _NAMES = (*SIMPLE, *_OTHER_NAMES, "decimal", "array", "map", "struct")
 DIGITS = "precision is 1 to 38, scale 0 to the precision"
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z_0-9]+)|(.))")
+READ = "aAbBdDeFhHIjmMpRSTyYz%"
+"""Directives of formats by which texts are read: those that alone say the same in any locale."""
 
 
 @dataclass(frozen=True)
@@ -273,3 +277,13 @@ def fields_of(model: Any) -> dict[str, Any] | None:
             hint="define the class before the schema is used, at the top of a module",
         ) from error
     return {name: hints[name] for name in names}
+
+
+def unknown_directives(format: str, known: str) -> list[str]:
+    """Return the directives of a format that are not among some letters.
+
+    Example:
+        >>> unknown_directives("%d.%m.%Y %Q", READ)
+        ['%Q']
+    """
+    return sorted({each for each in re.findall("%.?", format, re.DOTALL) if each[1:] not in set(known)})

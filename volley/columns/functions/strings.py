@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.columns.calendar import has_offset, moments
 from volley.columns.compiled import (
     CompiledExpression,
     Datum,
@@ -19,7 +20,6 @@ from volley.columns.compiled import (
     of_distinct,
     to_type,
 )
-from volley.columns.moments import has_offset, moments
 from volley.columns.text_forms import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal

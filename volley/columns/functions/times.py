@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.calendar import near, part, truncated, year
+from volley.columns.calendar import has_offset, near, part, truncated, year
 from volley.columns.compiled import (
     CompiledExpression,
     Datum,
@@ -26,7 +26,6 @@ from volley.columns.compiled import (
     of_distinct,
     parameter,
 )
-from volley.columns.moments import has_offset
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 

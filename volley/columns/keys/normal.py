@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.dictionaries import decode
-from volley.columns.uuids import stored
+from volley.columns.exact import stored
 
 __all__ = ["Bools", "are_valid", "comparable", "comparable_type", "normal", "normal_rows", "numbered", "plain"]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from volley.columns.dictionaries import as_keys
-from volley.columns.schema_bytes import read_schema
 from volley.connectors.files.folders import FolderColumns, folder_texts, with_folders
 from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
@@ -25,7 +24,7 @@ from volley.secrets import redact_uri, redacted
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import SCHEMA
-from volley.types.arrow import arrow_schema, canonical_schema
+from volley.types.arrow import arrow_schema, canonical_schema, read_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.columns.batches import conform
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.contracts.dimension import DimensionReader, Version
 from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.contracts.source import Offset, Reader

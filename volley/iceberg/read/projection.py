@@ -12,9 +12,9 @@ from pyiceberg.conversions import from_json
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
+from volley.columns.calendar import floored, is_floored
 from volley.columns.dictionaries import can_stay_encoded, decode
-from volley.columns.nanoseconds import floored, is_floored
-from volley.columns.uuids import array_of
+from volley.columns.exact import array_of
 from volley.errors import StorageError
 
 __all__ = ["FileField", "Projection", "identified"]

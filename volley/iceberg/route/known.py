@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from volley.columns.schema_bytes import read_schema
 from volley.errors import ConfigError, PlanError
 from volley.iceberg.route.routing import SEPARATOR, TableNames
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import Record
 from volley.storage.state_formats import ROUTED_TABLES
+from volley.types.arrow import read_schema
 
 __all__ = ["EarlierRows", "KnownTable", "KnownTables"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.columns.schema_bytes import read_schema
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import TaskWriter
 from volley.iceberg.storage.errors import storage_errors
@@ -24,6 +23,7 @@ from volley.storage.state_formats import BACKLOG, PARKED_ROWS
 from volley.store.files import new_file, open_file
 from volley.store.journal import Journal
 from volley.store.rows import RowStore
+from volley.types.arrow import read_schema
 
 __all__ = ["Backlog", "ParkedRows", "ParkingWriter", "Unpark", "delete_parked"]
 

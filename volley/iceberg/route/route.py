@@ -12,7 +12,6 @@ from typing import Any, TypeGuard
 
 import pyarrow as pa
 
-from volley.columns.schema_bytes import read_schema
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import ExecutorTask, SinkContext
@@ -42,6 +41,7 @@ from volley.iceberg.route.parking import Backlog, ParkedRows, Unpark, delete_par
 from volley.iceberg.route.routing import Routing
 from volley.iceberg.upsert.columns import with_own_columns
 from volley.task.failpoints import reach
+from volley.types.arrow import read_schema
 
 __all__ = ["Route", "RouteSettings"]
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.batches import conform
+from volley.columns.exact import stored
 from volley.columns.keys.buckets import buckets_of, divided
 from volley.columns.keys.equality import rows_among
 from volley.columns.keys.normal import normal_rows
-from volley.columns.uuids import stored
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError, StorageError

@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 
 from volley.columns.aggregates import aggregated_schema, value_of
 from volley.columns.compiled import CompiledExpression, as_array
-from volley.columns.exact import doubles
+from volley.columns.exact import doubles, storage_of, stored
 from volley.columns.expressions import compile_expression
+from volley.columns.groups import sum_type
 from volley.columns.keys.equality import distinct, matching_rows
 from volley.columns.keys.normal import normal, plain
-from volley.columns.sums import sum_type
-from volley.columns.uuids import storage_of, stored
 from volley.errors import JobError
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import WEIGHT, Operator, Side, copies, plain_column, restricted_delta

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.compiled import whole
+from volley.columns.exact import stored
+from volley.columns.groups import narrowed, sum_type, widened
 from volley.columns.keys.normal import normal
 from volley.columns.keys.order import from_ordered, ordered
-from volley.columns.sums import narrowed, sum_type, widened
-from volley.columns.uuids import stored
 
 __all__ = ["HIDDEN", "KEPT", "ROWS", "Extreme", "Part", "Parts"]
 
