@@ -197,7 +197,7 @@ def test_rows_with_types_of_their_own_are_sorted_as_if_each_is_a_file(
 
     expected = [each for number, row in enumerate(rows) for each in found(f"{number}.parquet", [row])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_ROWS", batches)
+        patch.setattr("volley.formats.rows._ROWS", batches)
         assert repr(found("all.parquet", rows)) == repr(expected)
 
 
