@@ -47,8 +47,7 @@ from volley.iceberg import (
     RestCatalog,
     Upsert,
 )
-from volley.iceberg.documents.sinks import sink_model
-from volley.iceberg.documents.sources import source_model
+from volley.iceberg.documents.settings import sink_model, source_model
 
 ROOT = Path(__file__).parents[2]
 

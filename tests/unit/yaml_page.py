@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from volley.cli.app import app
 from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS
 from volley.config.models import PipelineModel, RuntimeModel
+from volley.config.pipelines import view_model
 from volley.config.steps import VERBS
-from volley.config.views import view_model
 from volley.documents.models import Model, Names, SchemaText, Size, Span, Time
 
 __all__ = ["BEGIN", "COMMANDS", "YAML", "commands", "tables"]

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector
 from volley.config.models import DocumentModel, PipelineModel, RuntimeModel
-from volley.config.views import view_model
+from volley.config.pipelines import view_model
 from volley.documents.models import Model
 
 __all__ = ["json_schema"]

@@ -1,26 +1,198 @@
-"""Loads a file of pipelines; raises one error with all of its mistakes."""
+"""Loads a file of pipelines: parses it, builds its parts, looks how they fit together; raises all mistakes at once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+import yaml
+
 from volley.checks import mapping, optional
 from volley.checks import path as checked_path
-from volley.config.assembly import assemble
-from volley.config.models import DocumentModel
-from volley.config.shown import shown
-from volley.config.values import Config
+from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector, connector_of
+from volley.config.models import DocumentModel, PartModel, PipelineModel, RestartModel, RuntimeModel
+from volley.config.pipelines import PipelineBuilder, configured_view
+from volley.config.scope import Parts, Scope
+from volley.config.values import Branch, Config, ConfiguredPipeline
+from volley.contracts.sink import Sink
+from volley.contracts.source import Source
 from volley.documents.collector import Collector
-from volley.documents.mistakes import Mistake, error_of
-from volley.documents.references import References
+from volley.documents.mistakes import Mistake, Path, error_of, is_secret, nearest
+from volley.documents.models import given
+from volley.documents.references import References, is_reference
 from volley.documents.yaml_text import Document, parse
-from volley.errors import ConfigError, brief
-from volley.secrets import redact
+from volley.environment import Environment
+from volley.errors import ConfigError, VolleyError, brief
+from volley.secrets import MASK, redact, redact_uri
 
 __all__ = ["check_file", "load_config"]
+
+
+def shown(document: Document) -> str:
+    """Return a document as YAML: with references instead of their values, and secrets masked.
+
+    Example:
+        >>> from volley.documents.references import References
+        >>> from volley.documents.yaml_text import parse
+        >>> text = "{host: '${HOST:-db}', password: hunter2}"
+        >>> print(shown(parse(text, "a.yaml", References({}))), end="")
+        host: ${HOST:-db}
+        password: '***'
+    """
+    text: str = yaml.safe_dump(_shown(document, document.value, ()), sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def _shown(document: Document, value: Any, path: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: _shown(document, inner, (*path, key)) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_shown(document, inner, (*path, number)) for number, inner in enumerate(value)]
+    text = document.references.get(path, value)
+    if is_secret(path) and not (isinstance(text, str) and is_reference(text)):
+        return MASK
+    return redact_uri(text) if isinstance(text, str) else text
+
+
+def check_columns(pipelines: Iterable[ConfiguredPipeline], scope: Scope, sinks: Parts[Sink]) -> None:
+    """Note each step and each setting of a sink that does not fit the columns of its rows."""
+    for pipeline in pipelines:
+        for branch in pipeline.branches:
+            _check_branch(branch, ("pipelines", pipeline.name), scope, sinks)
+
+
+def _check_branch(branch: Branch, path: Path, scope: Scope, sinks: Parts[Sink]) -> None:
+    from volley.engine.collect import declared_schema
+
+    try:
+        schema = declared_schema(branch.stream._node)
+    except VolleyError as problem:
+        scope.collector.add(scope.paths.get(problem.place or "", path), problem.message, problem.hint)
+        return
+    for name in branch.sinks if schema is not None else ():
+        sink = sinks.values[name]
+        assert sink is not None, "a file with mistakes is not looked at"
+        try:
+            sink.check_columns(schema)
+        except VolleyError as problem:
+            scope.collector.add_within(("sinks", name, "config"), problem)
+
+
+def assemble(
+    file: str, document: DocumentModel, collector: Collector, text: str, secrets: set[str], columns: bool = False
+) -> Config:
+    """Return what a document says; mistakes are left out of it.
+
+    Args:
+        document: Its parts.
+        text: The document, to be shown.
+        secrets: Values that messages must not show.
+        columns: True: look whether steps and sinks fit the columns that sources declare, too.
+    """
+    runtime: Any = collector.check(RuntimeModel, document.runtime, ("runtime",)) or RuntimeModel.model_construct()
+    settings = {name: value for name, value in given(runtime).items() if name not in RestartModel.model_fields}
+    environment = collector.make(Environment, settings, ("runtime",)) or Environment()
+    found_sources = dict(_parts(document.sources, SOURCE_CONNECTORS, "sources", collector))
+    found_sinks = dict(_parts(document.sinks, SINK_CONNECTORS, "sinks", collector))
+    sources: Parts[Source] = Parts("source", found_sources, collector)
+    sinks: Parts[Sink] = Parts("sink", found_sinks, collector)
+    scope = Scope(collector, environment, sources)
+    pipelines = dict(_pipelines(document.pipelines or {}, PipelineBuilder(scope, sinks, runtime), collector))
+    views = {}
+    for name, values in (document.views or {}).items():
+        if name in (document.pipelines or {}):
+            collector.add(("views", name), f"there is a pipeline {name!r}, too", "give the view another name")
+        view = configured_view(name, values, scope, sinks)
+        if view is not None:
+            views[name] = view
+    writes = [write for each in pipelines.values() if each.enabled for write in _writes_of(each)]
+    writes += [(("views", name, "sink"), name, view.sink) for name, view in views.items() if view.enabled]
+    _check_writers(writes, sinks.values, collector)
+    _check_keys(document, pipelines, collector)
+    if columns and not collector.mistakes:
+        check_columns(pipelines.values(), scope, sinks)
+    warnings = tuple(f"{parts.kind} {name!r} is not used" for parts in (sinks, sources) for name in parts.unused)
+    return Config(file, environment, found_sources, found_sinks, pipelines, views, warnings, text, secrets)
+
+
+def _parts(
+    parts: Mapping[str, Any] | None, connectors: Mapping[str, Connector], kind: str, collector: Collector
+) -> Iterator[tuple[str, Any]]:
+    """Yield sources or sinks with their names; None for one with mistakes."""
+    for name, values in (parts or {}).items():
+        path: Path = (kind, name)
+        part = collector.check(PartModel, values, path)
+        yield name, _part(connectors, part, collector, path) if part else None
+
+
+def _part(connectors: Mapping[str, Connector], part: PartModel, collector: Collector, path: Path) -> Any:
+    """Return a source or sink; None after mistakes."""
+    connector = connector_of(part.connector, connectors)
+    if connector is None:
+        hint = nearest(part.connector, connectors)
+        collector.add((*path, "connector"), f"there is no connector {part.connector!r} among the {path[0]}", hint)
+        return None
+    settings = dict(part.config or {})
+    if part.streams is not None and not connector.takes_streams:
+        collector.add((*path, "streams"), f"{part.connector} has no streams", "leave them out", of_key=True)
+    elif part.streams is not None:
+        settings["streams"] = part.streams
+    return connector.build(settings, collector, (*path, "config"))
+
+
+def _pipelines(
+    documents: Mapping[str, Any], builder: PipelineBuilder, collector: Collector
+) -> Iterator[tuple[str, ConfiguredPipeline]]:
+    for name, values in documents.items():
+        model = collector.check(PipelineModel, values, ("pipelines", name))
+        if model is not None:
+            yield name, builder.pipeline(name, model)
+
+
+def _writes_of(pipeline: ConfiguredPipeline) -> Iterator[tuple[Path, str, str]]:
+    """Yield each sink of a pipeline: its place, the pipeline's name, its own name."""
+    key = "split" if len(pipeline.branches) > 1 else "sinks" if len(pipeline.sinks) > 1 else "sink"
+    for name in sorted(set(pipeline.sinks)):
+        yield ("pipelines", pipeline.name, key), pipeline.name, name
+
+
+def _check_writers(
+    writes: Iterable[tuple[Path, str, str]], sinks: Mapping[str, Sink | None], collector: Collector
+) -> None:
+    """Two jobs that write to one table take it for their own: note each writer after the first."""
+    writers: dict[str, str] = {}
+    for path, writer, name in writes:
+        sink = sinks.get(name)
+        target = None if sink is None else sink.target
+        if target is None:
+            continue
+        if target in writers:
+            collector.add(
+                path,
+                f"{writers[target]!r} and {writer!r} both write to {target}",
+                "let one write there, for example with a union step; or give each a table of its own",
+            )
+        writers.setdefault(target, writer)
+
+
+def _check_keys(document: DocumentModel, pipelines: Mapping[str, ConfiguredPipeline], collector: Collector) -> None:
+    """Note each upsert without keys that gets rows of a source that does not tell them."""
+    connectors = {name: _mapping(values).get("connector") for name, values in (document.sources or {}).items()}
+    for name, values in (document.sinks or {}).items():
+        config = _mapping(_mapping(values).get("config"))
+        if config.get("commit_mode") != "upsert" or {"key_fields", "route"} & {*config}:
+            continue
+        sources = {each.sources[0] for each in pipelines.values() if name in each.sinks}
+        known = [connector_of(str(connectors.get(source)), SOURCE_CONNECTORS) for source in sources]
+        if not known or not all(connector is not None and connector.tells_keys for connector in known):
+            path = ("sinks", name, "config", "key_fields")
+            collector.add(path, "key_fields are missing: commit_mode upsert needs them", "key_fields: [id]")
+
+
+def _mapping(values: Any) -> Mapping[str, Any]:
+    return values if isinstance(values, Mapping) else {}
 
 
 @brief

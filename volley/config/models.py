@@ -110,18 +110,11 @@ class PipelineModel(RestartModel, EndpointModel, BranchModel, RowsModel):
     enabled: bool = Field(True, description="False: volley run leaves it out.")
 
 
-if TYPE_CHECKING:
+class _Runtime(RestartModel):
+    """How pipelines run: Spark, checkpoints, restarts."""
 
-    class RuntimeModel(RestartModel):
-        """How pipelines run."""
-else:
-    _environment = model_of(Environment, frozenset({"spark"})).model_fields
-    RuntimeModel = create_model(
-        "Runtime",
-        __base__=RestartModel,
-        __doc__="How pipelines run: Spark, checkpoints, restarts.",
-        **{name: (field.annotation, field) for name, field in _environment.items()},
-    )
+
+RuntimeModel = model_of(Environment, frozenset({"spark"}), _Runtime)
 
 
 class DocumentModel(Model):

@@ -1,4 +1,4 @@
-"""Builds the pipelines of a file."""
+"""Builds the pipelines and views of a file: the rows of a source, a filter, steps, sinks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,74 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from volley.config.models import BranchModel, EndpointModel, PipelineModel, RestartModel
-from volley.config.rows import rows_of
+from pydantic import Field
+
+from volley.config.models import BranchModel, EndpointModel, PipelineModel, RestartModel, RowsModel
 from volley.config.scope import Parts, Scope
 from volley.config.steps import apply_steps
-from volley.config.values import Branch, ConfiguredPipeline
+from volley.config.values import Branch, ConfiguredPipeline, ConfiguredView
 from volley.connectors.console import ConsoleSink
+from volley.connectors.rate import RateSource
 from volley.contracts.sink import Sink
 from volley.documents.mistakes import Path
-from volley.documents.models import given
+from volley.documents.models import Model, Span, given, model_of
 from volley.engine.restart import Restart
 from volley.errors import ConfigError
+from volley.iceberg.sink import IcebergSink
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
+from volley.stream.views import MaterializedView
 
-__all__ = ["PipelineBuilder"]
+__all__ = ["PipelineBuilder", "configured_view", "view_model"]
+
+
+def rows_of(model: RowsModel, scope: Scope, path: Path) -> DataStream:
+    """Return the rows; behind a source with mistakes, those of another one, so that the steps can be looked at."""
+    stream = scope.stream(model.source, (*path, "source")) or scope.environment.from_source(RateSource())
+    predicate = None if model.filter is None else scope.expression(model.filter, (*path, "filter"))
+    with scope.at((*path, "filter")):
+        stream = stream if predicate is None else stream.filter(predicate)
+    return apply_steps(stream, model.steps or [], scope, (*path, "steps"))
+
+
+class _View(RowsModel):
+    """A table that is kept equal to a query over Iceberg tables."""
+
+    source: str = Field(description="The name of an Iceberg source.")
+    sink: str = Field(description="The name of an Iceberg sink: the table to keep it in.")
+    enabled: bool = Field(True, description="False: volley run leaves it out.")
+    interval: Span | None = Field(None, description="How often to look for new snapshots; 10s by default.")
+
+
+def view_model() -> type[Model]:
+    """Return the model of a view."""
+    return model_of(MaterializedView, frozenset({"name", "query", "into"}), _View)
+
+
+def configured_view(name: str, values: Any, scope: Scope, sinks: Parts[Sink]) -> ConfiguredView | None:
+    """Return the view of a document's values; None after mistakes."""
+    path = ("views", name)
+    model: Any = scope.collector.check(view_model(), values, path)
+    if model is None:
+        return None
+    others = len(scope.sources.used)
+    query = rows_of(model, scope, path)
+    sources = tuple(dict.fromkeys(scope.sources.used[others:]))
+    sink = sinks.find(model.sink, (*path, "sink"))
+    if sink is not None and not isinstance(sink, IcebergSink):
+        scope.collector.add((*path, "sink"), f"sink {model.sink!r} is no Iceberg table", "a view is kept in one")
+    if not isinstance(sink, IcebergSink) or any(scope.sources.values.get(name) is None for name in sources):
+        return None
+    arguments = {key: value for key, value in given(model).items() if key in MaterializedView.__dataclass_fields__}
+    arguments |= {"name": name, "query": query, "into": sink.config}
+    view = scope.collector.make(MaterializedView, arguments, path, {"query": "steps", "into": "sink"})
+    if view is None:
+        return None
+    waits = {} if model.interval is None else {"interval": model.interval}
+    return scope.collector.make(
+        ConfiguredView, {"view": view, "sources": sources, "sink": model.sink, "enabled": model.enabled, **waits}
+    )
+
 
 _RESTART = {"restart": "policy", "max_restarts": "limit", "backoff": "backoff"}
 

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, create_model
 
-from volley.config.joins import JoinStep, join
+from volley.config.keyed import AggregateStep, JoinStep, SeriesStep, WindowStep, aggregate, join, ordered, windowed
 from volley.config.scope import Expression, Scope
-from volley.config.windows import AggregateStep, SeriesStep, WindowStep, aggregate, ordered, windowed
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Number, Span, Whole, given
 from volley.errors import ExpressionError, VolleyError

@@ -124,13 +124,14 @@ _TYPES: dict[Any, Any] = {
 
 
 @cache
-def model_of(settings: Any, leave_out: Collection[str] = frozenset()) -> type[Model]:
+def model_of(settings: Any, leave_out: Collection[str] = frozenset(), base: type[Model] = Model) -> type[Model]:
     """Return the model of a frozen class' settings, by the names, types and descriptions that it has itself.
 
     Args:
         settings: A dataclass. Its constructor checks the values; the model checks their types. A mapping with known
             keys has a dataclass with a field for each under ``"keys"`` in its field's metadata.
-        leave_out: Fields that documents don't have.
+        leave_out: Fields that documents don't have, or have in another way.
+        base: The model of settings that documents have beside these.
 
     Example:
         >>> from volley.connectors.console import ConsoleSink
@@ -150,11 +151,11 @@ def model_of(settings: Any, leave_out: Collection[str] = frozenset()) -> type[Mo
         for field in fields(settings)
         if field.name not in leave_out and not field.name.startswith("_")
     }
-    summary = (inspect.getdoc(settings) or "").partition("\n\n")[0]
+    summary = (inspect.getdoc(settings if base is Model else base) or "").partition("\n\n")[0]
     with warnings.catch_warnings():
         # A deprecated method of pydantic's models has this name.
         warnings.filterwarnings("ignore", 'Field name "schema"')
-        return create_model(settings.__name__, __base__=Model, __doc__=summary, **definitions)
+        return create_model(settings.__name__, __base__=base, __doc__=summary, **definitions)
 
 
 def _type_of(hint: Any, keys: Any = None) -> Any:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from volley.documents.mistakes import SECRET_NAME, Mistake, Path, Place, Secrecy, is_secret
+from volley.documents.mistakes import SECRET_NAME, Mistake, Path, Place, Secrecy, error_of, is_secret
 from volley.documents.references import References, UnresolvedReference, is_reference
 from volley.secrets import FOREIGN, MASK, redact_uri
 
-__all__ = ["Document", "parse"]
+__all__ = ["Document", "parse", "settings_in"]
 
 # An alias stands for all that it names: a few lines can stand for billions of values.
 _MOST_VALUES = 100_000
@@ -353,3 +353,40 @@ _CONSTANTS: dict[str, Callable[[str], Any]] = {
     "int": _int,
     "float": _float,
 }
+
+
+def settings_in(variables: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    """Return the settings in the variables whose names begin with a prefix.
+
+    Two underscores lead into a setting. A value in brackets or braces is a list or a mapping in YAML.
+
+    Args:
+        variables: The environment variables.
+
+    Raises:
+        ConfigError: If a value in brackets or braces is not YAML.
+
+    Example:
+        >>> settings_in({"LAKE_TABLE": "events", "LAKE_LOCAL__PATH": "lake", "LAKE_KEY_FIELDS": "[id, day]"}, "LAKE_")
+        {'table': 'events', 'local': {'path': 'lake'}, 'key_fields': ['id', 'day']}
+    """
+    settings: dict[str, Any] = {}
+    for name, text in variables.items():
+        if not name.startswith(prefix):
+            continue
+        *outer, last = name.removeprefix(prefix).lower().split("__")
+        inside = settings
+        for key in outer:
+            inside = inside.setdefault(key, {})
+        inside[last] = _value(name, text)
+    return settings
+
+
+def _value(name: str, text: str) -> Any:
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    # A $ in it is not a reference: the shell has replaced those.
+    document = parse(text.replace("$", "$$"), name, References({}))
+    if document.mistakes:
+        raise error_of(name, document.mistakes)
+    return document.value

@@ -157,7 +157,7 @@ class IcebergSinkConfig(FromDocuments):
 
     @classmethod
     def from_document(cls, values: dict[str, Any], collector: Collector, path: Path) -> Self | None:
-        from volley.iceberg.documents.sinks import sink_config
+        from volley.iceberg.documents.settings import sink_config
 
         return sink_config(cls, values, collector, path)
 

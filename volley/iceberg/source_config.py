@@ -175,7 +175,7 @@ class IcebergSourceConfig(FromDocuments):
 
     @classmethod
     def from_document(cls, values: dict[str, Any], collector: Collector, path: Path) -> Self | None:
-        from volley.iceberg.documents.sources import source_config
+        from volley.iceberg.documents.settings import source_config
 
         return source_config(cls, _MODES, values, collector, path)
 

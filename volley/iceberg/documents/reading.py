@@ -66,7 +66,7 @@ class FromDocuments:
         from volley.registry import installed
 
         installed("yaml")
-        from volley.documents.environment import settings_in
+        from volley.documents.yaml_text import settings_in
 
         return cls.from_dict(settings_in(os.environ if variables is None else variables, prefix))
 
