@@ -26,6 +26,7 @@ from volley.metrics.metrics import Metrics
 from volley.plan import graph, nodes
 from volley.plan.places import caller
 from volley.plan.stages import Stages, stages
+from volley.secrets import redact_uri
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
 
@@ -77,6 +78,12 @@ class Environment:
         checks.keep(self, master=optional(checks.text), checkpoint_dir=optional(checks.path))
         checks.keep(self, checkpoint_interval=checks.duration_or_zero)
         _check_session(self.spark)
+        if self.master is not None and self.master.startswith("sc://"):
+            raise ConfigError(
+                f"master={redact_uri(self.master)!r} is an address of Spark Connect, on which no job can run: "
+                "a JVM of this process plans the epochs",
+                hint='name the cluster by master="spark://host:7077", or leave master out for all local cores',
+            )
         if self.master is not None and self.spark is not None:
             raise ConfigError("both master and spark are given", hint="a given session already has its master")
 
@@ -275,6 +282,7 @@ class Environment:
 
     def _start(self, writes: Sequence[nodes.Write], start: Start, on_failure: ExitStack) -> Job:
         if self.spark is None:
+            _refuse_remote()
             self._begin_jvm(writes)
 
         from volley.engine.checkpoint import Checkpoint, locate
@@ -339,6 +347,12 @@ class Environment:
         return min([self.checkpoint_interval, *(wait for wait in waits if wait is not None)])
 
     _repr_html_ = settings_html
+
+
+def _refuse_remote() -> None:
+    from volley.spark.jvm import refuse_remote
+
+    refuse_remote()
 
 
 def _check_session(spark: object) -> None:

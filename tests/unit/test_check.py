@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 from typer.testing import CliRunner, Result
 
-from volley import ConfigError, Environment
+from volley import ConfigError, Environment, MemorySink, MemorySource
 from volley.cli.app import app
 from volley.cli.check import _PartRun
 from volley.contracts.reports import Probe
@@ -125,6 +125,29 @@ def test_a_session_of_spark_connect_is_refused_as_what_it_is() -> None:
     session = object.__new__(ConnectSession)
     with pytest.raises(ConfigError, match="Spark Connect"):
         Environment(spark=session)  # type: ignore[arg-type]
+
+
+def test_an_address_of_spark_connect_is_no_master() -> None:
+    with pytest.raises(ConfigError, match=r"sc://h:15002/;token=.* is an address of Spark Connect") as caught:
+        Environment("sc://h:15002/;token=hush")
+    assert 'master="spark://host:7077"' in str(caught.value.hint)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SPARK_REMOTE", "sc://h:15002/;token=hush"), ("SPARK_CONNECT_MODE_ENABLED", "1")]
+)
+def test_an_environment_for_spark_connect_is_refused_before_anything_is_written(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    environment = Environment(checkpoint_dir=tmp_path / "checkpoints")
+    pipeline = environment.from_source(MemorySource([{"id": 1}])).to_sink(MemorySink())
+    with pytest.raises(ConfigError, match=f"by {name}=") as caught:
+        environment.execute("a", pipeline)
+    assert f"unset {name}" in str(caught.value.hint)
+    assert "hush" not in str(caught.value)
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_a_column_that_no_file_has_is_the_file_s_fault_online_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -95,7 +96,8 @@ def test_files_that_are_hidden_or_not_finished_are_left_alone(folder: Path, tmp_
     [
         *("a.json._COPYING_", "a.json.part", "a.json.crdownload", "a.json.partial", "a.json.filepart", "a.json~"),
         *("a.json.TMP", "a.json.temp", "a.json.download", "a.json.inprogress", "a.json_.gstmp", "a.json.aria2"),
-        *("batch.part/a.json", "batch.tmp/deep/a.json"),
+        *("a.json.writing", "a.json.uploading", "a.json.!ut", "a.json.!qB", "a.json.$$$", "a.json.lock", "a.json.lck"),
+        *("#a.json#", "~$a.json", "batch.part/a.json", "batch.tmp/deep/a.json"),
     ],
 )
 def test_a_file_that_is_still_copied_is_read_once_under_its_final_name(name: str, folder: Path, tmp_path: Path) -> None:
@@ -108,6 +110,81 @@ def test_a_file_that_is_still_copied_is_read_once_under_its_final_name(name: str
         assert ids(source, START, offset) == [1]
         (folder / name).rename(folder / "final.json")
         assert ids(source, offset, source.latest_offset(offset, None, None)) == [2]
+
+
+@pytest.mark.parametrize("name", ["a.json.bak", "a.json.old", "block.json", "#a.json", "a~1.json", "a.lock.json"])
+def test_backups_and_names_that_only_look_alike_are_data(name: str, folder: Path, tmp_path: Path) -> None:
+    put(folder, name, 1)
+    assert everything(opened(folder, tmp_path / "state")) == [1]
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Lets the operating system refuse to look into a folder, as it does for folders of others; root may always."""
+
+    def close(folder: Path) -> None:
+        for name in ("scandir", "stat"):
+            monkeypatch.setattr(os, name, refused(getattr(os, name), folder))
+
+    def refused(function: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+        def call(path: Any, *options: Any, **named: Any) -> Any:
+            below = f"{os.fspath(path)}/".startswith(f"{folder}/")
+            if below and (function is scandir or os.fspath(path) != str(folder)):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return function(path, *options, **named)
+
+        return call
+
+    scandir = os.scandir
+    return close
+
+
+@pytest.mark.parametrize("pattern", ["", "/**", "/*/*"])
+def test_a_folder_that_can_t_be_looked_into_is_an_error(
+    pattern: str, folder: Path, tmp_path: Path, closed: Callable[[Path], None]
+) -> None:
+    put(folder, "a/1.json", 1)
+    put(folder, "b/2.json", 2)
+    closed(folder / "b")
+    source = opened(f"{folder}{pattern}", tmp_path / "state", bounded=False)
+    with pytest.raises(SourceError, match=f"folder {folder}/b can't be listed: .*Permission denied") as caught:
+        source.latest_offset(START, None, None)
+    assert "let this user read it" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["lost+found", "_b", ".b"])
+def test_a_folder_that_is_never_read_need_not_be_readable(
+    name: str, folder: Path, tmp_path: Path, closed: Callable[[Path], None]
+) -> None:
+    put(folder, "a/1.json", 1)
+    (folder / name).mkdir()
+    closed(folder / name)
+    assert everything(opened(folder, tmp_path / "state")) == [1]
+
+
+def test_a_path_that_can_t_be_seen_is_not_a_missing_one(
+    folder: Path, tmp_path: Path, closed: Callable[[Path], None]
+) -> None:
+    put(folder, "a/1.json", 1)
+    closed(folder)
+    with pytest.raises(SourceError, match=r"can't be listed: .*Permission denied"):
+        opened(folder / "a", tmp_path / "state")
+
+
+def test_a_file_that_may_not_be_read_is_not_said_to_be_gone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "a.json", 1)
+    source = opened(folder, tmp_path / "state")
+    offset = source.latest_offset(START, None, None)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(LocalFileSystem, "open", refuse)
+    with pytest.raises(SourceError, match="Permission denied") as caught:
+        ids(source, START, offset)
+    assert caught.value.hint == "let this user read it"
 
 
 def test_the_folder_asked_for_may_be_hidden(tmp_path: Path) -> None:
@@ -484,7 +561,7 @@ def test_files_that_are_all_left_out_are_an_error_that_says_why(
     with pytest.raises(SourceError, match="matches no file to read") as caught:
         opened(f"{folder}{pattern}", tmp_path / "state")
     assert name in str(caught.value.hint)
-    assert "begin with . or _" in str(caught.value.hint)
+    assert "begin with ., _ or ~$" in str(caught.value.hint)
 
 
 def test_a_single_file_that_is_left_out_is_an_error(tmp_path: Path) -> None:

@@ -25,6 +25,14 @@ LOGS = {
         "the cluster's version",
     ),
     "org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'": ("", "local[4], spark://host:7077"),
+    "java.io.IOException: Failed to create a temp directory (under /tmp) after 10 attempts!": (
+        "no folder can be made below /tmp",
+        "SPARK_LOCAL_DIRS",
+    ),
+    "26/11/27 15:06:28 ERROR DiskBlockManager: Failed to create any local dir.": (
+        "no folder for its local files can be written",
+        "SPARK_LOCAL_DIRS",
+    ),
     "org.apache.spark.SparkException: something else": ("", ""),
 }
 

@@ -28,6 +28,25 @@ def test_a_python_that_starts_too_late_is_a_failure_that_may_pass() -> None:
     assert may_pass(failure)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OSError: [Errno 28] No space left on device",
+        "SparkException: Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat a.B.c(B.java:1)",
+        "OSError: [Errno 122] Disk quota exceeded: '/tmp/x'",
+    ],
+)
+def test_a_full_disk_says_whose_files_fill_it(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/scratch")
+    failure = translate(RuntimeError(text), "orders")
+    assert failure.message.startswith(
+        "job 'orders' failed: a disk is full, most likely the one with Spark's local files"
+    )
+    assert "make room in /scratch" in str(failure.hint)
+    assert "\n" not in failure.message
+    assert may_pass(failure)
+
+
 class _OfJava(RuntimeError):
     """An exception of Spark's as PySpark raises it."""
 

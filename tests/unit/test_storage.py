@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pickle
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,9 +203,28 @@ def test_missing_keys_are_refused_access() -> None:
     assert "policy" not in str(caught.value.hint)
 
 
-def test_a_full_disk_says_so() -> None:
-    with pytest.raises(StorageError, match="no space left"), storage_errors("/lake"):
-        raise OSError(errno.ENOSPC, "full")
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "full"),
+        OSError(errno.EDQUOT, "full"),
+        sqlite3.OperationalError("database or disk is full"),
+    ],
+)
+def test_a_full_disk_says_so(error: Exception) -> None:
+    with pytest.raises(StorageError, match="no space left") as caught, storage_errors("/lake"):
+        raise error
+    assert "make room" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EROFS, "Read-only"), sqlite3.OperationalError("attempt to write a readonly database")],
+)
+def test_a_read_only_disk_says_so(error: Exception) -> None:
+    with pytest.raises(StorageError, match="/lake failed") as caught, storage_errors("/lake"):
+        raise error
+    assert "read-only" in str(caught.value.hint)
 
 
 def test_other_errors_pass() -> None:

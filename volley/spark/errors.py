@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 
 from volley.errors import ConfigError, JobError, SessionLostError, VolleyError
 from volley.spark.gateway import loss_behind, may_replace
+from volley.spark.log import full_disk
 from volley.spark.output import log_file
 from volley.spark.session import log_trace
 from volley.spark.worker_python import workers_python
@@ -56,6 +58,8 @@ def translate(error: BaseException, job: str) -> VolleyError:
         return _not_importable(module[1], job, error)
     if reason := _UNPICKLABLE.search(text):
         return unpicklable(f"job {job!r}", reason[1])
+    if full := full_disk(text):
+        return _no_space(full, job, error)
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
     hint = "the whole trace is in this error's cause"
@@ -68,6 +72,17 @@ def translate(error: BaseException, job: str) -> VolleyError:
     translated = JobError(f"job {job!r} failed: {cause}", hint)
     translated.__cause__ = error
     return translated
+
+
+def _no_space(line: str, job: str, cause: BaseException) -> JobError:
+    """Return the error of a disk that has no room for what Spark keeps beside a job: errors of other files are ours."""
+    full = JobError(
+        f"job {job!r} failed: a disk is full, most likely the one with Spark's local files: {line}",
+        hint=f"make room in {os.environ.get('SPARK_LOCAL_DIRS') or '/tmp'} here and on the executors, or let "
+        "SPARK_LOCAL_DIRS name another folder; then start the job again: nothing is lost or doubled",
+    )
+    full.__cause__ = cause
+    return full
 
 
 def _not_importable(module: str, job: str, cause: BaseException) -> ConfigError:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from volley.errors import ConfigError
+from volley.secrets import redact_uri
 from volley.spark.class_archive import archive_options
 from volley.spark.java import find_java, spark_home
 from volley.spark.output import log_file
@@ -22,7 +24,7 @@ from volley.spark.worker_python import choose_worker_python
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-__all__ = ["AT_LAUNCH", "LOCAL", "PRELOAD", "begin", "connect", "submitted"]
+__all__ = ["AT_LAUNCH", "LOCAL", "PRELOAD", "begin", "connect", "refuse_remote", "submitted"]
 
 LOCAL = "local[*]"
 """The master that Environment takes without another one: all local cores."""
@@ -48,6 +50,8 @@ _COMPILE_LATER = (
 )
 _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+# PySpark sets the second one with its first session of Spark Connect.
+_REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _POLL_SECONDS = 0.02
 
 
@@ -65,6 +69,18 @@ _starting: _Starting | None = None
 def submitted() -> bool:
     """Return True if spark-submit has started this process, and a JVM before it."""
     return _PORT in os.environ
+
+
+def refuse_remote() -> None:
+    """Raise ConfigError if PySpark, by the environment of this process, goes to a server of Spark Connect."""
+    for name in _REMOTE:
+        if value := os.environ.get(name):
+            raise ConfigError(
+                f"by {name}={redact_uri(value)} PySpark goes to Spark Connect, on which no job can run: "
+                "a JVM of this process plans the epochs",
+                hint=f"unset {name}, and make no session of Spark Connect in this process; a cluster is named by "
+                'Environment(master="spark://host:7077")',
+            )
 
 
 def begin(master: str, modules: Iterable[str] = ()) -> None:

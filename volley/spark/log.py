@@ -23,6 +23,7 @@ __all__ = [
     "SparkLog",
     "checksums_of",
     "fits_checksums",
+    "full_disk",
     "is_log_entry",
     "metadata_of",
     "storage_error",
@@ -123,8 +124,8 @@ class SparkLog:
             error: The exception as a VolleyError.
             in_epoch: True if it was raised within an epoch; outside of one, Spark writes only the checkpoint.
         """
-        if _FULL.search(text) and (not in_epoch or _OF_CHECKPOINT.search(text)):
-            return storage_error(self.checkpoint, error.message)
+        if (full := full_disk(text)) and (not in_epoch or _OF_CHECKPOINT.search(text)):
+            return storage_error(self.checkpoint, full)
         named = re.search(re.escape(self.root) + r"/(?:offsets|commits|metadata|state|sources)\b[\w./-]*", text)
         if named:
             file: str | None = named[0]
@@ -234,7 +235,7 @@ def storage_error(checkpoint: str, cause: str) -> StorageError:
         checkpoint: The folder.
         cause: The message of the storage, or of Spark.
     """
-    if _FULL.search(cause):
+    if full_disk(cause):
         return StorageError(
             f"the disk under checkpoint folder {checkpoint} is full: {cause}",
             hint="make room there and start the job again: it goes on where it was, nothing is lost or doubled",
@@ -243,6 +244,12 @@ def storage_error(checkpoint: str, cause: str) -> StorageError:
         f"checkpoint folder {checkpoint} can't be used: {cause}",
         hint="check that it can be written, or give Environment(checkpoint_dir=...) another one",
     )
+
+
+def full_disk(text: str) -> str | None:
+    """Return the last line of an error's text that says that a disk is full; None if none does."""
+    lines = [line for line in text.splitlines() if _FULL.search(line)]
+    return lines[-1].strip().removeprefix("Caused by: ") if lines else None
 
 
 def metadata_of(query_id: str) -> bytes:

@@ -7,6 +7,10 @@ import re
 __all__ = ["refusal"]
 
 _URLS = "a master is local[4], spark://host:7077, yarn or k8s://https://host:port"
+_LOCAL_FILES = (
+    "make it a folder with room that can be written, or name another one: SPARK_LOCAL_DIRS=/folder for Spark's files, "
+    "SPARK_SUBMIT_OPTS=-Djava.io.tmpdir=/folder for Java's"
+)
 # The first pattern that the log has; what it means, and what to do.
 _REFUSALS = (
     (
@@ -28,6 +32,16 @@ _REFUSALS = (
         r"(?:[Cc]onnection timed out|No route to host|Network is unreachable): (?:[^\s/]*/)?(\S+)",
         "{} does not answer",
         "check the network and firewalls between",
+    ),
+    (
+        r"Failed to create a temp directory \(under ([^)]+)\)",
+        "no folder can be made below {}",
+        _LOCAL_FILES,
+    ),
+    (
+        r"DiskBlockManager: Failed to create any local dir()",
+        "no folder for its local files can be written",
+        _LOCAL_FILES,
     ),
     (r"(?:parse Master URL|Invalid master URL|Master must)()", "", _URLS),
 )

@@ -30,13 +30,15 @@ _PATTERN = re.compile(r"((?:\[[*?[]\]|[^*?[])*).*", re.DOTALL)
 _SHOWN = 5
 _UNFINISHED = (
     *(".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".opdownload", ".download", ".aria2"),
-    *("._copying_", ".gstmp", ".inprogress", ".incomplete", ".swp", "~"),
+    *("._copying_", ".gstmp", ".writing", ".uploading", ".inprogress", ".incomplete", ".!ut", ".!qb", ".bc!", ".$$$"),
+    *(".lock", ".lck", ".camellock", ".swp", "~"),
 )
-"""How names end while something copies, downloads or edits a file, in lower case; then it gets its final name."""
+"""How names end, in lower case, while something copies, downloads or edits a file, which then gets its final name; and
+those of locks beside a file. Backups such as ``.bak`` and ``.old`` are files like any other."""
 
 _LEFT_OUT = (
-    f"names that begin with . or _ or end in .crc, {', '.join(_UNFINISHED[:-1])} or {_UNFINISHED[-1]} are left out, "
-    "and so are links"
+    f"names that begin with ., _ or ~$, end in .crc, {', '.join(_UNFINISHED[:-1])} or {_UNFINISHED[-1]}, or are #…#, "
+    "are left out, and so are links"
 )
 
 
@@ -51,7 +53,7 @@ def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = 
         options: Options of the fsspec file system.
         known: The files that were listed there before; false if there are none.
     """
-    files, root = filesystem(path, options)
+    files, root = _searched(path, options)
     with _listing(path):
         # fsspec caches listings of object stores for ever.
         files.invalidate_cache()
@@ -65,7 +67,7 @@ def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = 
 
 def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
     """Raise SourceNotFoundError if a glob matches no file, or a folder has none, or only files that are left out."""
-    files, root = filesystem(path, options)
+    files, root = _searched(path, options)
     with _listing(path):
         globbed = _is_glob(files, root)
         left_out = []
@@ -94,7 +96,7 @@ def list_files(path: str, options: Mapping[str, Any], known: Container[str] = ()
     Raises:
         SourceError: If the folder or file does not exist, or can't be listed.
     """
-    files, root = filesystem(path, options)
+    files, root = _searched(path, options)
     with _listing(path):
         check_exists(path, options, known)
         entries = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _files_below(files, root)
@@ -130,6 +132,14 @@ def _base(root: str) -> str:
     """Return the folder in which a glob starts."""
     folder = _PATTERN.sub(r"\1", root, count=1).rpartition("/")[0]
     return _ESCAPED.sub(r"\1", folder) or "/"
+
+
+def _searched(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the file system in which to look for the files of a path, and the path in it."""
+    from volley.connectors.files.tree import searched
+
+    files, root = filesystem(path, options)
+    return searched(files, root), root
 
 
 def _is_local(files: Any) -> bool:
@@ -175,7 +185,8 @@ def _is_hidden(name: str, root: str, globbed: bool) -> bool:
 
 
 def _is_unfinished(name: str) -> bool:
-    return name.endswith((".crc", *_UNFINISHED))
+    # An editor saves unsaved text as #name#, an office program locks a file by ~$name.
+    return name.endswith((".crc", *_UNFINISHED)) or (name[0] == name[-1] == "#") or name.startswith("~$")
 
 
 def _contents(files: Any, path: str) -> str:

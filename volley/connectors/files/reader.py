@@ -306,4 +306,6 @@ def _damaged(path: str, error: Exception) -> SourceError:
 
 
 def _unreadable(path: str, error: Exception, hint: str = _GONE) -> SourceError:
+    if isinstance(error, PermissionError):
+        hint = "let this user read it"
     return SourceError(f"{redact_uri(path)} can't be read: {redact_uri(str(error))}", hint=hint)

@@ -341,6 +341,8 @@ def _missing(error: Exception, source: CatalogConfig) -> MissingDependencyError:
 def _sql_error(error: Exception, source: CatalogConfig) -> VolleyError:
     """Translate an error of a database by its text: databases have no common codes."""
     address, text = source.address, redact_uri(str(error)).strip()
+    if source.file is not None and "disk is full" in text:
+        return StorageError(f"catalog file {source.file} failed: {text}", hint="make room, then start the job again")
     if source.file is not None and re.search("unable to open|readonly|I/O", text):
         return StorageError(f"catalog file {source.file} failed: {text}", hint="check the folder and its permissions")
     if "locked" in text:

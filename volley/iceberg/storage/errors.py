@@ -156,11 +156,23 @@ def storage_error(
         return StorageAccessError(
             f"{action} {where} was refused: {text}", hint=permission_hint(client or error, where, action)
         )
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if _is_full(error, text):
         return StorageError(f"{action} {where} failed: no space left", hint="make room, then start the job again")
+    if _is_read_only(error, text):
+        return StorageError(
+            f"{action} {where} failed: {text}", hint="it is read-only: mount it for writing, or name another place"
+        )
     if _NO_BUCKET.search(f"{client!r} {text}"):
         return StorageError(f"{action} {where} failed: {text}", hint=f"make {_bucket(where)} first, or check its name")
     return StorageError(f"{action} {where} failed: {text}", hint="check that the place exists and can be reached")
+
+
+def _is_full(error: Exception, text: str) -> bool:
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in text
+
+
+def _is_read_only(error: Exception, text: str) -> bool:
+    return getattr(error, "errno", None) == errno.EROFS or "readonly database" in text
 
 
 def _signing(error: BaseException | None) -> str:
