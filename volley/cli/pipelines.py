@@ -228,7 +228,7 @@ def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
 
       volley explain -c orders.yaml --pipeline orders
     """
-    from volley.stream.explain import explained
+    from volley.stream.pipeline import explained
 
     config = loaded(file)
     pipelines, views = _chosen(config, pipeline)
@@ -283,7 +283,7 @@ def _explain_views(config: Config, views: list[ConfiguredView]) -> None:
 
 
 def _dry_run(config: Config, pipelines: list[ConfiguredPipeline]) -> None:
-    from volley.stream.explain import explained
+    from volley.stream.pipeline import explained
 
     for each in pipelines:
         lines = [f"{each.name}", explained(each.pipeline._writes)]

@@ -1,78 +1,176 @@
-"""Checks the arguments of `DataStream.join`: with a table, and with another stream."""
+"""Joins of a stream: with a table, as it is now or as of a time, and with another stream within a bound of time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self, overload
 
 from volley.checks import Duration, duration_or_zero, names, of_type, one_of, optional
 from volley.connectors.memory.source import MemoryDimension, MemorySource
 from volley.contracts.dimension import Dimension
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief_methods
+from volley.plan import keyed_nodes, nodes
 from volley.plan.joins import How, StreamJoin, TableJoin
-from volley.plan.windows import Timing
+from volley.plan.windows import LateRows, Timing
+from volley.stream.steps import Steps
+from volley.stream.verbs import MAX_AHEAD, check_continues
 
-__all__ = ["MAX_AHEAD", "MAX_BYTES", "check_untimed", "stream_join", "table_join"]
+__all__ = ["MAX_BYTES", "Joins"]
 
 MAX_BYTES = 256 << 20
 """The most bytes of a joined table in memory by default; each process that joins maps them, a machine has them once."""
 
-MAX_AHEAD = timedelta(days=1)
-"""How far ahead of the clock a row may be by default."""
-
 # A column of texts in one Arrow batch has offsets of 31 bits.
 _LARGEST = (1 << 31) - 1
 
-
-def table_join(
-    table: Any,
-    on: str | Sequence[str] | Mapping[str, str],
-    how: How,
-    as_of: tuple[str, str] | str | None,
-    columns: Sequence[str] | None,
-    suffix: str,
-    max_bytes: int,
-) -> TableJoin:
-    """Return the join of a stream with a table; `DataStream.join` describes the arguments.
-
-    Raises:
-        ConfigError: If an argument is wrong.
-    """
-    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or not 0 < max_bytes <= _LARGEST:
-        raise ConfigError(f"max_bytes {max_bytes!r} is not valid", hint=f"1 to {_LARGEST}; by default {MAX_BYTES}")
-    by_key = _by_key(on, how, columns, suffix)
-    return TableJoin(**by_key, table=_dimension(table), as_of=_as_of(as_of), max_bytes=max_bytes)
+Keys = str | Sequence[str] | Mapping[str, str]
 
 
-def stream_join(
-    on: str | Sequence[str] | Mapping[str, str],
-    how: How,
-    as_of: tuple[str, str] | str | None,
-    max_bytes: int,
-    within: Duration | tuple[Duration, Duration] | None,
-    time: str | tuple[str, str] | None,
-    columns: Sequence[str] | None,
-    suffix: str,
-    timing: Timing,
-) -> StreamJoin:
-    """Return the join of a stream with another one; `DataStream.join` describes the arguments.
+@brief_methods
+class Joins(Steps):
+    """The joins of a stream."""
 
-    Raises:
-        ConfigError: If an argument is wrong.
-    """
+    @overload
+    def join(
+        self,
+        other: Steps,
+        on: Keys,
+        how: How = "inner",
+        *,
+        within: Duration | tuple[Duration, Duration],
+        time: str | tuple[str, str],
+        columns: Sequence[str] | None = None,
+        suffix: str = "",
+        lateness: Duration = timedelta(0),
+        late: LateRows = "drop",
+        max_ahead: Duration | None = MAX_AHEAD,
+        idle_after: Duration | None = None,
+        buckets: int = 16,
+    ) -> Self: ...
+
+    @overload
+    def join(
+        self,
+        other: Any,
+        on: Keys,
+        how: How = "inner",
+        *,
+        as_of: tuple[str, str] | str | None = None,
+        columns: Sequence[str] | None = None,
+        suffix: str = "",
+        max_bytes: int = MAX_BYTES,
+    ) -> Self: ...
+
+    def join(
+        self,
+        other: Any,
+        on: Keys,
+        how: How = "inner",
+        *,
+        as_of: tuple[str, str] | str | None = None,
+        columns: Sequence[str] | None = None,
+        suffix: str = "",
+        max_bytes: int = MAX_BYTES,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        time: str | tuple[str, str] | None = None,
+        lateness: Duration = timedelta(0),
+        late: LateRows = "drop",
+        max_ahead: Duration | None = MAX_AHEAD,
+        idle_after: Duration | None = None,
+        buckets: int = 16,
+    ) -> Self:
+        """Add the columns of a table's, or another stream's, rows with the same key; a row comes once for each match.
+
+        With a table, each epoch is joined with one version of it, its newest one; an Iceberg table is looked up in
+        every epoch, and its changes are read if it has another snapshot. The rows of that version are kept in the
+        checkpoint before the epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks,
+        gets the same rows, whatever became of the table. All tasks map the same files; their folder must be one that
+        executors reach.
+
+        With a stream, rows match that are near in time, `within` a bound. Rows of both sides wait in the job's state
+        until the watermark says that no match can come any more. The watermark is the latest event time so far minus
+        `lateness`, of the slower side; a row before it is late, and left out. Pairs come out as soon as both rows are
+        there, rows of a left join without a match once none can come, or at the end of bounded sources.
+
+        Null matches nothing; NaN matches NaN, and -0.0 matches 0.0. Keys have the same type, int counts as long and
+        float as double.
+
+        Args:
+            other: A table: an `IcebergTable`, rows of one (``IcebergTable(…).rows.filter("…")``), a `TableRef`, or an
+                `IcebergSource`; a `MemorySource` for rows of this program. Or a stream of the same environment.
+            on: The key: a column, or several, that both sides have; or a dict of the stream's columns and the other's.
+            how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the other's columns.
+            as_of: For a table with several versions of a key's row: the stream's time column, and the table's column
+                that says since when a row is valid. Only the last row that is valid by then matches. Of two rows that
+                are valid since the same time, the greater one counts: by its first added column, then the next ones;
+                null is the least. Rows with a null time match nothing. The stream's time column alone joins a row with
+                the rows that an Iceberg table had at its time, by the commits of its snapshots; a row that is older
+                than the first snapshot that the table still has can't be joined, and is a bad row.
+            columns: The other's columns to add, in this order; None = all but its keys.
+            suffix: The end of the added columns' names, of each of them.
+            max_bytes: The most bytes of the table's rows in memory, at most 2 GiB; by default 256 MiB. A larger table
+                is divided by key into files, of which a task maps at most this many bytes at a time. The rows of a
+                key must fit.
+            within: With a stream: the most time between two rows that match, or how much earlier and how much later
+                than this stream's row the other one may be: ``within=("0s", "10m")``; the ends are part of it.
+            time: With a stream: the timestamp column of both sides, or of each: ``time=("at", "paid_at")``. A row
+                without a time is left out.
+            lateness: With a stream: how much older than the latest row of its side a row can be and still be on time.
+            late: With a stream: what happens to rows that are left out, besides being counted in the metric
+                `rows_late`: ``"drop"`` or ``"dead_letter"``.
+            max_ahead: With a stream: a row that is further ahead of the computer's clock is left out, and does not move
+                the watermark. None = no limit.
+            idle_after: With a stream: a source that has had no row for so long does not hold the watermark back.
+            buckets: With a stream: the number of parts that the state is divided into by key; a task holds one in
+                memory. It can't change while a job has a checkpoint.
+
+        Raises:
+            ConfigError: If an argument is wrong.
+
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> orders = Environment().from_source(MemorySource([{"id": 1, "item": "a"}, {"id": 2, "item": "b"}]))
+            >>> prices = MemorySource([{"item": "a", "price": 5}])
+            >>> orders.join(prices, on="item", how="left").to_arrow().to_pylist()
+            [{'id': 1, 'item': 'a', 'price': 5}, {'id': 2, 'item': 'b', 'price': None}]
+
+            >>> paid = Environment().from_source(MemorySource([], "id long, paid_at timestamp"))
+            >>> ordered = Environment().from_source(MemorySource([], "id long, at timestamp"))
+            >>> print(ordered.join(paid, on="id", within=("0s", "1h"), time=("at", "paid_at"), lateness="1m"))
+            inner join of streams on 'id', 'paid_at' from 0s before to 3600s after 'at'
+              left side
+                read MemorySource(0 rows)
+              right side
+                read MemorySource(0 rows)
+        """
+        spans: Any = {"lateness": lateness, "max_ahead": max_ahead, "idle_after": idle_after}
+        timing = Timing(**spans, late=late, buckets=buckets)
+        by_key = _by_key(on, how, columns, suffix)
+        if isinstance(other, Steps):
+            _check_no_table(as_of, max_bytes)
+            return self._join_stream(other, by_key, within, time, timing)
+        _check_untimed(within, time, timing)
+        join = TableJoin(**by_key, table=_dimension(other), as_of=_as_of(as_of), max_bytes=_bytes(max_bytes))
+        return self._then(nodes.Join(self._node, join))
+
+    def _join_stream(self, other: Steps, by_key: dict[str, Any], within: Any, time: Any, timing: Timing) -> Self:
+        before, after = _spans(within)
+        join = StreamJoin(**by_key, times=_times(time), before=before, after=after, timing=timing)
+        check_continues(other._node, self._node)
+        sides = keyed_nodes.Side(self._node, is_right=False), keyed_nodes.Side(other._node, is_right=True)
+        return self._then(keyed_nodes.JoinStreams(*sides, join))
+
+
+def _check_no_table(as_of: Any, max_bytes: Any) -> None:
     if as_of is not None or max_bytes != MAX_BYTES:
         raise ConfigError(
             f"a join with a stream has as_of={as_of!r}, max_bytes={max_bytes!r}",
             hint='these are for a table; a stream is joined within a bound of time: within="10m", time="at"',
         )
-    by_key = _by_key(on, how, columns, suffix)
-    before, after = _spans(within)
-    return StreamJoin(**by_key, times=_times(time), before=before, after=after, timing=timing)
 
 
-def check_untimed(within: Any, time: Any, timing: Timing) -> None:
-    """Raise ConfigError if a join with a table has settings of one with a stream."""
+def _check_untimed(within: Any, time: Any, timing: Timing) -> None:
     wrong = [repr(value) for value in (within, time) if value is not None]
     if wrong or timing != Timing(max_ahead=MAX_AHEAD):
         raise ConfigError(
@@ -82,9 +180,7 @@ def check_untimed(within: Any, time: Any, timing: Timing) -> None:
         )
 
 
-def _by_key(
-    on: str | Sequence[str] | Mapping[str, str], how: How, columns: Sequence[str] | None, suffix: str
-) -> dict[str, Any]:
+def _by_key(on: Keys, how: How, columns: Sequence[str] | None, suffix: str) -> dict[str, Any]:
     """Return the checked arguments of a `KeyJoin`."""
     one_of(("inner", "left"))("how", how)
     of_type(str, 'suffix="_customer"')("suffix", suffix)
@@ -119,13 +215,19 @@ def _times(time: Any) -> tuple[str, str]:
     return times
 
 
-def _keys(on: str | Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _keys(on: Keys) -> tuple[tuple[str, str], ...]:
     pairs = tuple(on.items()) if isinstance(on, Mapping) else tuple((name, name) for name in names("on", on))
     if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
         raise ConfigError(
             f"join on {on!r}", hint='on="id", on=["id", "country"], or on={"the stream\'s": "the table\'s"}'
         )
     return pairs
+
+
+def _bytes(max_bytes: Any) -> int:
+    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or not 0 < max_bytes <= _LARGEST:
+        raise ConfigError(f"max_bytes {max_bytes!r} is not valid", hint=f"1 to {_LARGEST}; by default {MAX_BYTES}")
+    return max_bytes
 
 
 def _as_of(as_of: Any) -> tuple[str, str] | str | None:

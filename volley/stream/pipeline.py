@@ -1,22 +1,25 @@
-"""A stream with its sinks, ready to run."""
+"""A stream with its sinks, ready to run, and plans in words."""
 
 from __future__ import annotations
 
+import html
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from volley.contracts.sink import Sink
+from volley.contracts.source import SourceContext
 from volley.engine.options import StartOptions
-from volley.errors import ConfigError, brief_methods
+from volley.errors import ConfigError, VolleyError, brief_methods
 from volley.plan import graph, nodes
 from volley.plan.places import caller
-from volley.stream.explain import as_html, explained
+from volley.plan.pushdown import used_columns, used_rows
 from volley.stream.verbs import UnknownVerb, nearest_verb
 
 if TYPE_CHECKING:
     from volley.engine.job import Job
 
-__all__ = ["Pipeline", "Runner"]
+__all__ = ["Pipeline", "Runner", "as_html", "explained"]
 
 
 class Runner(Protocol):
@@ -100,3 +103,26 @@ class Pipeline:
                 f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
             )
         return Pipeline((*self._writes, nodes.Write(node, sink, letters, place=caller())), self._environment)
+
+
+def explained(roots: Sequence[nodes.Node]) -> str:
+    """Return plans, by the last node of each, and what the sources leave out."""
+    return "\n".join([*map(graph.describe, roots), *_of_sources(roots)])
+
+
+def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
+    """Yield what each source would read, if it tells more than its repr."""
+    for read in (node for node in graph.walk(roots) if isinstance(node, nodes.Read)):
+        context = SourceContext("", predicate=used_rows(roots, read), columns=used_columns(roots, read))
+        try:
+            line = read.source.explain(context)
+        except VolleyError as error:
+            line = f"not known yet: {error.message}"
+        if line is not None:
+            yield f"{read.source!r}: {line}"
+
+
+def as_html(title: str, roots: Sequence[nodes.Node]) -> str:
+    """Return plans for a notebook."""
+    plans = "\n".join(map(graph.describe, roots))
+    return f"<div><b>{title}</b><pre>{html.escape(plans)}</pre></div>"

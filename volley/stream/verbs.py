@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from volley.errors import ConfigError, ExpressionError, PlanError, near
@@ -11,17 +12,12 @@ from volley.plan.choices import xxhash64
 from volley.plan.expressions import Expr, col
 
 __all__ = [
-    *(
-        "UnknownVerb",
-        "check_bounded",
-        "check_callable",
-        "check_continues",
-        "check_expression",
-        "check_sample",
-        "check_text",
-    ),
-    "nearest_verb",
+    *("MAX_AHEAD", "UnknownVerb", "check_bounded", "check_callable", "check_continues", "check_expression"),
+    *("check_sample", "check_text", "nearest_verb"),
 ]
+
+MAX_AHEAD = timedelta(days=1)
+"""How far ahead of the clock a row may be by default."""
 
 # What polars and PySpark call otherwise.
 _ELSEWHERE = {
