@@ -38,8 +38,6 @@ class Answer:
     """A catalog's answer to one request.
 
     Args:
-        status: The HTTP status.
-        headers: The headers.
         method: The method of the request; empty for AWS.
         path: The path of the request, before any redirect.
         is_of_catalog: True if the body is an error of Iceberg's REST protocol, and not a gateway's.

@@ -64,9 +64,6 @@ def catalog_errors(
     A conflict (pyiceberg's ``CommitFailedException``) is not translated: the committer handles it.
 
     Args:
-        catalog: The catalog.
-        storage: The storage of its tables.
-        table: The table's dotted name.
         properties: Returns the properties given to pyiceberg, whose secrets are redacted; called only on an error.
 
     Raises:

@@ -48,10 +48,6 @@ def transformed(transform: Transform[Any, Any], values: pa.Array) -> pa.Array:
 
     Times become Iceberg's ints: years, months, days or hours since 1970.
 
-    Args:
-        transform: One of `KNOWN`.
-        values: A column in the types of a table's data files.
-
     Example:
         >>> transformed(BucketTransform(16), pa.array([34, None], pa.int64())).to_pylist()
         [3, None]
@@ -169,8 +165,6 @@ class Partition(PartitionKey):
 
     Args:
         record: Its values, in the form of manifests.
-        spec: The partition spec.
-        schema: The table's schema.
     """
 
     def __init__(self, record: Record, spec: PartitionSpec, schema: Schema) -> None:
@@ -186,8 +180,6 @@ class Layout:
     """A table's partition spec and sort order, applied to rows in the schema of its files.
 
     Args:
-        schema: The table's schema.
-        spec: Its partition spec.
         order: Its sort order.
     """
 
@@ -259,7 +251,6 @@ def check_layout(table: Table, written: Set[str]) -> None:
 
     Args:
         table: The table as it will be after the commit.
-        written: The fingerprints of the layouts that the files were written for.
 
     Raises:
         LayoutChangedError: If the table has another layout.

@@ -50,9 +50,7 @@ def bounds(data_type: PrimitiveType, low: Any, high: Any, length: int | None = N
     """Return the bounds of a column; None for a bound that does not exist.
 
     Args:
-        data_type: The column's type.
         low: The lowest value in Parquet's form: an integer for dates, times and decimals, else bytes.
-        high: The highest value.
         length: The number of characters or bytes to keep of text and bytes; None = all.
 
     Example:
@@ -112,7 +110,6 @@ def uuid_bounds(low: bytes, high: bytes) -> tuple[bytes, bytes] | None:
 
     Args:
         low: The lowest value in byte order.
-        high: The highest value.
     """
     if low == high:
         return low, high
@@ -205,7 +202,6 @@ def summaries(types: Sequence[NestedField], partitions: Iterable[Record]) -> lis
     """Return the partition summaries of a manifest, one per field; None if a field has no valid one.
 
     Args:
-        types: The fields of the partitions.
         partitions: The partition of each file.
     """
     columns = zip(*map(partition_values, partitions), strict=True)

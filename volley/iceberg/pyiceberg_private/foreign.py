@@ -35,8 +35,6 @@ def read_foreign(io: FileIO, location: str, refusal: Exception) -> tuple[TableMe
     """Return the metadata in a file that pyiceberg refuses, and why it does.
 
     Args:
-        io: Opens the file.
-        location: Its location.
         refusal: The error of pyiceberg; raised again if the metadata can't be mended.
     """
     with io.new_input(location).open() as stream:

@@ -19,9 +19,7 @@ class TimeoutGlueCatalog(CachedMetadata, GlueCatalog):
     """A Glue catalog with timeouts.
 
     Args:
-        name: The catalog's name.
         timeouts: The timeouts of a connection and of a response, in seconds.
-        properties: The properties for pyiceberg.
     """
 
     def __init__(self, name: str, timeouts: tuple[float, float], **properties: Any) -> None:

@@ -85,12 +85,7 @@ class _Deleting(FileIO):
 
 
 def check_snapshots(name: str, metadata: TableMetadata) -> None:
-    """Raise CatalogError if the metadata lacks the snapshot of a reference: the table would seem to have no rows.
-
-    Args:
-        name: The table's dotted name.
-        metadata: Its metadata.
-    """
+    """Raise CatalogError if the metadata lacks the snapshot of a reference: the table would seem to have no rows."""
     ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     current, main = metadata.current_snapshot_id, metadata.refs.get(MAIN_BRANCH)
     heads = {f"{ref.snapshot_ref_type} {name!r}": ref.snapshot_id for name, ref in metadata.refs.items()}

@@ -37,13 +37,7 @@ class _Client(hive._HiveClient):
 
 
 class TimeoutHiveCatalog(CachedMetadata, hive.HiveCatalog):
-    """A Hive catalog with timeouts.
-
-    Args:
-        name: The catalog's name.
-        seconds: The timeout of a connection and of a response.
-        properties: The properties for pyiceberg.
-    """
+    """A Hive catalog with timeouts."""
 
     def __init__(self, name: str, seconds: float, **properties: str) -> None:
         super().__init__(name, **{**_LOCKS, **properties})

@@ -211,12 +211,7 @@ class DeleteManifestWriter(_ManifestWriterV2):
 
 
 class DatedManifestWriter(_ManifestWriterV2):
-    """Writes manifests whose new data files have an earlier sequence number than their snapshot.
-
-    Args:
-        sequence_number: The sequence number.
-        arguments: The arguments of pyiceberg's writers.
-    """
+    """Writes manifests whose new data files have an earlier sequence number than their snapshot."""
 
     def __init__(self, sequence_number: int, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -234,12 +229,7 @@ class DatedManifestWriter(_ManifestWriterV2):
 
 
 def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:
-    """Return a writer of manifests of data files.
-
-    Args:
-        format_version: The table's format version.
-        arguments: The arguments of pyiceberg's writers.
-    """
+    """Return a writer of manifests of data files."""
     return _ManifestWriterV1(*arguments) if format_version == 1 else _ManifestWriterV2(*arguments)
 
 

@@ -76,9 +76,7 @@ def with_timeouts(session: Session, timeouts: tuple[float, float], adapter: type
     """Return a session all of whose requests have timeouts, those too that another adapter signs.
 
     Args:
-        session: The session.
         timeouts: The timeouts of a connection and of a response, in seconds.
-        adapter: Sends what no other adapter does.
     """
     for prefix, own in list(session.adapters.items()):
         if prefix in ("http://", "https://"):
@@ -92,7 +90,6 @@ class TokenProvider(OAuth2TokenProvider):
     """Gets tokens like another provider, within timeouts.
 
     Args:
-        provider: The other one.
         timeouts: The timeouts of a connection and of a response, in seconds.
     """
 
@@ -148,9 +145,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
     """A REST catalog with timeouts, which loads tables with all their snapshots.
 
     Args:
-        name: The catalog's name.
         timeouts: The timeouts of a connection and of a response, in seconds.
-        properties: The properties for pyiceberg.
     """
 
     adapter: type[TimeoutAdapter] = TimeoutAdapter

@@ -57,18 +57,11 @@ def add_snapshot(
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
     Args:
-        transaction: The transaction.
-        added: New data files.
-        deletes: New position-delete files.
-        removed: Data files to remove from the table.
-        snapshot_id: The snapshot's id.
-        summary: Texts for the snapshot's summary.
         branch: The branch; a new one starts at main's last snapshot.
         concerned: Returns False for manifests with neither a removed file nor a delete file of just one: those stay
             as they are, and are not read.
         rewritten_at: Given, the new files have the rows of the removed ones without those that were deleted up to
             this sequence number: the snapshot replaces files, and later equality deletes apply to the new ones.
-        removed_deletes: The locations of delete files to remove from the table.
     """
     options: dict[str, Any] = {
         **{"transaction": transaction, "io": transaction._table.io},
@@ -114,14 +107,7 @@ class _MergedAppends(Producer, _FastAppendFiles):
 
 
 class _RowChanges(Producer, _OverwriteFiles):
-    """A snapshot that adds data files and delete files and removes data files; merges manifests like appends.
-
-    Args:
-        deletes: The new delete files.
-        concerned: Returns False for manifests that the removed files don't concern.
-        removed_deletes: The locations of delete files to remove.
-        arguments: The arguments of pyiceberg's producer.
-    """
+    """A snapshot that adds data files and delete files and removes data files; merges manifests like appends."""
 
     def __init__(
         self,
@@ -209,12 +195,7 @@ class _RowChanges(Producer, _OverwriteFiles):
 
 
 class _Rewrite(_RowChanges):
-    """A snapshot with the same rows in other files.
-
-    Args:
-        sequence_number: The data sequence number of the new files.
-        arguments: The arguments of `_RowChanges`.
-    """
+    """A snapshot with the same rows in other files."""
 
     def __init__(self, sequence_number: int, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -230,9 +211,7 @@ class NewManifest(NamedTuple):
     """A manifest to write.
 
     Args:
-        content: What its files contain.
         schema: A schema with all sources of the spec.
-        spec: The spec of its partitions.
         entries: Its entries, of `live_entries`.
     """
 
@@ -254,12 +233,8 @@ def replace_manifests(
     """Add a snapshot to the transaction that has the same files in other manifests; return the new manifests.
 
     Args:
-        transaction: The transaction.
-        kept: The manifests that stay.
         rewritten: The new manifests; their entries keep their snapshot ids and sequence numbers.
-        snapshot_id: The snapshot's id.
         summary: Texts for the snapshot's summary; totals are carried over.
-        branch: The branch.
     """
     producer = _Replaced(
         kept,

@@ -77,10 +77,6 @@ def prepare_sqlite(file: str, seconds: float) -> None:
 
     SQLite fails at once if the file is locked while write-ahead logging is enabled. Then another process is enabling
     it, or the next start will.
-
-    Args:
-        file: The file's path.
-        seconds: The timeout for the file's lock.
     """
     with storage_errors(file, "opening the catalog"):
         Path(file).parent.mkdir(parents=True, exist_ok=True)

@@ -19,9 +19,6 @@ _BEHIND = 2
 class AvroFile:
     """The header of an Avro file.
 
-    Args:
-        content: The whole file.
-
     Raises:
         ValueError: If it is not an Avro file.
         EOFError: If it ends in the header.

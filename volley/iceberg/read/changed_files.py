@@ -65,7 +65,6 @@ class ChangeSplit:
     """A part of a snapshot's changes that can be read by itself; small and picklable.
 
     Args:
-        snapshot_id: The snapshot.
         committed_at: When it was committed, in milliseconds since 1970.
         groups: Files by partition: rows that a group loses and gains again did not change.
     """
@@ -103,9 +102,7 @@ def change_splits(
     Everything is in the snapshot's own manifests; its parent may have expired.
 
     Args:
-        io: Opens manifests.
         snapshot: The snapshot; one that does not change rows has no splits.
-        table: The table's metadata.
         keys: The ids of the columns that pair a deleted with an inserted row: splits have all rows of a key.
         undo: True: the changes that take those of the snapshot back.
     """

@@ -54,8 +54,6 @@ def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequen
     memory holds all changed rows of the snapshot.
 
     Args:
-        io: Opens the files.
-        split: A part of a snapshot's changes.
         reader: Reads rows, under the schema that the changes have.
         keys: The columns that pair a deleted with an inserted row as an update.
     """
@@ -103,13 +101,7 @@ def _without(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Label:
-    """Adds the columns of changes to rows.
-
-    Args:
-        split: The part of a snapshot's changes.
-        schema: The result's schema.
-        batch_rows: The most rows of a batch.
-    """
+    """Adds the columns of changes to rows."""
 
     split: ChangeSplit
     schema: pa.Schema
@@ -133,9 +125,6 @@ class _Comparison:
     """Compares the rows that a group of files loses and gains.
 
     Args:
-        io: Opens the files.
-        files: The group.
-        reader: Reads rows.
         keys: The columns that identify a row; () = all do.
     """
 

@@ -102,8 +102,6 @@ def open_data_file(
     """Open a data file, or an equality-delete file, for as long as the context lasts.
 
     Args:
-        io: Opens the file.
-        file: The file.
         names: The table's name mapping, for files without field ids.
         constants: The values of the columns that its partition determines, by field id.
         part: The number of the part to read and the number of parts; parts are row groups.
@@ -123,8 +121,6 @@ class OpenDataFile:
 
     Args:
         stored: The file, in its format.
-        fields: Its columns.
-        groups: The numbers of the row groups to read.
         constants: The values of columns that it may lack, by field id.
     """
 
@@ -159,7 +155,6 @@ class OpenDataFile:
             dictionaries: True keeps top-level columns with a small dictionary encoded.
             rows: The most rows of a batch; long values make it smaller.
             groups: The numbers of the row groups to read; None = all of the part.
-            ranges: The rows to read of some of the row groups.
         """
         target, projection = arrow_schema(schema), Projection(self.constants, dictionaries)
         types = {field.field_id: to.type for field, to in zip(schema.fields, target, strict=True)}

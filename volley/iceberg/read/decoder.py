@@ -234,7 +234,6 @@ def decode_function(schema: str, names: tuple[str, ...], wanted: frozenset[int] 
     """Return the function that decodes manifests with a schema.
 
     Args:
-        schema: The Avro schema in the file's header.
         names: The attributes of an entry, in their order; `spec_id` is inherited.
         wanted: The fields whose bounds and counts are decoded; None = all.
 

@@ -37,11 +37,6 @@ _cache: Cache[Positions] = Cache(32 << 20)
 def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
     """Return the positions in a data file that a position-delete file or a deletion vector deletes, in any order.
 
-    Args:
-        io: Opens files.
-        path: The data file's location.
-        delete: The delete file.
-
     Raises:
         SourceError: If the delete file is gone, damaged or in a format that can't be read.
     """
@@ -101,7 +96,6 @@ def columns_of(table: TableMetadata, delete: FileEntry) -> Schema:
 
     Args:
         table: The table's metadata; fields may have been dropped since.
-        delete: The delete file.
 
     Raises:
         StorageError: If no schema of the table has one of the fields.
@@ -158,10 +152,6 @@ def equal_positions(
     under the newest type of their column, so that deletes hold after a column was widened.
 
     Args:
-        io: Opens files.
-        file: The data file.
-        names: The table's name mapping.
-        deletes: The equality-delete files.
         keys: The columns that each of them compares, by its path; see `columns_of`.
     """
     together: dict[tuple[int, ...], list[FileEntry]] = {}

@@ -120,11 +120,6 @@ def only_file(delete: FileEntry) -> str | None:
 def concerns(io: FileIO, manifest: ManifestFile, paths: Collection[str]) -> bool:
     """Return True if a manifest has one of some files, or a delete file that names no other data file than one of them.
 
-    Args:
-        io: Opens the manifest.
-        manifest: The manifest.
-        paths: The locations of data files or delete files.
-
     Raises:
         StorageError: If the manifest can't be read, or is damaged.
     """

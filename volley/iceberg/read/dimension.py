@@ -45,9 +45,6 @@ _THREADS = min(8, os.cpu_count() or 1)
 class IcebergDimensionReader(DimensionReader):
     """Reads an Iceberg table; a version is a snapshot of the table with one uuid, and the oldest one of its history.
 
-    Args:
-        config: The table and what to read of it.
-
     Raises:
         VolleyError: If the table can't be read.
     """

@@ -42,9 +42,6 @@ T = TypeVar("T")
 class Cache(Generic[T]):
     """Keeps the values that were used last, up to a number of bytes.
 
-    Args:
-        size: The number of bytes.
-
     Example:
         >>> cache = Cache(100)
         >>> for key in "abc":
@@ -71,8 +68,6 @@ class Cache(Generic[T]):
         """Set a key's value, and drop those that were not used for the longest time; a too large one is not kept.
 
         Args:
-            key: The key.
-            value: The value.
             size: Its size in bytes.
         """
         with self._lock:
@@ -118,23 +113,16 @@ class FileEntry(NamedTuple):
     A tuple, as there may be a million: a dataclass takes six times as long to make.
 
     Args:
-        status: A `Status`.
         snapshot_id: The snapshot that added the file; for a deleted entry, the one that removed it.
         sequence_number: The data sequence number: delete files apply to data files by it.
-        file_sequence_number: The sequence number of the snapshot that added the file.
-        content: A `Content`.
-        path: The file's location.
         format: ``"PARQUET"``, ``"AVRO"``, ``"ORC"`` or ``"PUFFIN"``.
-        spec_id: The partition spec of `partition`.
         partition: The values of the spec's fields, as manifests store them: dates and timestamps as integers.
-        rows: Its number of rows.
         size: Its size in bytes.
         lower: Lower bounds by field id, serialized.
         upper: Upper bounds by field id, serialized.
         values: Number of values by field id, including nulls and NaN.
         nulls: Number of nulls by field id.
         nans: Number of NaN by field id.
-        equality_ids: The fields that an equality-delete file compares.
         split_offsets: Where its row groups start, in bytes.
         referenced_file: The only data file that a position-delete file applies to, if known.
         blob_offset: Where a deletion vector starts in its Puffin file, in bytes.
@@ -181,12 +169,7 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A data file of a snapshot, and the delete files of the snapshot that apply to it.
-
-    Args:
-        file: The data file.
-        deletes: Its delete files.
-    """
+    """A data file of a snapshot, and the delete files of the snapshot that apply to it."""
 
     file: FileEntry
     deletes: tuple[FileEntry, ...] = ()
@@ -213,7 +196,6 @@ def entries_of(io: FileIO, manifest: ManifestFile, statistics: Collection[int] =
     """Return all entries of a manifest, deleted ones too; manifests never change, so the result may be a cached one.
 
     Args:
-        io: Opens the manifest.
         manifest: The manifest, as its snapshot lists it.
         statistics: The fields whose bounds and counts are needed; entries may have those of others too.
 

@@ -117,8 +117,6 @@ def snapshot_at(metadata: TableMetadata, name: str, at: datetime, table: str) ->
     no log: their last snapshot's ancestors answer. A tag always stood where it stands.
 
     Args:
-        metadata: The table's metadata.
-        name: The branch or tag.
         at: The time, with a time zone.
         table: The table's dotted name, for messages.
 
@@ -245,9 +243,7 @@ def snapshots_between(table: Table, start: int | None, end: int) -> list[Snapsho
     The start itself may have expired, as long as its successor names it as its parent.
 
     Args:
-        table: The table.
         start: The snapshot before the first one; None = from the table's beginning.
-        end: The last snapshot.
 
     Raises:
         SnapshotNotFoundError: If the table has no such snapshot.
@@ -312,14 +308,7 @@ def _has_only_new(io: FileIO, manifest: ManifestFile) -> bool:
 
 
 def _raise_missing(table: Table, start: int | None, end: int, oldest: Snapshot) -> NoReturn:
-    """Raise the error for a start that the walk did not meet.
-
-    Args:
-        table: The table.
-        start: The start.
-        end: The end.
-        oldest: The oldest ancestor of the end that is still there.
-    """
+    """Raise the error for a start that the walk did not meet."""
     is_whole = oldest.parent_snapshot_id is None and _is_first(table, oldest)
     known = None if start is None else table.metadata.snapshot_by_id(start)
     if not is_whole and (known is None or _age(known) < _age(oldest)):

@@ -63,13 +63,10 @@ class Increments:
     """What can be read of a table, as its metadata have it now.
 
     Args:
-        table: The table.
         head: The last snapshot of the branch, whose manifests may still have entries of expired snapshots.
         schema: The schema whose names the filter uses.
         row_filter: Leaves out files without matching rows.
-        changes: What to do with snapshots that change or delete rows.
         on_expired: What to do if snapshots that were not read have expired.
-        keys: The columns that pair a deleted with an inserted row.
         on_rollback: What to do if snapshots that were read are no more in the branch's history.
     """
 

@@ -53,10 +53,6 @@ class Plan:
 
     Args:
         files: The data files, each with the delete files that apply, in the order of the manifests.
-        manifests: The number of manifests that were read.
-        skipped_manifests: The number of manifests that were not.
-        skipped_by_partition: The number of data files left out because of their partition.
-        skipped_by_statistics: The number of data files left out because of the bounds and counts of their columns.
     """
 
     files: list[PlannedFile]
@@ -78,10 +74,6 @@ def plan(
     """Return the data files of a snapshot that may have rows that match a filter; the rows still have to be filtered.
 
     Args:
-        io: Opens the manifests.
-        metadata: The table's metadata.
-        snapshot: One of its snapshots.
-        row_filter: The filter.
         schema: The schema whose names the filter uses; None = the table's current one.
         added_only: True: only the data files that the snapshot itself added, with the delete files that it added.
         statistics: The fields whose bounds and counts the data files keep.
@@ -154,12 +146,7 @@ class _Filter:
     """A filter, for the manifests of one partition spec.
 
     Args:
-        manifest: Whether a manifest may have matching rows.
-        partition: Whether a partition may.
-        file: Whether a file may.
-        statistics: The fields whose statistics `file` needs.
         added_by: The snapshot that must have added the files; None = any.
-        kept_statistics: The fields whose statistics the files keep.
     """
 
     manifest: Predicate[ManifestFile]
@@ -196,11 +183,7 @@ class _Filters:
     """A filter, for the manifests of any partition spec of a table.
 
     Args:
-        metadata: The table's metadata.
-        schema: The schema whose names the filter uses.
-        row_filter: The filter.
         added_by: The snapshot that must have added the files; None = any.
-        statistics: The fields whose statistics the files keep.
     """
 
     def __init__(

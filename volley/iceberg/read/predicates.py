@@ -89,7 +89,6 @@ def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
 
     Args:
         predicate: The predicate, over top-level columns.
-        schema: The table's schema.
 
     Example:
         >>> from pyiceberg.schema import Schema

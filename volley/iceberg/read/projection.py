@@ -28,7 +28,6 @@ class FileField:
     """A field of a file.
 
     Args:
-        name: Its name in the file.
         field_id: Its id; None = it is not a field of the table.
         fields: Its children: a struct's fields, a list's element, a map's key and value.
     """
@@ -42,7 +41,6 @@ def identified(schema: pa.Schema, mapped: Sequence[MappedField], path: str) -> l
     """Return the columns of a file by their ids; by their names only if no field has an id.
 
     Args:
-        schema: The file's schema.
         mapped: The table's name mapping, for files without field ids.
         path: The file's path, for errors.
 
@@ -122,10 +120,7 @@ class Projection:
         """Return the columns of a batch.
 
         Args:
-            fields: The table's fields.
-            targets: Their Arrow fields.
             present: The columns that the file has, by id.
-            rows: The number of rows.
         """
         return [
             present[field.field_id][1]

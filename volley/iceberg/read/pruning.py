@@ -53,7 +53,6 @@ def projected(schema: Schema, spec: PartitionSpec, row_filter: BooleanExpression
     Args:
         schema: The schema whose names the filter uses.
         spec: A partition spec of the table, also an old one.
-        row_filter: The filter.
     """
     return _Projection(schema, spec, True).project(row_filter)
 
@@ -65,8 +64,6 @@ def manifest_predicate(
 
     Args:
         schema: The schema that the filter was projected from.
-        spec: The partition spec of the manifests.
-        partition_filter: The projected filter.
     """
     fields = len(spec.fields)
     matches: Predicate[ManifestFile] = _compiled(_partition_schema(schema, spec), partition_filter, _OfSummaries())
@@ -80,8 +77,6 @@ def partition_predicate(
 
     Args:
         schema: The schema that the filter was projected from.
-        spec: The partition's spec.
-        partition_filter: The projected filter.
     """
     return _compiled(_partition_schema(schema, spec), partition_filter, _OfPartition())
 
@@ -91,7 +86,6 @@ def file_predicate(schema: Schema, row_filter: BooleanExpression) -> Predicate[F
 
     Args:
         schema: The schema whose names the filter uses.
-        row_filter: The filter.
     """
     return _compiled(schema, row_filter, _OfStatistics())
 
@@ -119,11 +113,7 @@ class _Facts(NamedTuple):
     """What is known of the values of a column in a file, or in all files of a manifest.
 
     Args:
-        nulls: True if there may be nulls.
-        nans: True if there may be NaN.
-        values: True if there may be other values.
         lower: A lower bound of the other values; None = unknown.
-        upper: An upper bound.
     """
 
     nulls: bool

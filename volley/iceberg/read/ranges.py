@@ -37,10 +37,8 @@ def of_moment(op: str, call: Call, value: Any, field: NestedField) -> BooleanExp
     """Return a range that has all times for which ``dt.year`` or ``dt.truncate`` of them compares so with a value.
 
     Args:
-        op: The comparison.
         call: The call of the function, whose first argument is the column.
         value: The constant; of the column's type for ``dt.truncate``.
-        field: The column.
     """
     try:
         return _of_year(op, value, field) if call.op == "dt_year" else _of_unit(op, call, value, field)

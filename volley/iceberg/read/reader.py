@@ -82,9 +82,7 @@ class SplitRows(SplitReader):
     """Reads splits on executors: without the catalog.
 
     Args:
-        rows: Reads the files.
         steps: Drops rows and columns; None = nothing to drop.
-        keys: The columns that pair a deleted with an inserted row.
     """
 
     rows: RowReader
@@ -113,14 +111,8 @@ class IcebergReader(Reader):
     """Reads a table; the driver's part, and that of the copy that is asked for offsets.
 
     Args:
-        config: The source's settings.
-        loader: Loads the table.
-        schema: The columns.
-        initial: The offset where a new job starts.
-        rows: Reads splits.
         table_schema: The schema whose names the filter uses.
         row_filter: Leaves out files without matching rows.
-        parallelism: The number of splits that are read at the same time.
         limit: The most files, or rows, per epoch; None = no limit.
         used: The columns that the job uses; None = all.
         hold: Keeps the snapshots after one from expiring; called with the last one that every sink has.
@@ -292,10 +284,6 @@ class IcebergReader(Reader):
 def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergReader:
     """Return the reader of an IcebergSource.
 
-    Args:
-        config: The source's settings.
-        context: The job's context of the source.
-
     Raises:
         CatalogError: If the table does not exist, or the catalog can't be reached.
         SnapshotNotFoundError: If the table has no such snapshot, branch or tag.
@@ -315,8 +303,6 @@ def read_snapshot(
     """Return the schema and the rows of a source that is read in this process, as they are now.
 
     Args:
-        config: The source's settings.
-        threads: The number of splits that are read at the same time.
         snapshot_id: The snapshot to read, with the columns that the source has now; None = the source's own.
 
     Raises:

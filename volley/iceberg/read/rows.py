@@ -45,8 +45,6 @@ class FileTask:
     """A data file, or a part of it, for an executor to read; small and picklable.
 
     Args:
-        file: The data file.
-        deletes: The delete files that apply to it.
         constants: The values of the columns that its partition determines, by field id.
         keys: The columns that each equality-delete file compares, by its path.
         part: The number of the part to read and the number of parts; parts are row groups.
@@ -61,10 +59,6 @@ class FileTask:
 
 def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
     """Return the task that reads a planned file.
-
-    Args:
-        planned: The data file and its delete files.
-        table: The table's metadata.
 
     Raises:
         SourceError: If a file is in a format that can't be read.
@@ -116,7 +110,6 @@ class RowReader:
         schema: The columns to read, of the table's schema.
         names: The table's name mapping, for files without field ids.
         dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
-        batch_rows: The most rows of a batch.
         row_filter: Row groups and pages without rows that match it are left out; other rows are not filtered.
         filter_schema: The schema whose names the filter uses; None = `schema`.
         count: Called with the number of rows of each batch that is read from a file; None = not counted.
@@ -158,7 +151,6 @@ class RowReader:
         """Yield some of the rows that `read` yields, each batch with their positions in the whole file.
 
         Args:
-            io: Opens the files.
             task: The data file, a whole one.
             chosen: Which rows of a batch to yield; it is called with deleted rows, too.
             by: The columns that it is called with; the others are read of the rows to yield alone. None = all columns.

@@ -54,7 +54,6 @@ class Position:
     """A snapshot that has been read, or up to which of its files, in the order of their paths.
 
     Args:
-        table: The table's uuid.
         snapshot: The snapshot's id; None = the table had none.
         sequence: Its sequence number, which orders files even when the snapshot has expired.
         live: The number of its data files, if known: while all of them are live, none was replaced since.
@@ -114,9 +113,6 @@ class TableLoader:
     """Loads the current metadata of a table. A copy made by pickling opens a catalog of its own.
 
     Opening a REST catalog takes a new connection and several requests, for tokens and for its settings.
-
-    Args:
-        ref: The table.
     """
 
     def __init__(self, ref: TableRef) -> None:
@@ -187,8 +183,6 @@ def schema_of(table: Table, config: IcebergSourceConfig, snapshot_id: int | None
     """Return the schema to read under: of a pinned snapshot or a tag its own, else the table's current one.
 
     Args:
-        table: The table.
-        config: The source's settings.
         snapshot_id: The pinned snapshot, which may have expired; of others it does not matter.
     """
     ref = table.metadata.refs.get(config.ref.branch)
@@ -245,8 +239,6 @@ def filtered(predicate: ExprNode | None, names: Sequence[str], schema: pa.Schema
     """Return the steps that keep the rows and columns that a source reads.
 
     Args:
-        predicate: The source's own filter.
-        names: Its columns.
         schema: The schema of the rows, which have the columns of the filter, too.
     """
     before = nodes.Union(())

@@ -60,10 +60,6 @@ def matching_groups(
     """Return the row groups that may have rows that match a filter.
 
     Args:
-        parquet: The open file.
-        fields: Its columns.
-        groups: The numbers of the row groups to choose from.
-        schema: The table's schema.
         may_match: Whether a file with some statistics may have matching rows.
     """
     columns = columns_with_statistics(parquet, fields, schema)
@@ -73,13 +69,7 @@ def matching_groups(
 def columns_with_statistics(
     parquet: OpenParquet, fields: Sequence[FileField], schema: Schema
 ) -> dict[str, tuple[int, Any]]:
-    """Return the field ids and types of the columns of a file whose statistics have one meaning in all writers' files.
-
-    Args:
-        parquet: The open file.
-        fields: Its columns.
-        schema: The table's schema.
-    """
+    """Return the field ids and types of columns whose statistics have one meaning in all writers' files."""
     types = {field.field_id: field.field_type for field in schema.fields}
     return {
         field.name: (field.field_id, types[field.field_id])
@@ -149,12 +139,6 @@ def matching_rows(
     """Return the rows of a row group that may match a filter; None if that leaves little out.
 
     Args:
-        parquet: The open file.
-        paged: Its page index.
-        fields: Its columns.
-        group: The number of the row group.
-        schema: The table's schema.
-        filtered: The ids of the fields that the filter names.
         may_match: Whether a file with some statistics may have matching rows.
     """
     rows = parquet.groups[group].rows
@@ -180,9 +164,6 @@ def pages_with(paged: PagedFile, names: Sequence[str], group: int, rows: Positio
     The borders are those of the column with the largest pages, so that no page is decoded twice.
 
     Args:
-        paged: The file's page index.
-        names: The columns to read.
-        group: The number of the row group.
         rows: Rows in the row group, ascending; at least one.
     """
     columns = [column for name in names if (column := paged.column(group, name)) is not None]
@@ -196,14 +177,7 @@ def pages_with(paged: PagedFile, names: Sequence[str], group: int, rows: Positio
 
 
 class _Column:
-    """The pages of a column of a row group.
-
-    Args:
-        field_id: The column's field.
-        data_type: Its type.
-        physical_type: The number of the type it is stored with.
-        pages: Its pages, in the order of their rows.
-    """
+    """The pages of a column of a row group."""
 
     def __init__(
         self, field_id: int, data_type: PrimitiveType, physical_type: int, pages: Sequence[PageStatistics]

@@ -175,7 +175,6 @@ class Dialect:
     """How an engine writes names, types and changes of tables.
 
     Args:
-        name: The engine's name.
         quote: The character around names.
         types: Its names of types without parts.
         array: Its name of a list's type, with the element's.
@@ -202,7 +201,6 @@ class Dialect:
         """Return the engine's name of a type.
 
         Args:
-            data_type: The type.
             path: The column's dotted name, for messages.
 
         Raises:
@@ -239,12 +237,6 @@ class Dialect:
 
 def statement(dialect: Dialect, table: str, change: Change, schema: Schema) -> str:
     """Return the statement of a change.
-
-    Args:
-        dialect: The engine's dialect.
-        table: The table's quoted name.
-        change: The change.
-        schema: The schema before the change.
 
     Raises:
         SchemaMismatchError: If the engine has no such type.

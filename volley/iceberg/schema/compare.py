@@ -44,7 +44,6 @@ class Difference:
     """One difference between a stream and a table.
 
     Args:
-        column: The column's dotted name.
         problem: The difference, as a clause.
         remedy: The change of the table that resolves it; None = there is none.
     """
@@ -63,8 +62,6 @@ def plan(
     """Return the changes after which rows of `stream` fit `table`; no changes if they fit already.
 
     Args:
-        table: The freshly loaded table.
-        stream: The schema of the written rows.
         mode: The allowed changes: "strict" (none), "add_columns" or "full".
         renames: Dotted names of columns and their new names; renames that are done are skipped.
         drops: Dotted names of columns to drop; dropped ones are skipped.
@@ -94,13 +91,7 @@ def _way_out(bad: Sequence[Difference]) -> str:
 
 
 class TableColumns:
-    """The columns that the settings rename or drop, looked up in a table.
-
-    Args:
-        table: The table.
-        renames: Dotted names of columns and their new names.
-        drops: Dotted names of columns to drop.
-    """
+    """The columns that the settings rename or drop, looked up in a table."""
 
     def __init__(self, table: Table, renames: Mapping[str, str], drops: Sequence[str]) -> None:
         self.schema = table.schema()
@@ -194,12 +185,7 @@ class _Comparison:
     """Compares a stream's columns with those of a table.
 
     Args:
-        table: The table's schema.
-        renamed: New names by field id.
-        dropped: The ids of fields to drop.
         awaited: New names that only a renamed column may have, with the old names.
-        partition_names: The names of partition fields, which a new column must not have.
-        taken: The names that the table's name mapping gives to other columns.
     """
 
     table: Schema

@@ -158,13 +158,7 @@ class _Sketches:
 
 @dataclass(frozen=True)
 class _Sketch:
-    """Executor work: sketches the columns of some data files.
-
-    Args:
-        io: Opens the files.
-        reader: Reads the columns.
-        tasks: The files.
-    """
+    """Executor work: sketches the columns of some data files."""
 
     io: FileIO
     reader: RowReader
@@ -184,9 +178,6 @@ class _Computation:
     """Computes the statistics of one snapshot.
 
     Args:
-        ref: The table.
-        table: The table as it was loaded.
-        head: The snapshot.
         run: Runs the tasks; None = in this process.
     """
 

@@ -49,8 +49,6 @@ def permission_hint(error: BaseException, url: str, action: str) -> str:
     """Return the hint for a refused request.
 
     Args:
-        error: The client's error.
-        url: The file or folder.
         action: The operation, as in "writing".
 
     Example:

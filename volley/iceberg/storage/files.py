@@ -246,7 +246,6 @@ class Upload:
     `close`.
 
     Args:
-        stream: The stream of bytes.
         waiting: The maximum number of queued bytes, besides those of one write.
     """
 

@@ -46,8 +46,6 @@ def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | N
     """Open a view's table, or make it, and return its catalog.
 
     Args:
-        config: The view's settings.
-        schema: The columns that its query needs.
         catalog: The catalog, if it is open already.
 
     Raises:
@@ -64,11 +62,6 @@ def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | N
 
 def needed_changes(config: IcebergSinkConfig, table: Table, schema: pa.Schema) -> Evolution:
     """Return the schema changes that a view's table needs; columns of Volley's own are dropped or made anew.
-
-    Args:
-        config: The view's settings.
-        table: The freshly loaded table.
-        schema: The columns that its query needs.
 
     Raises:
         SchemaMismatchError: If a change is impossible or not allowed.
@@ -120,7 +113,6 @@ class Match:
     Args:
         planned: The file, with its delete files.
         positions: The rows' positions in it, ascending.
-        rows: The rows.
     """
 
     planned: PlannedFile
@@ -132,9 +124,6 @@ class Contents:
     """The rows of a view's table.
 
     Args:
-        table: The freshly loaded table.
-        branch: Its branch.
-        writer: Writes its data files.
         order: The columns by which new files are sorted, so that later refreshes read few pages; () = none.
     """
 
@@ -155,7 +144,6 @@ class Contents:
         """Return the rows that have one of the keys, and perhaps others; all rows without keys.
 
         Args:
-            keys: The keys.
             columns: The columns of the matches, in their order.
         """
         table = self._table
@@ -184,12 +172,7 @@ class Contents:
         return Match(planned, np.concatenate(places), pa.Table.from_batches(rows, arrow_schema(reader.schema)))
 
     def replaced(self, matches: Sequence[Match], rows: pa.Table) -> SnapshotFiles:
-        """Write the files that remove some rows and add others.
-
-        Args:
-            matches: The rows to remove.
-            rows: The rows to add.
-        """
+        """Write the files that remove some rows and add others."""
         deletes, removed, added = list[WrittenFile](), list[PlannedFile](), [rows]
         for match in matches:
             file = match.planned

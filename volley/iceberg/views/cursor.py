@@ -33,7 +33,6 @@ class SourcePosition:
     """A source's snapshot.
 
     Args:
-        table: The table's name.
         uuid: Its uuid: a table made anew has another one.
         snapshot: The snapshot's id; None = the table had none.
         committed_at: When that was committed, in milliseconds since 1970; 0 without a snapshot.
@@ -52,13 +51,9 @@ class Cursor:
     """What a view's table stands for.
 
     Args:
-        view: The view's name.
-        query: The fingerprint of its query.
         sources: Its sources' snapshots, in plan order.
-        refresh: The number of its refreshes so far.
         snapshot: The last snapshot of the table that the view wrote; None = it has written no row yet.
         refreshed_at: When the refresh read its sources, in milliseconds since 1970.
-        attempt: Tells the attempts to commit a refresh apart.
     """
 
     view: str

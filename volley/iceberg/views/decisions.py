@@ -45,9 +45,7 @@ class Compiler:
     """Compiles a query.
 
     Args:
-        query: The last node of the query.
         pin: Returns the table of a source, at two snapshots.
-        tally: Counts what is read.
     """
 
     query: nodes.Node
@@ -122,8 +120,6 @@ class Decision:
     """How a view is to be refreshed.
 
     Args:
-        mode: As of `ViewRefresh`.
-        reason: Why.
         cost: What it costs either way; None if there is no choice.
     """
 
@@ -136,9 +132,7 @@ def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | N
     """Return the operator of a view's query, between the cursor's snapshots and the current ones of its sources.
 
     Args:
-        view: The view.
         cursor: What its table stands for; None = nothing yet.
-        tally: Counts what is read.
         tables: Sources that are loaded already, to which the others are added; None = none is.
 
     Raises:
@@ -182,9 +176,6 @@ def check_own(table: Table, branch: str, cursor: Cursor | None, forced: bool) ->
     """Check that only the view has written to its table, apart from maintenance.
 
     Args:
-        table: The view's table.
-        branch: Its branch.
-        cursor: What the table says of the view.
         forced: True if the rows are computed anew in any case.
 
     Raises:
@@ -208,12 +199,6 @@ def check_own(table: Table, branch: str, cursor: Cursor | None, forced: bool) ->
 
 def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) -> Decision:
     """Return how a view is to be refreshed.
-
-    Args:
-        view: The view.
-        cursor: What its table stands for.
-        operator: Its query.
-        table: Its table.
 
     Raises:
         PlanError: If it can't be refreshed by changes alone, and must be.

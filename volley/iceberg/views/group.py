@@ -37,8 +37,6 @@ class Group(Operator):
 
     Args:
         node: The aggregate, or a deduplication by all columns.
-        before: The operator before it.
-        tally: Counts the groups that are recomputed.
         is_kept: True: they are the rows of the view, which keeps several extreme values of each.
     """
 
@@ -277,11 +275,7 @@ class Group(Operator):
 
 
 def rereading(operator: Operator) -> list[Operator]:
-    """Return the parts of a query whose changes are computed with rows as they were: not the groups of the view itself.
-
-    Args:
-        operator: The query.
-    """
+    """Return the parts of a query whose changes are computed with rows as they were: not the view's own groups."""
     parts = list(operator.walk())
     return [part for part in (parts[1:] if isinstance(operator, Group) else parts) if part.reads_before]
 

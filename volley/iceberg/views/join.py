@@ -48,11 +48,6 @@ class Join(Operator):
     rows joined with the table after the refresh; and, of the keys whose rows in the table changed, the left side's rows
     as they were before, joined with the table after the refresh, without what they gave with the table before it. The
     sides are read by these keys alone; no state is kept, as snapshots are the state.
-
-    Args:
-        node: The join.
-        left: The operator before it.
-        right: The table.
     """
 
     how = "changed rows joined with the table's, and rows whose key the table has changed, both read by these keys"

@@ -82,13 +82,7 @@ Side = Literal["before", "after"]
 
 
 class Operator(ABC):
-    """A part of a view's query.
-
-    Args:
-        node: Its last node in the plan.
-        inputs: The operators before it.
-        schema: The schema of its rows.
-    """
+    """A part of a view's query."""
 
     how = "of the changed rows alone"
     """How it is kept up to date, for explanations."""
@@ -106,7 +100,6 @@ class Operator(ABC):
         """Yield its rows.
 
         Args:
-            side: Before or after the refresh.
             keys: Only rows with these keys are needed; others may come, too. None = all rows.
         """
 
@@ -138,7 +131,6 @@ class Steps(Operator):
 
     Args:
         steps: The steps' nodes, the first one first.
-        before: The operator before them.
     """
 
     def __init__(self, steps: Sequence[nodes.Node], before: Operator) -> None:
@@ -209,7 +201,6 @@ class Union(Operator):
     """The rows of several operators together.
 
     Args:
-        node: The union.
         inputs: Operators whose rows have the same columns, in any order.
     """
 

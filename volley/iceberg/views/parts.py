@@ -55,7 +55,6 @@ def extremes(kind: Extreme, given: Values, count: int) -> list[pa.Array]:
     Args:
         kind: Which end of the order counts.
         given: Values of the groups, in any order.
-        count: The number of groups.
     """
     order = np.argsort(_words(given.groups, _codes(kind, given.values)))
     return _columns(given, order, count)
@@ -73,8 +72,6 @@ def changed(
         kind: Which end of the order counts.
         known: The most extreme values before, as many columns as are kept, with a row for each group.
         counts: How many values each group had before.
-        added: Values that have been added.
-        removed: Values that have been removed.
     """
     count = len(counts)
     before = Values.of(np.arange(count), known)
@@ -93,13 +90,7 @@ def changed(
 
 
 def _columns(given: Values, order: _Numbers, count: int) -> list[pa.Array]:
-    """Return the first values of each group, as columns.
-
-    Args:
-        given: The values.
-        order: Their numbers by group, those of a group in order.
-        count: The number of groups.
-    """
+    """Return the first values of each group, as columns."""
     sizes = np.bincount(given.groups[order], minlength=count)
     starts = np.cumsum(sizes) - sizes
     columns = []
@@ -148,7 +139,6 @@ class Part:
     Args:
         kind: What it is of the values of a group; ``"rows"`` counts rows.
         value: The number of the aggregated expression; 0 for ``"rows"``.
-        rank: How many values of the group are more extreme than this ``"min"`` or ``"max"``.
     """
 
     kind: Literal["rows", "count", "sum", "min", "max"]
@@ -176,7 +166,6 @@ class Parts:
     """The keys and parts of a view's groups.
 
     Args:
-        keys: The names of the keys.
         types: The type of each part.
     """
 
@@ -202,9 +191,7 @@ class Parts:
         """Return the parts of groups after changes; an extreme is null if what is kept does not tell it.
 
         Args:
-            stored: Their parts before the changes.
             added: Added rows, as `partial` takes them.
-            removed: Removed rows.
         """
         gains, losses = self._contributions(added), self._contributions(removed)
         groups, numbers = self._merged(

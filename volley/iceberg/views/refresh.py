@@ -65,7 +65,6 @@ def hold_sources(view: View, scans: Iterable[Scan]) -> None:
     Called after the refresh is committed: a tag that could not be moved holds more snapshots than needed.
 
     Args:
-        view: The view.
         scans: Its sources, as the refresh has read them.
     """
     tag = hold_name(f"{view.config.ref.address} {view.config.ref.name}")
@@ -207,13 +206,7 @@ class _Refresh(Stage[_StagedAttempt]):
         return staged
 
     def _by_changes(self, attempt: _Attempt, query: Maintained, timer: _Timer) -> bool:
-        """Bring the view up to date by changes; return False if it has to be computed anew.
-
-        Args:
-            attempt: The attempt, whose decision and measures are replaced if that reads too many rows.
-            query: What is brought up to date.
-            timer: Runs since the attempt began.
-        """
+        """Bring the view up to date by changes; return False if it has to be computed anew."""
         decision, tally = attempt.decision, attempt.tally
         if decision.mode != "incremental":
             return False
@@ -278,25 +271,14 @@ class _Refresh(Stage[_StagedAttempt]):
 
 
 def _catalog_of_source(view: View, tables: Tables) -> Catalog | None:
-    """Return the open catalog of a source, if it is the view's, too: to open one takes milliseconds.
-
-    Args:
-        view: The view.
-        tables: The sources.
-    """
+    """Return the open catalog of a source, if it is the view's, too: to open one takes milliseconds."""
     properties = view.config.ref.to_properties()
     refs = (config.ref for config in sources_of(view.query) if config.ref.to_properties() == properties)
     return next((tables[ref.address, ref.name].catalog for ref in refs), None)
 
 
 def _measures(attempt: _Attempt, operator: Operator, seconds: float) -> Measures:
-    """Return what refreshes took, with this one.
-
-    Args:
-        attempt: The refresh, whose files are written.
-        operator: The query.
-        seconds: How long it has taken until now.
-    """
+    """Return what refreshes took, with this one."""
     kind: Kind = "incremental" if attempt.decision.mode == "incremental" else "full"
     cost = attempt.decision.cost
     if kind == "full" or cost is None:

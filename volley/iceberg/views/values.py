@@ -109,10 +109,6 @@ class View:
     """A view to refresh.
 
     Args:
-        name: Its name.
-        query: The last node of its query.
-        config: The table to keep it in.
-        mode: How to refresh it.
         strict: True: it must not be computed anew, but for the first time.
     """
 
