@@ -20,8 +20,8 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY
 from volley import CommitConflictError, CommitError, ConfigError, Epoch, IcebergSinkConfig, IcebergStorage
 from volley.iceberg import Overwrite
+from volley.iceberg.commit.loop import write_manifests
 from volley.iceberg.commit.overwrite import check_named, overwrite
-from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.write.writer import IcebergWriter
 
 SCHEMA = pa.schema({"id": pa.int64()})

@@ -16,9 +16,7 @@ from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, SinkContext
 from volley.errors import CommitError, PlanError
 from volley.iceberg.catalogs.answers import retry_reads
-from volley.iceberg.commit.clearing import Clearing
-from volley.iceberg.commit.epochs import EpochStage
-from volley.iceberg.commit.evolution import evolution
+from volley.iceberg.commit.epochs import Clearing, EpochStage
 from volley.iceberg.commit.loop import commit_to, fresh_table
 from volley.iceberg.commit.marks import (
     BRANCH,
@@ -30,6 +28,7 @@ from volley.iceberg.commit.marks import (
     snapshot_id_of,
 )
 from volley.iceberg.commit.overwrite import Overwriting
+from volley.iceberg.commit.tables import evolution
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.read.entries import rows_in

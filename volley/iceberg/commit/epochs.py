@@ -1,18 +1,19 @@
-"""Stages the commit of an epoch: one snapshot with its files, its mark, and the schema changes that its rows need."""
+"""Stages what a job commits to a table: an epoch, and, to start over, the deletion of what it has written."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from warnings import catch_warnings
 
-from pyiceberg.table import Table
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table, Transaction
 
 from volley.contracts.epoch import Epoch
 from volley.contracts.sink import SinkContext
 from volley.errors import CommitConflictError, StorageError
-from volley.iceberg.commit.evolution import evolution
-from volley.iceberg.commit.loop import Stage, Staged
+from volley.iceberg.commit.loop import Stage, Staged, new_snapshot_id, write_manifests
 from volley.iceberg.commit.marks import (
     COMMIT,
     EPOCH,
@@ -20,13 +21,18 @@ from volley.iceberg.commit.marks import (
     MARKS,
     OFFSETS,
     QUERY,
+    RUN,
     epoch_of,
+    queries_of,
     run_mark,
     snapshot_id_of,
 )
-from volley.iceberg.commit.snapshot import write_manifests
+from volley.iceberg.commit.overwrite import overwrite
+from volley.iceberg.commit.tables import evolution
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
+from volley.iceberg.modes import Overwrite
+from volley.iceberg.pyiceberg_private.access import snapshot_ids
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import file_system, sizes
@@ -34,7 +40,7 @@ from volley.iceberg.upsert.changes import ChangeFile
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
-__all__ = ["EpochStage"]
+__all__ = ["Clearing", "EpochStage"]
 
 
 @dataclass
@@ -134,3 +140,46 @@ def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:
                 f"data file {file.data_file.file_path} {fault}: it was changed between write and commit",
                 hint="nothing was committed; start the job again, it writes the epoch anew",
             )
+
+
+@dataclass(frozen=True)
+class Clearing(Stage[Staged]):
+    """Deletes the rows and marks of a job.
+
+    Args:
+        branch: The branch whose rows are deleted.
+        job: The job.
+        shared: True to delete the rows of this job alone, by the column `job`.
+    """
+
+    action = "deleting the rows"
+
+    branch: str
+    job: str
+    shared: bool
+
+    def stage(self, table: Table) -> Staged | None:
+        stale = self._marks(table)
+        with storage_errors(table.location()):
+            transaction = table.transaction()
+            if stale:
+                transaction.remove_properties(*stale)
+            self._delete_rows(table, transaction)
+        return Staged(transaction) if stale or snapshot_ids(transaction) else None
+
+    def landed(self, table: Table, staged: Staged) -> bool:
+        return super().landed(table, staged) if snapshot_ids(staged.transaction) else not self._marks(table)
+
+    def _marks(self, table: Table) -> list[str]:
+        names = (f"{mark}.{query}" for query in queries_of(table, self.job) for mark in (*MARKS, RUN))
+        return [name for name in names if name in table.properties]
+
+    def _delete_rows(self, table: Table, transaction: Transaction) -> None:
+        summary = {JOB: self.job}
+        if self.shared:
+            # By the column, not by the names of files: a compaction puts rows of several jobs into one file.
+            ours = EqualTo.model_validate({"type": "eq", "term": "job", "value": self.job})
+            with catch_warnings(action="ignore", category=UserWarning):
+                transaction.delete(ours, summary, branch=self.branch)
+        elif emptying := overwrite(Overwrite(), (), self.branch, table):
+            write_manifests(transaction, emptying, new_snapshot_id(), summary, self.branch)

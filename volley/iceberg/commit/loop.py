@@ -5,11 +5,13 @@ Epochs, views and maintenance differ only in their `Stage`. Nothing below the lo
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from threading import RLock
 from typing import ClassVar, Generic, NoReturn, TypeVar
 
 from pyiceberg.catalog import Catalog
@@ -26,7 +28,6 @@ from volley.errors import (
     VolleyError,
 )
 from volley.iceberg.catalogs.answers import ATTEMPTS, commit_retry, never_sent, refuses, retry_reads
-from volley.iceberg.commit.turns import turn
 from volley.iceberg.pyiceberg_private.access import (
     commit_once,
     delete_manifests,
@@ -34,9 +35,22 @@ from volley.iceberg.pyiceberg_private.access import (
     snapshot_ids,
 )
 from volley.iceberg.pyiceberg_private.guarded import share_metadata
+from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.read.deletes import concerns
 from volley.iceberg.table import TableRef
+from volley.iceberg.write.written import SnapshotFiles
 
-__all__ = ["Commit", "Stage", "Staged", "commit_to", "fresh_table", "unchanged"]
+__all__ = [
+    "Commit",
+    "Stage",
+    "Staged",
+    "commit_to",
+    "fresh_table",
+    "new_snapshot_id",
+    "turn",
+    "unchanged",
+    "write_manifests",
+]
 
 
 @dataclass(frozen=True)
@@ -272,3 +286,52 @@ class _Attempts(Generic[S]):
             f"answer in {ATTEMPTS} attempts: {_message_of(error)}",
             hint=self._stage.unknown_hint,
         )
+
+
+_locks: dict[tuple[str, str], RLock] = {}
+
+
+def turn(table: TableRef) -> RLock:
+    """Return the lock of a table; whoever holds it from the loading of the metadata to the commit meets no conflict.
+
+    Reentrant, since a commit can nest in another.
+
+    Args:
+        table: The table, on any branch.
+    """
+    # `setdefault` is atomic.
+    return _locks.setdefault((table.address, table.name), RLock())
+
+
+def new_snapshot_id() -> int:
+    """Return a random id: 63 bits, as Iceberg's are signed."""
+    return uuid.uuid4().int >> 65
+
+
+def write_manifests(
+    transaction: Transaction,
+    changes: SnapshotFiles,
+    snapshot_id: int,
+    summary: dict[str, str],
+    branch: str,
+    rewritten_at: int | None = None,
+) -> None:
+    """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
+
+    Args:
+        summary: Texts for the snapshot's summary.
+        branch: The branch to write to.
+        rewritten_at: As for `add_snapshot`.
+    """
+    add_snapshot(
+        transaction,
+        added=[file.data_file for file in changes.added],
+        deletes=[file.data_file for file in changes.deletes],
+        removed=changes.removed,
+        snapshot_id=snapshot_id,
+        summary=summary,
+        branch=branch,
+        concerned=partial(concerns, paths={*(file.file_path for file in changes.removed), *changes.removed_deletes}),
+        rewritten_at=rewritten_at,
+        removed_deletes=changes.removed_deletes,
+    )

@@ -17,8 +17,7 @@ from pyiceberg.table import Table
 from volley.contracts.reports import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
-from volley.iceberg.commit.namespaces import has_namespace
-from volley.iceberg.commit.tables import check_table
+from volley.iceberg.commit.tables import check_table, has_namespace
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.storage.errors import storage_errors

@@ -1,30 +1,48 @@
-"""Opens the table that a sink writes to: creates a missing one, checks that the stream fits an existing one."""
+"""Opens the table that a sink writes to: makes a missing one, plans the schema changes that an existing one needs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from volley.errors import TableNotFoundError
-from volley.iceberg.catalogs.answers import retry_reads
-from volley.iceberg.commit.evolution import _written, evolution
+from volley.errors import CatalogAuthError, ConfigError, TableNotFoundError
+from volley.iceberg.catalogs.answers import retry_reads, status_of
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
-from volley.iceberg.commit.namespaces import make_namespace
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.layout.specs import spec_of
+from volley.iceberg.layout.specs import check_spec, spec_of
 from volley.iceberg.modes import Overwrite, Upsert
+from volley.iceberg.read.history import check_branch
+from volley.iceberg.schema.changes import Change, Evolution
+from volley.iceberg.schema.compare import plan
+from volley.iceberg.schema.evolve import evolved, update
 from volley.iceberg.schema.types import to_iceberg_schema
+from volley.iceberg.table import TableRef
 from volley.iceberg.upsert.columns import check_keys, with_own_columns
 
-__all__ = ["check_columns", "check_table", "open_table"]
+__all__ = [
+    "change_schema",
+    "check_columns",
+    "check_table",
+    "evolution",
+    "has_namespace",
+    "open_table",
+]
 
 # These properties keep the cost and the leftovers of a commit from growing with the table's age.
 _BOUNDED = {
@@ -132,7 +150,7 @@ def _check_creation(config: IcebergSinkConfig) -> None:
 
 
 def _new_layout(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Schema, PartitionSpec]:
-    schema = to_iceberg_schema(_written(config, stream))
+    schema = to_iceberg_schema(_written_schema(config, stream))
     return schema, spec_of(config.partitioning, schema)
 
 
@@ -176,7 +194,7 @@ class _FirstSnapshot(Stage[Staged]):
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:
     _check_creation(config)
     schema, spec = _new_layout(config, stream)
-    make_namespace(catalog, config.identifier[:-1], config.ref.address)
+    _make_namespace(catalog, config.identifier[:-1], config.ref.address)
     properties = {**_BOUNDED, **config.table_properties}
     try:
         return catalog.create_table(config.identifier, schema, partition_spec=spec, properties=properties)
@@ -185,3 +203,116 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
         table = catalog.load_table(config.identifier)
         evolution(config, table, stream)
         return table
+
+
+def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evolution:
+    """Return the schema changes that a freshly loaded table needs for rows of the Arrow schema `stream`.
+
+    Raises:
+        SchemaMismatchError: If a needed change is impossible or not allowed.
+        ConfigError: If the table has format version 3, the partition spec is not the configured one, or the branch is a
+            tag.
+    """
+    _check_version(table)
+    check_branch(table.metadata, config.table_name, config.branch)
+    rows = _required(config, _written_schema(config, stream))
+    changes = plan(table, rows, config.schema_evolution, config.renames, config.drops)
+    check_spec(changes.of(table), config.partitioning)
+    return changes
+
+
+def _written_schema(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
+    """Return the schema of the written rows: all columns but those that only tell an upsert what to do."""
+    hidden = config.commit_mode.hidden if isinstance(config.commit_mode, Upsert) else frozenset()
+    return pa.schema([field for field in stream if field.name not in hidden])
+
+
+def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
+    """Return the same schema; columns whose nulls are checked row by row count as required."""
+    mode = config.commit_mode
+    # With a dead letter, rows with nulls are rejected one by one: only a mismatch of all rows is an error here.
+    # A row that deletes another may have nulls, except in its keys.
+    if config.dead_letter or (isinstance(mode, Upsert) and mode.op_field):
+        required = set(stream.names)
+    else:
+        required = set(mode.keys) if isinstance(mode, Upsert) else set()
+    return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
+
+
+def _check_version(table: Table) -> None:
+    if table.format_version > 2:
+        raise ConfigError(
+            f"table {'.'.join(table.name())} has format version {table.format_version}, which pyiceberg can't write",
+            hint="write to a table of format version 1 or 2, and to this one by another engine",
+        )
+
+
+def change_schema(ref: TableRef, changes: Sequence[Change]) -> Schema:
+    """Make changes of a table's schema in one commit, and return its schema.
+
+    Raises:
+        SchemaMismatchError: If a change is impossible; lists all that are.
+        VolleyError: As for `commit_to`.
+    """
+    return commit_to(ref, _SchemaChange(f"table {ref.name}", changes)).table.schema()
+
+
+@dataclass(frozen=True)
+class _StagedSchema(Staged):
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class _SchemaChange(Stage[_StagedSchema]):
+    action = "changing the schema"
+
+    name: str
+    changes: Sequence[Change]
+
+    def stage(self, table: Table) -> _StagedSchema | None:
+        target = evolved(table, self.changes, self.name)[-1]
+        transaction = update(table, target)
+        return _StagedSchema(transaction, target.schema()) if transaction else None
+
+    def landed(self, table: Table, staged: _StagedSchema) -> bool:
+        return table.schema() == staged.schema
+
+
+def _make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -> None:
+    """Make a namespace, and those around it if the catalog needs them, unless it is there.
+
+    Args:
+        catalog: The catalog.
+        namespace: The names of the namespace.
+        address: The catalog's address, for messages.
+
+    Raises:
+        CatalogAuthError: If it is missing and may not be made.
+    """
+    if has_namespace(catalog, namespace):
+        return
+    try:
+        catalog.create_namespace_if_not_exists(namespace)
+    except ForbiddenError as error:
+        raise CatalogAuthError(
+            f"catalog {address} shows no namespace {'.'.join(namespace)}, and refused to make it: {error}",
+            hint="create it, or grant the privilege to create namespaces (Polaris: NAMESPACE_CREATE); if it is there, "
+            "a privilege to see it is missing, and writing needs TABLE_WRITE_DATA",
+        ) from error
+    except (NoSuchNamespaceError, RESTError) as error:
+        if len(namespace) == 1 or not (isinstance(error, NoSuchNamespaceError) or status_of(error) == 404):
+            raise
+        # Nessie makes a namespace only inside one that is there.
+        _make_namespace(catalog, namespace[:-1], address)
+        catalog.create_namespace_if_not_exists(namespace)
+
+
+def has_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> bool:
+    """Return True if a namespace is there, or if the catalog does not tell."""
+    try:
+        catalog.load_namespace_properties(namespace)
+    except NoSuchNamespaceError:
+        return False
+    except (ForbiddenError, NotImplementedError):
+        pass  # what can't be asked for may be there: the table's own request tells
+    return True

@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -16,7 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import ConfigError
-from volley.iceberg.commit.loop import Commit, Stage, Staged, commit_to
+from volley.iceberg.commit.loop import Commit, Stage, Staged, commit_to, new_snapshot_id, write_manifests
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.layout.specs import partitioning_of
@@ -28,8 +27,6 @@ from volley.iceberg.maintain.ordering import Ordering, ordering_of
 from volley.iceberg.maintain.rewriting import Rewrite, Rewritten
 from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, run_tasks
 from volley.iceberg.maintain.values import Compaction
-from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.deletes import concerns
 from volley.iceberg.read.entries import FileEntry, to_data_file
 from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
 from volley.iceberg.read.planning import plan
@@ -41,7 +38,7 @@ from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.table_format import TableFormat
-from volley.iceberg.write.written import WrittenFile
+from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
 __all__ = ["compact"]
@@ -237,19 +234,16 @@ class _Replacement(Stage[_Attempt]):
                 deletes += self._later.write(done, places)
         if not groups:
             return None
-        snapshot_id = uuid.uuid4().int >> 65
+        snapshot_id = new_snapshot_id()
         transaction = table.transaction()
-        removed = [current[source.path].file for source in self._sources(groups)]
+        removed = [to_data_file(current[source.path].file) for source in self._sources(groups)]
         with storage_errors(table.location()):
-            add_snapshot(
+            write_manifests(
                 transaction,
-                added=[file.data_file for group in groups for file in group.files],
-                deletes=[file.data_file for file in deletes],
-                removed=[to_data_file(file) for file in removed],
-                snapshot_id=snapshot_id,
-                summary=maintenance_summary("compaction", table.metadata, head),
-                branch=self._ref.branch,
-                concerned=partial(concerns, paths={file.path for file in removed}),
+                SnapshotFiles([file for group in groups for file in group.files], deletes, removed),
+                snapshot_id,
+                maintenance_summary("compaction", table.metadata, head),
+                self._ref.branch,
                 rewritten_at=self._rewriting.sequence_number,
             )
         reach("before-replacement", self._number)

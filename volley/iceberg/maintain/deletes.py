@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
@@ -16,7 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import ConfigError
-from volley.iceberg.commit.loop import Stage, Staged, commit_to
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id, write_manifests
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.delete_merge import DeleteMerge, MergedDeletes
@@ -24,8 +23,7 @@ from volley.iceberg.maintain.formats import format_of
 from volley.iceberg.maintain.options import DeleteOptions
 from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, run_tasks
 from volley.iceberg.maintain.values import DeleteRewrite
-from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.deletes import concerns, only_file
+from volley.iceberg.read.deletes import only_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of
 from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
 from volley.iceberg.read.planning import plan
@@ -36,6 +34,7 @@ from volley.iceberg.schema.types import PATH_ID
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
+from volley.iceberg.write.written import SnapshotFiles
 from volley.task.failpoints import reach
 
 __all__ = ["rewrite_deletes"]
@@ -263,20 +262,16 @@ class _Rewrite(Stage[_Attempt]):
         removed = state.without({each.path: each.merged for each in merged}, self._options)
         if not removed:
             return None
-        snapshot_id = uuid.uuid4().int >> 65
+        snapshot_id = new_snapshot_id()
         transaction = table.transaction()
-        paths = {delete.path for delete in removed}
+        paths = [delete.path for delete in removed]
         with storage_errors(table.location()):
-            add_snapshot(
+            write_manifests(
                 transaction,
-                added=[],
-                deletes=[each.file.data_file for each in merged if each.file],
-                removed=[],
-                removed_deletes=paths,
-                snapshot_id=snapshot_id,
-                summary=maintenance_summary("deletes", table.metadata, head),
-                branch=self._ref.branch,
-                concerned=partial(concerns, paths=paths),
+                SnapshotFiles(deletes=[each.file for each in merged if each.file], removed_deletes=paths),
+                snapshot_id,
+                maintenance_summary("deletes", table.metadata, head),
+                self._ref.branch,
                 rewritten_at=head.sequence_number or 0,
             )
         reach("before-delete-commit", 0)

@@ -172,7 +172,7 @@ class SchemaEvolution:
             from volley.iceberg.schema.evolve import evolved, table_of
 
             return evolved(table_of(self._schema), self.changes, "the table")[-1].schema()
-        from volley.iceberg.commit.evolution import change_schema
+        from volley.iceberg.commit.tables import change_schema
 
         return change_schema(table_ref(table), self.changes)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import Record
 
 from volley.errors import ConfigError
-from volley.iceberg.commit.loop import Stage, Staged, commit_to
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.layout.specs import schema_with_sources
@@ -173,7 +172,7 @@ class _Rewrite(Stage[_Attempt]):
         if not plan.groups:
             return None
         transaction, head = table.transaction(), head_of(table, self._table.branch)
-        snapshot_id = uuid.uuid4().int >> 65
+        snapshot_id = new_snapshot_id()
         try:
             with storage_errors(table.location()):
                 written = replace_manifests(

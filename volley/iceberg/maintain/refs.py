@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,13 +18,13 @@ from pyiceberg.table.update import (
 
 from volley.errors import ConfigError, near
 from volley.iceberg.commit.hold import released
-from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id, unchanged, write_manifests
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
-from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.history import ancestors_of, check_branch, moment_of, snapshot_of, snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
+from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = [
     "add_empty_snapshot",
@@ -215,7 +214,7 @@ class _EmptySnapshot(Stage[Staged]):
     action = "creating a snapshot"
 
     def __init__(self, ref: TableRef, properties: Mapping[str, str], tag: str | None) -> None:
-        self.snapshot_id = uuid.uuid4().int >> 65
+        self.snapshot_id = new_snapshot_id()
         self._ref = ref
         self._properties = properties
         self._tag = tag
@@ -230,15 +229,7 @@ class _EmptySnapshot(Stage[Staged]):
             snapshot_of_ref(metadata, MAIN_BRANCH, ref.name)
         transaction = table.transaction()
         with storage_errors(table.location()):
-            add_snapshot(
-                transaction,
-                added=(),
-                deletes=(),
-                removed=(),
-                snapshot_id=self.snapshot_id,
-                summary=dict(self._properties),
-                branch=ref.branch,
-            )
+            write_manifests(transaction, SnapshotFiles(), self.snapshot_id, dict(self._properties), ref.branch)
         if tag is None:
             return Staged(transaction)
         stage(transaction, _set(Ref(tag, False, self.snapshot_id)))

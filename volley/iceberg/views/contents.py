@@ -17,8 +17,7 @@ from volley.columns.batches import conform
 from volley.columns.keys.equality import matching_rows
 from volley.columns.keys.order import sort_indices
 from volley.errors import JobError, PlanError, SchemaMismatchError
-from volley.iceberg.commit.evolution import evolution
-from volley.iceberg.commit.tables import open_table
+from volley.iceberg.commit.tables import evolution, open_table
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file

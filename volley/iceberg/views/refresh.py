@@ -17,9 +17,8 @@ from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 from volley.contracts.epoch import Epoch
 from volley.errors import PlanError, SourceError, TableNotFoundError, VolleyError
 from volley.iceberg.commit.hold import Hold, hold_name
-from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
+from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id, unchanged, write_manifests
 from volley.iceberg.commit.overwrite import overwrite
-from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.modes import Overwrite
 from volley.iceberg.read.history import check_same_table, head_of, moment_of, snapshots_between
 from volley.iceberg.schema.changes import Evolution
@@ -199,7 +198,7 @@ class _Refresh(Stage[_StagedAttempt]):
             attempt.changes = overwrite(Overwrite(), added, branch, table)
         reach("after-view-files", number)
         if attempt.changes:
-            attempt.cursor = replace(cursor, snapshot=uuid.uuid4().int >> 65)
+            attempt.cursor = replace(cursor, snapshot=new_snapshot_id())
         measures = _measures(attempt, operator, timer.seconds)
         staged = self._staged(attempt, table, schema_changes, measures)
         reach("before-view-commit", number)
