@@ -30,17 +30,15 @@ from volley import (
     sum_,
     tumbling,
 )
+from volley.connectors.files.entries import LoggedFile
 from volley.connectors.files.log import FileLog
-from volley.connectors.files.logged import LoggedFile
 from volley.connectors.postgres import slot
-from volley.connectors.postgres.fence import Fence
-from volley.connectors.postgres.known import KnownTable as CapturedTable
-from volley.connectors.postgres.known import KnownTables as CapturedTables
-from volley.connectors.postgres.loads import Load, Loads
+from volley.connectors.postgres.known import CapturedTable, CapturedTables
+from volley.connectors.postgres.loads import Fence, Load, Loads
 from volley.connectors.postgres.segments import Segments
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import StoredFile, Table
-from volley.connectors.postgres.types import Column
+from volley.connectors.postgres.types import TableColumn
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.keys import KeyStore, digest
 from volley.connectors.webhook.log import Log, LogFolder
@@ -206,7 +204,7 @@ def read_merged_file_log(folder: Path) -> object:
 
 
 def _captured() -> CapturedTable:
-    columns = (Column("id", 1, 23, -1, 0, False), Column("total", 2, 1700, 655366, None, True))
+    columns = (TableColumn("id", 1, 23, -1, 0, False), TableColumn("total", 2, 1700, 655366, None, True))
     table = Table(TableName("public", "orders"), 77, columns, files=(StoredFile(77, 78, 900, False),), gone=(3,))
     return CapturedTable(table, frozenset({"old"}), (900, 901), (columns[0],))
 
@@ -252,8 +250,8 @@ def write_segment(folder: Path) -> None:
 
 def read_segment(folder: Path) -> object:
     segments = Segments(str(folder / "segments"))
-    with segments.opened(1) as file:
-        batches = [file.batch(number) for number in range(len(file))]
+    file = segments.opened(1)
+    batches = [file.batch(number) for number in range(len(file))]
     messages = [message for batch in batches for message in batch.column("message").to_pylist()]
     return segments.chain(100), segments.last_commit(1), messages
 
@@ -268,7 +266,7 @@ def write_webhooks(folder: Path) -> None:
         writer.append([Entry(b"", b"", b"three")])
         writer.close()
         log.release(log.durable)
-        log.fail(SourceError("the port is taken", hint="another port"))
+        log.failure.write(SourceError("the port is taken", hint="another port"))
         assert _hooks(folder).open(SourceContext(str(folder / "state"))).initial_offset()
 
 
@@ -282,7 +280,7 @@ def read_webhooks(folder: Path) -> object:
     entries = [(entry, frame.head.time) for frame in writer.frames_from(0) for entry in frame.entries]
     writer.close()
     offset = _hooks(folder).open(SourceContext(str(folder / "state"))).initial_offset()
-    return log.id, log.durable, str(log.failure), entries, {name: offset[name] for name in ("log", "position")}
+    return log.id, log.durable, str(log.failure.read()), entries, {name: offset[name] for name in ("log", "position")}
 
 
 def write_keys(folder: Path) -> None:

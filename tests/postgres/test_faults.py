@@ -22,10 +22,10 @@ from tests.postgres.runs import fail_by_rewrite, running
 from tests.postgres.test_capture import applied, stored
 from tests.servers.glue import MotoServer
 from tests.waiting import wait_until
-from volley import SourceError
+from volley import SourceError, VolleyError
 from volley.connectors.postgres import receiver, session, watch
 from volley.connectors.postgres.segments import SegmentWriter
-from volley.storage.durable import write_durably
+from volley.storage.remembered import FailureRecord
 
 
 def senders(shop: Database) -> list[int]:
@@ -137,14 +137,15 @@ def test_an_error_that_can_not_be_recorded_at_first(
 ) -> None:
     """The storage is out of reach, which s3fs tells by errors of botocore."""
     failures = list[str]()
+    write = FailureRecord.write
 
-    def write_later(files: object, path: str, data: bytes) -> None:
+    def write_later(record: FailureRecord, error: VolleyError) -> None:
         if len(failures) < 2:
-            failures.append(path)
+            failures.append(record.url)
             raise EndpointConnectionError(endpoint_url="http://storage")
-        write_durably(files, path, data)
+        write(record, error)
 
-    monkeypatch.setattr("volley.connectors.postgres.reader.write_durably", write_later)
+    monkeypatch.setattr(FailureRecord, "write", write_later)
     monkeypatch.setattr(receiver, "_RETRY_SECONDS", 0.05)
     with running(shop.source(bounded=False), tmp_path) as run:
         run.epoch()

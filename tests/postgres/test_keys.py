@@ -13,12 +13,12 @@ from tests.postgres.jobs import difference, differences, mirror, mirror_all
 from tests.postgres.runs import running
 from tests.postgres.test_many_tables import applied, stored
 from volley import SchemaChangedError, SourceError
-from volley.connectors.postgres.decode import Changes, Decoder
+from volley.connectors.postgres.decode import ChangeDecoder, TableChanges
 from volley.connectors.postgres.messages import BEGIN, UPDATE
 from volley.connectors.postgres.rows import RowForm
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
-from volley.connectors.postgres.types import Column
+from volley.connectors.postgres.types import TableColumn
 from volley.formats.packed_rows import unpack_rows
 
 
@@ -143,13 +143,13 @@ def test_keys_that_are_stored_out_of_line(any_shop: Database, tmp_path: Path) ->
 
 
 def test_a_key_that_an_old_server_does_not_send() -> None:
-    columns = (Column("id", 1, 25, -1, 0, False), Column("n", 2, 23, -1, None, False))
+    columns = (TableColumn("id", 1, 25, -1, 0, False), TableColumn("n", 2, 23, -1, None, False))
     table = Table(TableName("public", "docs"), 7, columns)
     begin = struct.pack(">BQqI", BEGIN, 100, 0, 9)
     update = struct.pack(">BIcHccI", UPDATE, 7, b"N", 2, b"u", b"t", 1) + b"5"
     batch = pa.record_batch({"message": pa.array([begin, table.to_message(), update], pa.binary())})
-    (changes,) = Decoder({}).changes(batch)
-    assert isinstance(changes, Changes)
+    (changes,) = ChangeDecoder({}).changes(batch)
+    assert isinstance(changes, TableChanges)
     with pytest.raises(SourceError, match="key column 'id' has a large value that an update has not changed") as error:
         RowForm(table, nulls=False).changed(changes, 1)
     assert 'alter table "public"."docs" replica identity full' in str(error.value.hint)

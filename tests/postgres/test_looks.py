@@ -13,10 +13,10 @@ from tests.postgres.runs import running
 from tests.waiting import wait_until
 from volley import SourceContext
 from volley.connectors.postgres import watch
+from volley.connectors.postgres.catalog import fingerprint
 from volley.connectors.postgres.connection import connect
-from volley.connectors.postgres.fingerprint import fingerprint
 from volley.connectors.postgres.publication import ensure_publication
-from volley.connectors.postgres.selection import Selection
+from volley.connectors.postgres.settings import Selection
 
 MAKES = (
     "create schema crm",

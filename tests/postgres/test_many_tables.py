@@ -12,11 +12,9 @@ import pytest
 from tests.captured import Database
 from tests.postgres.runs import Run, running
 from volley.connectors.postgres import (
+    catalog,
     connection,
-    identities,
     load,
-    membership,
-    printed,
     publication,
     requirements,
     tables,
@@ -210,7 +208,7 @@ def test_a_first_start_does_not_ask_table_by_table(
         connected.append(arguments)
         return connect(*arguments, **named)
 
-    for module in (tables, load, publication, requirements, membership, printed, watch, identities):
+    for module in (tables, load, publication, requirements, catalog, watch):
         monkeypatch.setattr(module, "query", noted)
     monkeypatch.setattr(adbc_driver_postgresql.dbapi, "connect", noted_too)
     shop.run(*(f"create table t{n} (id int primary key)" for n in range(60)))

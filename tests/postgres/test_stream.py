@@ -20,9 +20,9 @@ from tests.waiting import wait_until
 from volley import SourceContext, SourceError
 from volley.connectors.postgres import reader, session
 from volley.connectors.postgres.connection import lsn_number, query
-from volley.connectors.postgres.load import Snapshot
+from volley.connectors.postgres.load import ExportedSnapshot
 from volley.connectors.postgres.segments import Segments, SegmentTaken
-from volley.connectors.postgres.settings import Server
+from volley.connectors.postgres.settings import ServerAddress
 
 CLIENTS = 6
 
@@ -294,7 +294,7 @@ def test_a_crash_takes_back_nothing_that_a_load_has_seen(shop: Database) -> None
         cursor.execute("set synchronous_commit = off")
         cursor.execute("insert into orders select n, 'x', 1, null from generate_series(2000, 2100) n")
         connection.commit()
-        with closing(Snapshot(server)) as snapshot:
+        with closing(ExportedSnapshot(server)) as snapshot:
             assert query(snapshot.connection, "select count(*) from public.orders") == [(1101,)]
             ((flushed,),) = query(snapshot.connection, "select pg_current_wal_flush_lsn()::text")
             assert lsn_number(flushed) >= snapshot.fence.position
@@ -302,14 +302,14 @@ def test_a_crash_takes_back_nothing_that_a_load_has_seen(shop: Database) -> None
 
 def test_the_server_does_not_end_a_snapshot_that_waits(shop: Database) -> None:
     shop.alone(f"alter database {shop.name} set idle_in_transaction_session_timeout = '20ms'")
-    with closing(Snapshot(_server(shop))) as snapshot:
+    with closing(ExportedSnapshot(_server(shop))) as snapshot:
         others = f"pg_stat_activity where datname = '{shop.name}' and state = 'idle in transaction'"
         idle = f"select max(clock_timestamp() - state_change) > '200 ms' from {others}"
         wait_until(lambda: shop.rows(idle) == [(True,)], 30, "ten times the bound")
         assert query(snapshot.connection, "select count(*) from public.orders") == [(1000,)]
 
 
-def _server(shop: Database) -> Server:
+def _server(shop: Database) -> ServerAddress:
     return shop.source()._capture(SourceContext("state")).server
 
 

@@ -9,8 +9,8 @@ from s3fs import S3FileSystem
 
 from tests.servers.seaweed import Seaweed
 from volley.connectors.files import log
+from volley.connectors.files.entries import LoggedFile
 from volley.connectors.files.log import FileLog
-from volley.connectors.files.logged import LoggedFile
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from volley.connectors.postgres.fence import Fence
-from volley.connectors.postgres.loads import Load, Loads
+from volley.connectors.postgres.loads import Fence, Load, Loads
 
 
 def test_an_epoch_reads_only_the_fences_that_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_a_log_that_is_deleted_ends_the_job(tmp_path: Path) -> None:
         assert hook.post({"id": 1}).status == 202
         os.unlink(hook.folder.segments()[0].path)
         assert hook.post({"id": 2}).status == 503
-        wait_until(lambda: hook.folder.failure, 60, "the reason")
+        wait_until(lambda: hook.folder.failure.read(), 60, "the reason")
         with pytest.raises(SourceError, match="deleted or replaced"):
             hook.reader.latest_offset(hook.reader.initial_offset(), None, None)
 
@@ -89,7 +89,7 @@ def test_an_error_that_a_full_disk_has_no_room_for(tmp_path: Path, caplog: pytes
         os.kill(hook.receiver.process_id, signal.SIGKILL)
         wait_until(lambda: "can't be recorded" in caplog.text, 60, "the attempt")
         ballast.unlink()
-        wait_until(lambda: hook.folder.failure, 60, "the reason")
+        wait_until(lambda: hook.folder.failure.read(), 60, "the reason")
 
 
 def test_damage_ends_the_start(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from volley import checks
-from volley.connectors.files.parts import farthest, named, number_of_entries
+from volley.connectors.files.log import farthest, number_of_entries
 from volley.engine.checkpoint import PIPELINE, Binding
 from volley.engine.running import claim
 from volley.errors import StorageError, brief
@@ -248,15 +248,20 @@ def _damages_of_file_log(log: SparkLog, folder: str) -> Iterator[Damage]:
     number = int(folder.rpartition("/source-")[2].partition("/")[0])
     assert log.last_planned is not None
     logged_files = int(json.loads(log.offsets(log.last_planned)[number])["files"])
-    parts = farthest(part for part in map(named, log.files.ls(folder, detail=False)) if part is not None)
+    url = f"{log.checkpoint}{folder.removeprefix(log.root)}"
+    parts = farthest(url, map(posixpath.basename, log.files.ls(folder, detail=False)))
     entries = 0
     while part := parts.pop(entries, None):
         try:
-            entries += number_of_entries(log.files, part)
-        except MALFORMED:
+            entries += number_of_entries(part)
+        except StorageError as error:
+            # A newer Volley's file is not damaged.
+            if error.__cause__ is None:
+                raise
             remedy = "deletes it: its files are found again" if part.first >= logged_files else None
-            later = (other.path for other in parts.values() if other.first > part.first)
-            yield Damage(part.path, "is damaged", remedy, (part.path, *later))
+            later = (other for other in parts.values() if other.first > part.first)
+            path, *paths = (f"{folder}/{posixpath.basename(file.url)}" for file in (part, *later))
+            yield Damage(path, "is damaged", remedy, (path, *paths))
             return
     if entries < logged_files or any(first > entries for first in parts):
         yield Damage(f"{folder}/{entries:012}.json", "is missing", None)

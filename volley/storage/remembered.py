@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from volley.errors import StorageError
+from volley.errors import StorageError, VolleyError
 from volley.storage.durable import write_durably
 from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
+from volley.storage.state_formats import FAILURE
 
-__all__ = ["MALFORMED", "Record", "damaged", "malformed", "read_or_create"]
+__all__ = ["MALFORMED", "FailureRecord", "Record", "damaged", "malformed", "read_or_create"]
 
 T = TypeVar("T")
 
@@ -55,6 +57,41 @@ class Record(Generic[T]):
             OSError: If it can't be written.
         """
         write_durably(*filesystem(self.url, {}), self.format.dump(value))
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """Why a source's receiver has ended, in a file that tells it other processes; a job's start deletes it.
+
+    Args:
+        url: The file's fsspec URL.
+    """
+
+    url: str
+
+    def read(self) -> VolleyError | None:
+        """Return the error; None if there is none.
+
+        Raises:
+            StorageError: If it is damaged, or a newer Volley wrote it.
+        """
+        files, path = filesystem(self.url, {})
+        try:
+            return VolleyError.from_json(FAILURE.unseal(files.cat_file(path), path).decode())
+        except FileNotFoundError:
+            return None
+        except MALFORMED as error:
+            raise StorageError(f"{path} is damaged: {error}", hint="start the job again: it is written anew") from error
+
+    def write(self, error: VolleyError) -> None:
+        """Write the error durably."""
+        write_durably(*filesystem(self.url, {}), FAILURE.seal(error.to_json().encode()))
+
+    def clear(self) -> None:
+        """Delete the file, if it is there."""
+        files, path = filesystem(self.url, {})
+        with suppress(FileNotFoundError):
+            files.rm_file(path)
 
 
 def read_or_create(url: str, format: Format, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:

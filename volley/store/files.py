@@ -2,78 +2,146 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
+import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+import fsspec
 import pyarrow as pa
 
-from volley.errors import StorageError
-from volley.storage.durable import sync
+from volley.errors import VolleyError
+from volley.storage.durable import creation, sync
 from volley.storage.envelope import Format
 from volley.storage.local import no_room
 from volley.storage.paths import filesystem
-from volley.storage.private import begin_file
+from volley.storage.private import begin_file, make_folder
 from volley.store.batch_file import Batches, BatchFileWriter, Damaged, damage, open_batches
 
-__all__ = ["Fault", "OpenFile", "checked", "new_file", "open_file"]
+__all__ = ["COMPRESSED", "Fault", "NewFile", "OpenFile", "checked", "new_file", "open_file"]
 
-Fault = Callable[[str, str], StorageError]
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+Fault = Callable[[str, str], VolleyError]
 """Makes the error for a file, given its path, and its fault as a clause, such as ``"is damaged"``."""
+
+
+class NewFile:
+    """A private file of batches, which has another name until it is published.
+
+    Args:
+        url: The file's URL.
+        format: Its format.
+        options: How its batches are written: compressed, say.
+        exclusive: True: of several writers one succeeds; False: the last one does.
+
+    Raises:
+        OSError: If it can't be made.
+    """
+
+    def __init__(
+        self, url: str, format: Format, options: pa.ipc.IpcWriteOptions | None = None, exclusive: bool = False
+    ) -> None:
+        self._files, self.path = filesystem(url, {})
+        self._exclusive = exclusive
+        folder, name = posixpath.split(self.path)
+        # An object is created exclusively from a file of this machine, not from another object.
+        is_local = "file" in self._files.protocol
+        self._place = self._files if is_local or not exclusive else fsspec.filesystem("file")
+        place = folder if self._place is self._files else tempfile.gettempdir()
+        self._hidden = f"{place}/{name}.{uuid.uuid4().hex}.tmp"
+        if self._place is not self._files:
+            make_folder(self._files, folder)
+        begin_file(self._place, self._hidden)
+        self._stream = self._place.open(self._hidden, "wb")
+        self._batches = BatchFileWriter(self._stream, format, options)
+        self.write_batch = self._batches.write_batch
+
+    @property
+    def size(self) -> int:
+        """The bytes that were written."""
+        return self._batches.size
+
+    def publish(self, end: Mapping[str, object] | None = None, durable: bool = True) -> None:
+        """Give the file its name.
+
+        Args:
+            end: What `OpenFile.end` returns: values of JSON.
+            durable: True to force it to disk first, and the folder then.
+
+        Raises:
+            FileExistsError: If it is exclusive, and another one has the name.
+            OSError: If it can't be written.
+        """
+        self._batches.close(end)
+        self._stream.close()
+        if durable:
+            sync(self._place, self._hidden)
+        if self._exclusive:
+            self._create()
+        else:
+            self._files.mv(self._hidden, self.path)
+        if durable:
+            sync(self._files, posixpath.dirname(self.path))
+
+    def discard(self) -> None:
+        """Delete what was written, unless it is published."""
+        # It writes its last bytes, which fails on a full disk; the file is deleted anyway.
+        with suppress(Exception):
+            self._stream.close()
+        with suppress(Exception):
+            self._place.rm(self._hidden)
+
+    def _create(self) -> None:
+        try:
+            if self._place is self._files:
+                os.link(self._hidden, self.path)
+            else:
+                with creation(self._files, self.path):
+                    self._files.put_file(self._hidden, self.path, mode="create")
+        finally:
+            self._place.rm_file(self._hidden)
 
 
 @contextmanager
 def new_file(
     url: str, format: Format, durable: bool = True, options: pa.ipc.IpcWriteOptions | None = None
-) -> Iterator[BatchFileWriter]:
-    """Write a private file under another name, then rename it; only if the block does not raise.
-
-    Args:
-        url: The file's URL.
-        format: Its format.
-        durable: True to force it to disk before it is renamed.
-        options: How its batches are written: compressed, say.
+) -> Iterator[NewFile]:
+    """Write a file, and publish it if the block does not raise.
 
     Raises:
         StorageError: If it can't be written.
     """
-    files, path = filesystem(url, {})
-    hidden = f"{path}.{uuid.uuid4().hex}.tmp"
-    writer = None
+    file = None
     try:
-        begin_file(files, hidden)
-        with files.open(hidden, "wb") as sink:
-            writer = BatchFileWriter(sink, format, options)
-            yield writer
-            writer.close()
-        if durable:
-            sync(files, hidden)
-        files.mv(hidden, path)
-        if durable:
-            sync(files, posixpath.dirname(path))
+        file = NewFile(url, format, options)
+        yield file
+        file.publish(durable=durable)
     except BaseException as error:
-        with suppress(Exception):
-            files.rm(hidden)
+        if file is not None:
+            file.discard()
         if isinstance(error, OSError):
-            raise no_room(path, writer.size if writer else 0, error) from error
+            raise no_room(filesystem(url, {})[1], file.size if file else 0, error) from error
         raise
 
 
 @dataclass(frozen=True)
 class OpenFile:
-    """An open file.
-
-    Args:
-        path: Its path.
-        batches: Its batches.
-        fault: Makes the error for it.
-    """
+    """An open file, whose `fault` makes the error for it."""
 
     path: str
     batches: Batches
     fault: Fault
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """What was told when it was published."""
+        with checked(self.path, self.fault):
+            return self.batches.end
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -82,7 +150,7 @@ class OpenFile:
         """Return a batch.
 
         Raises:
-            StorageError: If it is damaged.
+            VolleyError: That of `fault`, if it is damaged.
         """
         with checked(self.path, self.fault):
             return self.batches.batch(number)
@@ -101,14 +169,14 @@ def open_file(url: str, format: Format, fault: Fault, size: int | None = None, m
 
     Raises:
         FileNotFoundError: If there is none.
-        StorageError: If it is damaged, or a newer Volley wrote it.
+        VolleyError: That of `fault`, if it is damaged.
+        StorageError: If a newer Volley wrote it.
     """
     files, path = filesystem(url, {})
     is_local = "file" in files.protocol
     with checked(path, fault):
-        found = files.size(path)
-        if size is not None and found != size:
-            raise fault(path, f"has {found:,} bytes and not {size:,}")
+        if size is not None and (actual := files.size(path)) != size:
+            raise fault(path, f"has {actual:,} bytes and not {size:,}")
         if mapped:
             source = pa.memory_map(path) if is_local else pa.BufferReader(files.cat_file(path))
         else:

@@ -33,7 +33,6 @@ def folder_texts(path: str, root: str) -> dict[str, str | None]:
     """Return the columns that the folders between a source's root and a file name, with their texts; None = null.
 
     Args:
-        path: The file's path.
         root: The path of the source's folder, or of the folder in which its glob starts.
 
     Raises:
@@ -69,10 +68,6 @@ def with_folders(schema: pa.Schema, files: Iterable[Mapping[str, str | None]]) -
     """Return an inferred schema with the columns of folders.
 
     A column is a long if all its texts are whole numbers without leading zeros, a date if all are dates, else a string.
-
-    Args:
-        schema: The columns of a file.
-        files: The texts of each file's folders.
     """
     texts: dict[str, set[str]] = {}
     for file in files:
@@ -113,12 +108,7 @@ def _value(text: str, data_type: pa.DataType) -> pa.Scalar:
 
 @dataclass(frozen=True)
 class FolderColumns:
-    """Sets columns of a file's rows to the values that its folders name; those in the file itself are not used.
-
-    Args:
-        schema: The columns of the rows.
-        values: The columns that folders name, with their values.
-    """
+    """Sets columns of a file's rows to the values that its folders name; those in the file itself are not used."""
 
     schema: pa.Schema
     values: Mapping[str, pa.Scalar]
@@ -128,8 +118,6 @@ class FolderColumns:
         """Return the columns of a file.
 
         Args:
-            path: The file's path.
-            texts: The texts of its folders.
             schema: The columns of the rows: columns of folders that are not in it are left out.
 
         Raises:
@@ -139,11 +127,7 @@ class FolderColumns:
         return cls(schema, {field.name: _value_of(path, field, texts[field.name]) for field in fields})
 
     def of_file(self, columns: Sequence[pa.Field]) -> pa.Schema:
-        """Return what to read of the file itself: at least one column, which tells the number of rows.
-
-        Args:
-            columns: All columns that the file can have.
-        """
+        """Return what to read of the file itself: at least one column, which tells the number of rows."""
         own = [field for field in self.schema if field.name not in self.values]
         return pa.schema(own or [field for field in columns if field.name not in self.values][:1] or self.schema)
 

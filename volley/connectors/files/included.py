@@ -36,7 +36,6 @@ class FileColumns:
 
     Args:
         include: What to add: ``"file"``, ``"row"``.
-        path: The path to show.
         before: The number of the file's rows before those that come next; bad rows count.
         dictionaries: True: the path may be a dictionary array.
     """

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
-from volley.connectors.files.logged import LoggedFile
+from volley.connectors.files.entries import LoggedFile
 from volley.errors import SourceError, SourceNotFoundError, VolleyError
 from volley.secrets import redact_uri, redacted
 from volley.storage.listing import modified_time
@@ -49,8 +49,6 @@ def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = 
     from it before. A missing local folder was moved, or its disk is not mounted.
 
     Args:
-        path: The path of the source.
-        options: Options of the fsspec file system.
         known: The files that were listed there before; false if there are none.
     """
     files, root = _searched(path, options)
@@ -89,8 +87,6 @@ def list_files(path: str, options: Mapping[str, Any], known: Container[str] = ()
     """Return all complete files of a folder, file or glob, oldest first, then by name.
 
     Args:
-        path: The path of the source.
-        options: Options of the fsspec file system.
         known: The files that were listed there before; false if there are none.
 
     Raises:

@@ -1,38 +1,98 @@
-"""The file log: the files that a FileSource has listed, in reading order; offsets count its entries and prove them."""
+"""The file log: the files that a FileSource has listed, in reading order; offsets count its entries and prove them.
+
+The names of its files tell which entries they have: ``000000000030.json`` those of one listing after the first 30
+entries, ``000000000010-000000000030-1.arrow`` the entries from 10 to 30, merged once, in blocks each of which is read
+alone. A merged file is written before those that it replaces are deleted, so that several files may begin with one
+entry: the one that reaches farthest counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from volley.connectors.files.logged import LoggedFile
-from volley.connectors.files.names import Names
-from volley.connectors.files.parts import (
-    BLOCK,
-    Part,
-    farthest,
-    files_of,
-    named,
-    open_blocks,
-    read_listing,
-    rows_of,
-    write_blocks,
-    write_listing,
-)
+from volley.connectors.files.entries import BLOCK, LoggedFile, Names, blocks_of, files_of, rows_of
 from volley.contracts.source import Offset
 from volley.errors import StorageError
 from volley.storage.paths import filesystem
-from volley.storage.remembered import MALFORMED, damaged, malformed
+from volley.storage.remembered import Record, damaged
+from volley.storage.state_formats import FILE_LOG, MERGED_FILE_LOG
+from volley.store.files import OpenFile, new_file, open_file
 from volley.task.failpoints import reach
 
-__all__ = ["FileLog"]
+__all__ = ["FileLog", "Part", "farthest", "number_of_entries"]
 
 _FAN_IN = 10
 """The number of files of one level that are merged into one of the next."""
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+_LISTING = re.compile(r"(\d{12})\.json")
+_MERGED = re.compile(r"(\d{12})-(\d{12})-(\d+)\.arrow")
+_UNFINISHED = ".tmp"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of the log.
+
+    Args:
+        url: Its fsspec URL.
+        first: The number of entries before it.
+        end: The number of entries up to its end; of a listing, `first` until it is read.
+        level: How often its entries were merged.
+        rows: The entries of a listing of JSON that was read.
+    """
+
+    url: str
+    first: int
+    end: int
+    level: int = 0
+    rows: pa.RecordBatch | None = field(default=None, repr=False)
+
+    @classmethod
+    def named(cls, folder: str, name: str) -> Part | None:
+        """Return the part that a file's name tells of; None = the file is none of the log's."""
+        if match := _LISTING.fullmatch(name):
+            return cls(f"{folder}/{name}", int(match[1]), int(match[1]))
+        if match := _MERGED.fullmatch(name):
+            return cls(f"{folder}/{name}", int(match[1]), int(match[2]), int(match[3]))
+        return None
+
+    @property
+    def listing(self) -> Record[list[LoggedFile]]:
+        """The listing in its file."""
+        return Record(self.url, FILE_LOG, lambda values: [LoggedFile(**entry) for entry in values])
+
+    @property
+    def blocks(self) -> OpenFile:
+        """The blocks in its file."""
+        return open_file(self.url, MERGED_FILE_LOG, damaged)
+
+
+def farthest(folder: str, names: Iterable[str]) -> dict[int, Part]:
+    """Return of the parts that begin with the same entry the one that reaches farthest, by that entry's number.
+
+    Args:
+        folder: The fsspec URL of the log's folder.
+    """
+    parts = filter(None, (Part.named(folder, name) for name in names))
+    return {part.first: part for part in sorted(parts, key=lambda part: (part.first, part.end))}
+
+
+def number_of_entries(part: Part) -> int:
+    """Return the number of entries in a part; read all of them.
+
+    Raises:
+        StorageError: If it is damaged, or a newer Volley wrote it.
+    """
+    if part.end == part.first:
+        return len(part.listing.read() or ())
+    blocks = part.blocks
+    return sum(blocks.batch(number).num_rows for number in range(len(blocks)))
 
 
 @dataclass
@@ -104,8 +164,26 @@ class FileLog:
         if new := known.unknown(listed):
             count = len(self)
             rows = rows_of(new, self._hash(count))
-            self._listed().append(write_listing(*filesystem(self.folder, {}), count, new, rows))
+            self._listed().append(self._written(count, new, rows))
             known.add(rows.column("name"))
+
+    def _written(self, first: int, listed: list[LoggedFile], rows: pa.RecordBatch) -> Part:
+        """Write the new files of a listing, and return their part; a long listing is written in blocks."""
+        end = first + len(listed)
+        if len(listed) > BLOCK:
+            return self._with_blocks(first, end, 0, [rows])
+        part = Part(f"{self.folder}/{first:012}.json", first, end, rows=rows)
+        part.listing.write([asdict(file) for file in listed])
+        return part
+
+    def _with_blocks(self, first: int, end: int, level: int, rows: Iterable[pa.RecordBatch]) -> Part:
+        """Write entries in blocks, and return their part."""
+        part = Part(f"{self.folder}/{first:012}-{end:012}-{level}.arrow", first, end, level)
+        with new_file(part.url, MERGED_FILE_LOG, options=_COMPRESSED) as file:
+            for block in blocks_of(rows):
+                file.write_batch(block)
+            reach("before-merged-log", end)
+        return part
 
     def _merge(self) -> None:
         """Merge the last files as long as ten or more have the same level; the levels of all never rise."""
@@ -113,17 +191,17 @@ class FileLog:
             last = [part for part in parts if part.level == parts[-1].level]
             if len(last) < _FAN_IN:
                 return
-            whole = replace(last[0], end=last[-1].end, level=last[0].level + 1)
             rows = (rows for part in last for rows in self._blocks(part))
-            parts[-len(last) :] = [write_blocks(*filesystem(self.folder, {}), whole, rows)]
+            whole = self._with_blocks(last[0].first, last[-1].end, last[0].level + 1, rows)
+            parts[-len(last) :] = [whole]
             reach("after-merged-log", whole.end)
-            self._delete([*self._replaced, *(part.path for part in last)], whole.end)
+            self._delete([*self._replaced, *(part.url for part in last)], whole.end)
 
-    def _delete(self, paths: Sequence[str], count: int) -> None:
+    def _delete(self, urls: Sequence[str], count: int) -> None:
         """Delete files that a merged one has replaced; what is left over does no harm, and the next start finds it."""
-        files, _ = filesystem(self.folder, {})
         self._replaced = []
-        for path in paths:
+        for url in urls:
+            files, path = filesystem(url, {})
             with suppress(OSError):
                 files.rm_file(path)
             reach("in-deletion-of-log", count)
@@ -166,14 +244,13 @@ class FileLog:
         """Yield blocks of a part, from one number to another; None = to the last. Keep the last one for next time."""
         if part.rows is not None:
             yield part.rows
-        elif self._block is not None and end == first + 1 and self._block[:2] == (part.path, first):
+        elif self._block is not None and end == first + 1 and self._block[:2] == (part.url, first):
             yield self._block[2]
         else:
-            files, _ = filesystem(self.folder, {})
-            with _whole(part.path), open_blocks(files, part.path) as blocks:
-                for number in range(first, len(blocks) if end is None else end):
-                    self._block = part.path, number, blocks.batch(number)
-                    yield self._block[2]
+            blocks = part.blocks
+            for number in range(first, len(blocks) if end is None else end):
+                self._block = part.url, number, blocks.batch(number)
+                yield self._block[2]
 
     def _listed(self) -> list[Part]:
         """Return all parts, in order."""
@@ -195,26 +272,26 @@ class FileLog:
         """
         files, root = filesystem(self.folder, {})
         files.invalidate_cache()
-        paths = files.ls(root, detail=False) if files.exists(root) else []
-        begins = farthest(listed := [part for part in map(named, paths) if part is not None])
-        read = {part.path: part for part in self._parts or []}
+        names = [path.rpartition("/")[2] for path in files.ls(root, detail=False)] if files.exists(root) else []
+        begins = farthest(self.folder, names)
+        read = {part.url: part for part in self._parts or []}
         parts: list[Part] = []
         while part := begins.pop(parts[-1].end if parts else 0, None):
-            part = read.get(part.path, part)
-            parts.append(part if part.level or part.end > part.first else self._with_rows(files, part, parts))
-        used = {part.path for part in parts}
-        self._replaced = [part.path for part in listed if part.path not in used]
+            part = read.get(part.url, part)
+            parts.append(part if part.level or part.end > part.first else self._with_rows(part, parts))
         end = parts[-1].end if parts else 0
-        if later := [part.path for part in listed if part.first > end]:
+        if later := [part.url for part in begins.values() if part.first > end]:
             raise _missing(root, end, f"{min(later)} comes behind it")
+        used = {part.url for part in parts}
+        urls = (f"{self.folder}/{name}" for name in names if Part.named("", name) or name.endswith(_UNFINISHED))
+        self._replaced = [url for url in urls if url not in used]
         return parts
 
-    def _with_rows(self, files: Any, part: Part, before: Sequence[Part]) -> Part:
+    def _with_rows(self, part: Part, before: Sequence[Part]) -> Part:
         """Return the part of a listing with its entries."""
-        with _whole(part.path):
-            listed = read_listing(files.cat_file(part.path), part.path)
-            rows = rows_of(listed, self._last_hash(before))
-        return replace(part, end=part.first + len(listed), rows=rows)
+        if (listed := part.listing.read()) is None:
+            raise FileNotFoundError(part.url)
+        return replace(part, end=part.first + len(listed), rows=rows_of(listed, self._last_hash(before)))
 
     def _last_hash(self, parts: Sequence[Part]) -> bytes:
         """Return the hash of all entries of parts."""
@@ -233,12 +310,3 @@ class FileLog:
 
 def _missing(root: str, first: int, reason: str) -> StorageError:
     return damaged(f"{root}/{first:012}.json", f"is missing, and so is {first:012}-*.arrow: {reason}")
-
-
-@contextmanager
-def _whole(path: str) -> Iterator[None]:
-    """Turn what a damaged file raises into a StorageError."""
-    try:
-        yield
-    except MALFORMED as error:
-        raise malformed(path, error) from error

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from volley.columns.dictionaries import as_keys
+from volley.connectors.files.entries import LoggedFile
 from volley.connectors.files.folders import FolderColumns, folder_texts, with_folders
 from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
-from volley.connectors.files.logged import LoggedFile
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
@@ -41,11 +41,9 @@ class FileReader(Reader):
     """Reads files in the order in which they were logged.
 
     Args:
-        files: The source's settings.
         columns: All columns that files can have.
         content: The columns to read of the files.
         schema: These, and the included ones.
-        log: The logged files, to which offsets refer.
         parallelism: The number of splits that are read at the same time.
         dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
         limit: The maximum number of files per epoch; None = all.
@@ -142,8 +140,6 @@ def open_reader(files: Files, context: SourceContext, limit: int | None) -> File
     """Return the reader of a FileSource.
 
     Args:
-        files: The source's settings.
-        context: The job's context of the source.
         limit: The maximum number of files per epoch; None = all.
 
     Raises:

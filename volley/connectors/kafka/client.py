@@ -81,10 +81,6 @@ def check_properties(properties: Mapping[str, Any], client: Literal["Consumer", 
 
     Unknown names, files, and what belongs together are checked by `Client`: this may be another machine than the job's,
     with another version of librdkafka.
-
-    Args:
-        properties: The user's properties.
-        client: The class whose properties they are.
     """
     for name in properties:
         if name in _OURS:
@@ -111,7 +107,6 @@ class ConnectionErrors:
     """Collects a client's connection errors; librdkafka keeps retrying regardless.
 
     Args:
-        last: The last error's message.
         at_once: True if no connection came as far as a broker: each was refused at once.
         refused: True if the broker rejects the client's credentials or certificate: a retry does not help.
         poll: Polls the client for some seconds, so that its error callback runs; a consumer also runs it when it
@@ -138,9 +133,7 @@ class Client:
 
     Args:
         bootstrap: The bootstrap servers, separated by commas.
-        properties: The user's properties for librdkafka.
         timeout: The timeout of a request, retries included, in seconds.
-        error_type: The type of errors to raise.
     """
 
     bootstrap: str
@@ -158,8 +151,6 @@ class Client:
         """Return a consumer for assigned partitions; it joins no group.
 
         Args:
-            errors: Collects its connection errors.
-            group: The group whose offsets it may commit.
             on_commit: Called with an error (or None) and the partitions when an asynchronous commit is done.
 
         Raises:
@@ -242,7 +233,6 @@ class Client:
 
         Args:
             request: Sends the request with a timeout in seconds; must be free of side effects.
-            errors: Collects the client's connection errors.
             timeout: The seconds after which no retry starts; None = the client's timeout.
 
         Raises:
@@ -307,7 +297,6 @@ class Client:
         """Return the error for a broker that did not respond, or refused the connection.
 
         Args:
-            errors: The connection's errors.
             waited: For how many seconds it was tried; None = the timeout.
         """
         errors.poll(0)

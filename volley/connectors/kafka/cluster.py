@@ -25,12 +25,7 @@ _POLL_SECONDS = 0.05
 
 
 def check_ids(ids: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise SourceError if a topic is gone or was recreated: the offsets in the checkpoint don't apply to it.
-
-    Args:
-        ids: The topics' ids now.
-        known: Their ids in the checkpoint.
-    """
+    """Raise SourceError if a topic is gone or was recreated: the offsets in the checkpoint don't apply to it."""
     for topic, known_id in known.items():
         if topic not in ids:
             raise SourceError(
@@ -66,8 +61,6 @@ class Cluster:
     """The topics of one source; connects at the first query, and pickles without the connection.
 
     Args:
-        client: Creates the cluster's clients.
-        names: The topics to read.
         pattern: A regular expression that must match a topic's whole name; replaces `names`.
         group: The consumer group under which offsets are published; None = don't publish.
     """

@@ -26,8 +26,6 @@ class Destination:
     """The topic that messages are sent to, and the columns of their keys and values; picklable.
 
     Args:
-        client: Creates the cluster's clients.
-        topic: The topic.
         format: The format of a value: ``"json"``, ``"string"`` or ``"raw"``.
         key: The column of the keys; None = messages without a key.
         value: The column of the values; None = the whole row.
@@ -43,7 +41,6 @@ class Destination:
         """Check that rows of this schema can be sent to the topic; sends nothing.
 
         Args:
-            schema: The schema of the rows.
             resumed: True if the job has written to the topic before: its address is right.
 
         Raises:

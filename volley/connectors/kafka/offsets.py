@@ -108,7 +108,6 @@ def fair_shares(available: Mapping[TopicPartition, int], limit: int | None) -> d
     """Divide a limit among partitions: those with few offsets give all, the others give equal numbers.
 
     Args:
-        available: The number of unread offsets of each partition.
         limit: The maximum in total; None = no limit.
 
     Example:
@@ -129,7 +128,6 @@ def splits_of(ranges: Iterable[OffsetRange], parallelism: int, least: int, most:
     """Cut ranges into splits of equal size: large ranges are cut, small ones are combined.
 
     Args:
-        ranges: The ranges to read.
         parallelism: The number of splits that are read at the same time.
         least: The minimum offsets of a split: fewer are not worth a task.
         most: The maximum offsets of a split; at least twice `least`.

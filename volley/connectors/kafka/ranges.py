@@ -26,8 +26,6 @@ class RowReader:
     """Reads splits on an executor.
 
     Args:
-        client: Creates the consumer.
-        decoder: Decodes values into columns.
         schema: All columns: the decoder's, then those of the messages' metadata.
         skip_lost: True: skip messages that retention has deleted; False: raise.
     """
@@ -80,13 +78,10 @@ class Messages:
     """Consecutive messages of one partition.
 
     Args:
-        topic: Their topic.
-        partition: Their partition.
         parts: The parts to keep besides value and offset: ``key``, ``headers``, ``timestamp``.
         runs: Their offsets, as runs.
         values: Their values; None = a tombstone.
         kept: The values of each part.
-        bytes: The size of the values.
     """
 
     topic: str
@@ -132,7 +127,6 @@ class RangeReader:
     """Reads ranges one after the other, with one consumer.
 
     Args:
-        client: Creates the consumer.
         skip_lost: True: skip messages that retention has deleted; False: raise.
         parts: The parts of a message to keep besides its value and offset.
     """

@@ -43,10 +43,6 @@ class KafkaReader(Reader):
     """Reads topics of a cluster.
 
     Args:
-        cluster: The topics.
-        rows: Reads splits.
-        schema: The columns.
-        initial: The offset where a new job starts.
         parallelism: The number of splits that are read at the same time.
         min_rows_per_split: The minimum offsets of a split, if an epoch has as many.
         max_rows_per_split: The maximum offsets of a split.
@@ -153,7 +149,6 @@ def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], si
     """Return the offset where a new job starts.
 
     Args:
-        cluster: The topics.
         start: ``"earliest"``, ``"latest"``, or offsets by topic and partition.
         since: A time; replaces `start`.
 
@@ -185,7 +180,6 @@ def plain_decoder(value_format: str, schema: Any, on_unknown: str) -> Decoder:
 
     Args:
         value_format: ``"json"``, ``"string"`` or ``"raw"``.
-        schema: The columns of JSON.
         on_unknown: What to do with JSON fields that the schema lacks.
 
     Raises:
@@ -202,7 +196,6 @@ def avro_decoder(schema: str, registry: Registry | None) -> Decoder:
     """Return the decoder of values in Avro.
 
     Args:
-        schema: The schema to read into, as JSON.
         registry: The registry of the writer schemas; None = all messages were written with `schema`.
     """
     return AvroValues(schema, registry)

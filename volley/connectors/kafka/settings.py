@@ -121,7 +121,6 @@ def value_schema(format: str, schema: Any, registry: str | None, topics: Sequenc
 
     Args:
         format: The format of values, such as ``"json"``.
-        schema: The schema as the user gave it.
         registry: The URL of the schema registry.
         topics: The topics; None = a pattern selects them.
 
@@ -154,12 +153,6 @@ def _avro_schema(schema: Any, registry: str | None, topics: Sequence[str] | None
 
 def columns_beside(include: Sequence[str], on_unknown: str, format: str, schema: Any) -> tuple[str, ...]:
     """Return the parts of a message to add as columns.
-
-    Args:
-        include: The parts.
-        on_unknown: What to do with unknown fields of JSON objects.
-        format: The format of values.
-        schema: The schema of values.
 
     Raises:
         ConfigError: If a part is unknown or given twice, the schema has its column, or `on_unknown` doesn't apply to

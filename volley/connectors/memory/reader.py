@@ -47,7 +47,6 @@ class Markers:
     """The positions of a MemorySource's markers, as the number of rows before each.
 
     Args:
-        ends: The positions of EOFs.
         aborts: The positions of ABORTs, each with True if a run ends right after it: it belongs to the row before.
     """
 

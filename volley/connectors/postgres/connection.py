@@ -10,7 +10,7 @@ import psycopg2
 from psycopg2.extensions import connection as Connection
 from psycopg2.extras import LogicalReplicationConnection
 
-from volley.connectors.postgres.settings import ANEW, Server
+from volley.connectors.postgres.settings import ANEW, ServerAddress
 from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
@@ -45,11 +45,10 @@ _NO_TEXT_MESSAGES = ("byte sequence for encoding", "has no equivalent in encodin
 
 
 @contextmanager
-def server_errors(server: Server, doing: str) -> Iterator[None]:
+def server_errors(server: ServerAddress, doing: str) -> Iterator[None]:
     """Translate PostgreSQL's errors into SourceErrors.
 
     Args:
-        server: The server.
         doing: What failed, for the message, such as ``"creating slot x"``.
     """
     try:
@@ -73,20 +72,16 @@ def _hint(error: psycopg2.Error) -> str:
 
 
 @contextmanager
-def connected(server: Server, doing: str) -> Iterator[Connection]:
+def connected(server: ServerAddress, doing: str) -> Iterator[Connection]:
     """Yield an ordinary connection that commits each statement by itself, with errors translated."""
     with server_errors(server, doing), closing(connect(server)) as connection:
         yield connection
 
 
 class KeptConnection:
-    """An ordinary connection that is made when it is needed, kept, and made anew if it broke meanwhile.
+    """An ordinary connection that is made when it is needed, kept, and made anew if it broke meanwhile."""
 
-    Args:
-        server: The server.
-    """
-
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerAddress) -> None:
         self._server = server
         self._connection: Connection | None = None
 
@@ -119,14 +114,14 @@ def _is_alive(connection: Connection) -> bool:
     return True
 
 
-def connect(server: Server) -> Connection:
+def connect(server: ServerAddress) -> Connection:
     """Return an ordinary connection that commits each statement by itself."""
     connection = psycopg2.connect(server.uri, options=OPTIONS)
     connection.autocommit = True
     return _lasting(connection)
 
 
-def replication(server: Server) -> Any:
+def replication(server: ServerAddress) -> Any:
     """Return a replication connection to the server's database."""
     return _lasting(psycopg2.connect(server.uri, connection_factory=LogicalReplicationConnection, options=OPTIONS))
 
@@ -152,7 +147,7 @@ def check_session(connection: Connection) -> None:
             )
 
 
-def identify(server: Server) -> tuple[int, int]:
+def identify(server: ServerAddress) -> tuple[int, int]:
     """Return the identifier of the server's cluster, and the timeline of its log, by a replication connection."""
     with closing(replication(server)) as connection:
         ((system, timeline, *_),) = query(connection, "IDENTIFY_SYSTEM")

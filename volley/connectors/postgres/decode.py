@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.loads import Fence
 from volley.connectors.postgres.messages import (
     BEGIN,
     DELETE,
@@ -21,16 +21,16 @@ from volley.connectors.postgres.messages import (
     truncated,
 )
 from volley.connectors.postgres.tables import Table, table_of
-from volley.connectors.postgres.types import Column, from_text
+from volley.connectors.postgres.types import TableColumn, from_text
 
-__all__ = ["Changes", "Decoder", "Transactions", "Truncation", "Tuples"]
+__all__ = ["ChangeDecoder", "TableChanges", "Transactions", "Truncation", "Tuples"]
 
 Numbers = np.ndarray[Any, Any]
 _NULL, _UNCHANGED = b"nu"
 _KEY, _OLD = b"KO"
 
 
-class Messages:
+class MessageBytes:
     """A batch of messages as one array of bytes."""
 
     def __init__(self, messages: pa.BinaryArray) -> None:
@@ -72,7 +72,6 @@ class Tuples:
     """The values of several rows, as positions in their messages.
 
     Args:
-        messages: The messages.
         columns: The names of the columns.
         kinds: For each column, the kinds of the values.
         starts: For each column, where the texts begin.
@@ -80,7 +79,7 @@ class Tuples:
         after: Where the rows end.
     """
 
-    messages: Messages
+    messages: MessageBytes
     columns: tuple[str, ...]
     kinds: list[Numbers]
     starts: list[Numbers]
@@ -88,7 +87,7 @@ class Tuples:
     after: Numbers
 
     @classmethod
-    def at(cls, messages: Messages, columns: tuple[str, ...], at: Numbers) -> Tuples:
+    def at(cls, messages: MessageBytes, columns: tuple[str, ...], at: Numbers) -> Tuples:
         """Find the values of the rows that begin at some positions."""
         kinds, starts, ends = [], [], []
         at = at + 2
@@ -127,7 +126,7 @@ class Tuples:
         """Return for each row whether the stream leaves a column's value out, as it has not changed."""
         return np.asarray(self.kinds[self.columns.index(column)] == _UNCHANGED)
 
-    def values(self, column: Column, nulls: bool) -> pa.Array:
+    def values(self, column: TableColumn, nulls: bool) -> pa.Array:
         """Return the values of a column; nulls if these rows do not have it."""
         if column.name not in self.columns:
             return pa.nulls(len(self.after), column.data_type)
@@ -151,7 +150,7 @@ class Transactions:
     xids: Numbers
 
     @classmethod
-    def begun(cls, messages: Messages, begins: Numbers, before: Transactions) -> Transactions:
+    def begun(cls, messages: MessageBytes, begins: Numbers, before: Transactions) -> Transactions:
         """Return the transactions that begin at some messages, after the last one of those before."""
         at = messages.starts[begins] + 1
         found = (
@@ -168,14 +167,10 @@ class Transactions:
 
 
 @dataclass(frozen=True)
-class Changes:
+class TableChanges:
     """Changes of one table, in their order.
 
     Args:
-        table: The table, in the form that it had then.
-        numbers: The numbers of the messages.
-        kinds: The kinds of the messages.
-        new: The new rows, of inserts and updates.
         old: The old rows, of deletes and of updates that have one.
         has_new: For each change, whether it has a new row.
         has_old: For each change, whether it has an old row.
@@ -194,13 +189,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Truncation:
-    """A truncation of one table.
-
-    Args:
-        table: The table.
-        number: The number of the message.
-        transaction: Its transaction.
-    """
+    """A truncation of one table."""
 
     table: Table
     number: int
@@ -208,7 +197,7 @@ class Truncation:
 
 
 @dataclass
-class Decoder:
+class ChangeDecoder:
     """Finds the changes of tables in the batches of a segment, in the order of each table.
 
     Args:
@@ -219,11 +208,11 @@ class Decoder:
     _tables: dict[int, Table] = field(default_factory=dict)
     _transactions: Transactions = field(default_factory=lambda: Transactions(*np.zeros((3, 1), np.int64)))
 
-    def changes(self, batch: pa.RecordBatch) -> Iterator[Changes | Truncation]:
+    def changes(self, batch: pa.RecordBatch) -> Iterator[TableChanges | Truncation]:
         """Yield the changes in a batch of messages; those of a table in its order, whatever forms it has in turn."""
         if batch.num_rows == 0:
             return
-        messages = Messages(batch.column(0))
+        messages = MessageBytes(batch.column(0))
         begins = messages.numbers(BEGIN)
         self._transactions = Transactions.begun(messages, begins, self._transactions)
         described = messages.numbers(TABLE, TRUNCATE)
@@ -233,7 +222,7 @@ class Decoder:
             if last > first + 1:
                 yield from self._between(messages, int(first) + 1, int(last), begins)
 
-    def _note(self, messages: Messages, number: int, begins: Numbers) -> Iterator[Truncation]:
+    def _note(self, messages: MessageBytes, number: int, begins: Numbers) -> Iterator[Truncation]:
         """Take note of the form of a table; yield truncations."""
         if messages.kinds[number] == TABLE:
             table = table_of(messages[number])
@@ -252,7 +241,7 @@ class Decoder:
         found = self._transactions.take(transactions)
         return ~fence.has(found.positions, found.xids)
 
-    def _between(self, messages: Messages, first: int, last: int, begins: Numbers) -> Iterator[Changes]:
+    def _between(self, messages: MessageBytes, first: int, last: int, begins: Numbers) -> Iterator[TableChanges]:
         """Yield the changes among the messages of a range, in which each table has one form."""
         kinds = messages.kinds[first:last]
         numbers = first + np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
@@ -262,14 +251,16 @@ class Decoder:
             if table is not None:
                 yield from self._of_table(messages, table, numbers[oids == oid], begins)
 
-    def _of_table(self, messages: Messages, table: Table, numbers: Numbers, begins: Numbers) -> Iterator[Changes]:
+    def _of_table(
+        self, messages: MessageBytes, table: Table, numbers: Numbers, begins: Numbers
+    ) -> Iterator[TableChanges]:
         transactions = np.searchsorted(begins, numbers)
         new = self._is_new(table, transactions)
         if new.any():
             yield _found(messages, table, numbers[new], self._transactions.take(transactions[new]))
 
 
-def _found(messages: Messages, table: Table, numbers: Numbers, transactions: Transactions) -> Changes:
+def _found(messages: MessageBytes, table: Table, numbers: Numbers, transactions: Transactions) -> TableChanges:
     columns = table.names
     kinds, starts = messages.kinds[numbers], messages.starts[numbers]
     marks = messages.data[starts + 5]
@@ -284,4 +275,4 @@ def _found(messages: Messages, table: Table, numbers: Numbers, transactions: Tra
     if (both := has_new & has_old).any():
         rows = (np.cumsum(has_new) - 1)[both]
         new = new.with_unchanged(rows, old.take((np.cumsum(has_old) - 1)[both]))
-    return Changes(table, numbers, kinds, new, old, has_new, has_old, transactions)
+    return TableChanges(table, numbers, kinds, new, old, has_new, has_old, transactions)

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import adbc_driver_postgresql.dbapi as adbc
+import numpy as np
 import pyarrow as pa
+import pyarrow.csv as csv
 from adbc_driver_manager import Error as AdbcError
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import OPTIONS, connect, encoding_hint, lsn_number, query, server_errors
-from volley.connectors.postgres.fence import Fence
-from volley.connectors.postgres.row_text import columns_of, row_text
-from volley.connectors.postgres.settings import Server
+from volley.connectors.postgres.loads import Fence
+from volley.connectors.postgres.settings import ServerAddress
 from volley.connectors.postgres.tables import Table
-from volley.connectors.postgres.types import from_text
+from volley.connectors.postgres.types import TableColumn, from_text
 from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
-__all__ = ["MOST_PAGES", "PageRange", "Snapshot", "SnapshotReader", "page_ranges"]
+__all__ = ["MOST_PAGES", "ExportedSnapshot", "PageRange", "SnapshotReader", "columns_of", "page_ranges", "row_text"]
 
 MOST_PAGES = 16_384
 """The most pages of 8 KiB that a task reads: 128 MiB."""
@@ -51,7 +52,6 @@ class PageRange:
         relation: The table or partition, as SQL has it.
         first: The first page.
         end: The page after the last one; None = there is no end.
-        size: The number of pages.
     """
 
     snapshot: str
@@ -67,14 +67,10 @@ class PageRange:
         return lower if self.end is None else f"{lower} and ctid < '({self.end},0)'::tid"
 
 
-class Snapshot:
-    """A snapshot that other sessions can read, until it is closed.
+class ExportedSnapshot:
+    """A snapshot that other sessions can read, until it is closed."""
 
-    Args:
-        server: The server.
-    """
-
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerAddress) -> None:
         with server_errors(server, "exporting a snapshot"):
             self._connection: Connection = connect(server)
             query(self._connection, "begin isolation level repeatable read, read only")
@@ -105,7 +101,7 @@ class Snapshot:
             time.sleep(_FLUSH_SECONDS)
 
 
-def page_ranges(snapshot: Snapshot, tables: Iterable[Table], parallelism: int) -> dict[int, list[PageRange]]:
+def page_ranges(snapshot: ExportedSnapshot, tables: Iterable[Table], parallelism: int) -> dict[int, list[PageRange]]:
     """Return by the oids of tables the ranges of their pages: at least as many as tasks run at once, if there are."""
     files = {file.oid: table.oid for table in tables for file in table.files if file.number}
     relations = query(snapshot.connection, _PAGED, [*files])
@@ -124,11 +120,10 @@ class SnapshotReader:
     """Reads pages of tables, all as one snapshot sees them, by one connection.
 
     Args:
-        server: The server.
         nulls: True: values that Arrow does not have are null; False: they are an error.
     """
 
-    def __init__(self, server: Server, nulls: bool) -> None:
+    def __init__(self, server: ServerAddress, nulls: bool) -> None:
         self._server = server
         self._nulls = nulls
         self._open = ExitStack()
@@ -173,7 +168,7 @@ def _rows(rows: pa.StringArray, table: Table, nulls: bool) -> Iterator[pa.Record
 class _errors:
     """Translates ADBC's errors, also while rows are yielded."""
 
-    def __init__(self, server: Server, table: Table) -> None:
+    def __init__(self, server: ServerAddress, table: Table) -> None:
         self._server = server
         self._table = table
 
@@ -196,5 +191,53 @@ def _hint(error: BaseException) -> str:
     return encoding_hint(error) or "start the job again: it takes a new snapshot"
 
 
-def _uri(server: Server) -> str:
+def _uri(server: ServerAddress) -> str:
     return f"{server.uri}&options={quote(OPTIONS)}"
+
+
+def row_text(columns: Sequence[TableColumn]) -> str:
+    """Return the SQL of a row's text: a line as PostgreSQL prints a composite value, each field as the stream has it.
+
+    The first and the last field are empty: they take the parentheses.
+
+    Example:
+        >>> print(row_text([TableColumn("id", 1, 20, -1, 0, False)]))
+        row(null, "id", null)::text || e'\\n'
+    """
+    fields = ", ".join(["null", *(column.quoted for column in columns), "null"])
+    return rf"row({fields})::text || e'\n'"
+
+
+def columns_of(rows: pa.StringArray, count: int) -> Iterator[list[pa.StringArray]]:
+    r"""Yield the texts of the columns, of some of the rows at a time.
+
+    Nothing between two commas is a null; an empty text is quoted. In quotes, ``""`` is a quote, ``\\`` a backslash.
+
+    Args:
+        rows: Texts of rows, as `row_text` has the server make them.
+    """
+    names = [str(number) for number in range(count + 2)]
+    lines = _joined(rows)
+    reader = csv.open_csv(
+        pa.BufferReader(lines),
+        # A row may be as long as all lines.
+        csv.ReadOptions(use_threads=False, block_size=max(lines.size, 1), column_names=names),
+        csv.ParseOptions(escape_char="\\", newlines_in_values=True),
+        csv.ConvertOptions(
+            # The server has checked them.
+            check_utf8=False,
+            column_types=dict.fromkeys(names, pa.string()),
+            include_columns=names[1:-1],
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    for batch in reader:
+        yield batch.columns
+
+
+def _joined(rows: pa.StringArray) -> pa.Buffer:
+    """Return the bytes of all texts, without a copy."""
+    offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset : rows.offset + len(rows) + 1]
+    return rows.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))

@@ -39,7 +39,6 @@ class RelationColumn:
     """A column of a relation.
 
     Args:
-        name: Its name.
         is_identity: True if it is part of the replica identity.
         type: The oid of its type.
         modifier: The type's modifier; -1 = none.
@@ -53,14 +52,7 @@ class RelationColumn:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table as the messages after its description have it.
-
-    Args:
-        oid: Its oid.
-        schema: Its schema.
-        table: Its name.
-        columns: Its columns, in the order of the values.
-    """
+    """A table as the messages after its description have it."""
 
     oid: int
     schema: str

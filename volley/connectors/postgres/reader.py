@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import (
     KeptConnection,
     connected,
@@ -21,25 +20,22 @@ from volley.connectors.postgres.connection import (
     query,
     server_errors,
 )
-from volley.connectors.postgres.known import KnownTable, KnownTables
-from volley.connectors.postgres.load import Snapshot, page_ranges
+from volley.connectors.postgres.known import CapturedTable, CapturedTables
+from volley.connectors.postgres.load import ExportedSnapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
-from volley.connectors.postgres.output import ManyTables, OneTable, form_of
 from volley.connectors.postgres.publication import ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
+from volley.connectors.postgres.rows import ManyTables, OneTable, form_of
 from volley.connectors.postgres.segments import Segment
 from volley.connectors.postgres.session import Slot
 from volley.connectors.postgres.slot import ensure_slot
-from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads
+from volley.connectors.postgres.splits import Capture, ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads
 from volley.connectors.postgres.tables import describe_all
 from volley.contracts.reports import Lag
 from volley.contracts.source import Offset, Reader, SplitReader
-from volley.errors import SourceError, VolleyError
-from volley.storage.durable import write_durably
-from volley.storage.paths import filesystem
-from volley.storage.remembered import MALFORMED, malformed
-from volley.storage.state_formats import FAILURE
+from volley.errors import SourceError
+from volley.storage.remembered import FailureRecord
 
 __all__ = ["PostgresReader", "inspect"]
 
@@ -65,15 +61,15 @@ def inspect(capture: Capture) -> ChangeReader:
         _check_names(capture)
         return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog))
     (table,) = tables
-    known = KnownTables(capture.state)
+    known = CapturedTables(capture.state)
     known.read()
-    now = (known.named(table.name) or KnownTable(table)).with_table(table)
+    now = (known.named(table.name) or CapturedTable(table)).with_table(table)
     return ChangeReader(capture, OneTable(form_of(now.widest, capture.nulls, capture.changelog), now.dropped))
 
 
 def _check_names(capture: Capture) -> None:
     """Refuse a table whose earlier rows had another name: the others would go to another table of the lake."""
-    known = KnownTables(capture.state)
+    known = CapturedTables(capture.state)
     known.read()
     for name in (table.table.name for table in known if not table.is_escaped):
         if name in capture.selection:
@@ -88,7 +84,6 @@ class PostgresReader(Reader):
     """Plans loads and segments; the driver's own also receives the stream.
 
     Args:
-        rows: Reads the splits.
         parallelism: The number of splits that are read at the same time.
         limit: The most segments of an epoch; None = all.
     """
@@ -104,7 +99,7 @@ class PostgresReader(Reader):
         self.limit = limit or sys.maxsize
         self._loads = Loads(rows.capture.state)
         self._receiver: Receiver | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: ExportedSnapshot | None = None
         self._snapshot_loads = 0
         self._kept: KeptConnection | None = None
 
@@ -126,7 +121,8 @@ class PostgresReader(Reader):
         return {"loads": 0, "next": 1}
 
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        self._raise_failure()
+        if failure := self._failure.read():
+            raise failure
         nexts = self._nexts(start["next"])
         # After the segments are listed: a table's load is recorded before a segment with its changes is there.
         loads = len(self._loads.listed())
@@ -184,8 +180,8 @@ class PostgresReader(Reader):
             ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
             end = max(lsn_number(position), watch.undecided)
         slot = Slot(server, capture.slot, capture.publication, origin, capture.max_staged, capture.heartbeat)
-        self._clear_failure()
-        self._receiver = Receiver(slot, capture.segments, watch, self._keep_failure)
+        self._failure.clear()
+        self._receiver = Receiver(slot, capture.segments, watch, self._failure.write)
         try:
             self._receiver.start()
             if capture.bounded:
@@ -217,11 +213,13 @@ class PostgresReader(Reader):
             return []
         if self._snapshot is None or self._snapshot_loads != end["loads"]:
             self._close_snapshot()
-            self._snapshot, self._snapshot_loads = Snapshot(self.capture.server), end["loads"]
+            self._snapshot, self._snapshot_loads = ExportedSnapshot(self.capture.server), end["loads"]
         before = {load.oid for load in listed[: start["loads"]]}
         return self._splits_of(self._snapshot, planned, before, start["next"])
 
-    def _splits_of(self, snapshot: Snapshot, planned: list[Load], before: set[int], first: int) -> list[PostgresSplit]:
+    def _splits_of(
+        self, snapshot: ExportedSnapshot, planned: list[Load], before: set[int], first: int
+    ) -> list[PostgresSplit]:
         anew = before | {load.oid for load in planned if load.anew}
         loads = {load.oid: load for load in self._loads.begin(planned, snapshot.fence)}
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
@@ -257,28 +255,9 @@ class PostgresReader(Reader):
         return int(retained)
 
     @property
-    def _failure(self) -> tuple[Any, str]:
-        return filesystem(f"{self.capture.state}/failure.json", {})
-
-    def _keep_failure(self, error: VolleyError) -> None:
-        """Keep the receiver's error for the copy of the reader that is asked for offsets, maybe in another process."""
-        files, path = self._failure
-        write_durably(files, path, FAILURE.seal(error.to_json().encode()))
-
-    def _raise_failure(self) -> None:
-        files, path = self._failure
-        files.invalidate_cache(path)
-        if files.exists(path):
-            try:
-                failure = VolleyError.from_json(FAILURE.unseal(files.cat_file(path), path).decode())
-            except MALFORMED as error:
-                raise malformed(path, error) from error
-            raise failure
-
-    def _clear_failure(self) -> None:
-        files, path = self._failure
-        if files.exists(path):
-            files.rm_file(path)
+    def _failure(self) -> FailureRecord:
+        """The receiver's error, for the copy of the reader that is asked for offsets, maybe in another process."""
+        return FailureRecord(f"{self.capture.state}/failure.json")
 
 
 @contextmanager

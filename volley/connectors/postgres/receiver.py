@@ -12,7 +12,7 @@ import psycopg2
 
 from volley.connectors.postgres.connection import LOST, encoding_hint
 from volley.connectors.postgres.segments import Segments, SegmentTaken
-from volley.connectors.postgres.session import Session, Slot
+from volley.connectors.postgres.session import Replication, Slot
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.watch import Watch
 from volley.errors import SourceError, VolleyError
@@ -31,9 +31,6 @@ class Receiver:
     """Reads a slot in a thread until it is stopped; connects again whenever the connection breaks.
 
     Args:
-        slot: What it reads.
-        segments: Where it stages the messages.
-        watch: Watches the catalog.
         on_failure: Called with the error that ends the thread.
     """
 
@@ -107,7 +104,7 @@ class Receiver:
     def _receive(self) -> None:
         """Receive until the connection breaks, another receiver adds to the chain, or `stop`."""
         try:
-            Session(self._slot, self._segments, self._watch, self._reached, self._stopping).run()
+            Replication(self._slot, self._segments, self._watch, self._reached, self._stopping).run()
         except SegmentTaken as error:
             _log.warning("slot %s: another receiver has written %s; continuing after it", self._slot.name, error)
         except psycopg2.errors.ObjectNotInPrerequisiteState:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import check_session, query
-from volley.connectors.postgres.identities import check_partitions
-from volley.connectors.postgres.publication import check_sent
+from volley.connectors.postgres.publication import check_partitions, check_sent
 from volley.connectors.postgres.rows import OPERATION, SEQUENCE, UNCHANGED
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
@@ -84,8 +83,6 @@ def check_tables(connection: Connection, tables: Sequence[Table], is_loaded: boo
     """Check that the changes of tables can be captured.
 
     Args:
-        connection: A connection to the database.
-        tables: The tables.
         is_loaded: True if their rows are read, too, and not only their changes.
 
     Raises:
@@ -130,9 +127,6 @@ def check_changes(connection: Connection, publication: str, table: Table, is_key
     """Check that the stream has all changes of a table, and that rows of the source can tell them.
 
     Args:
-        connection: A connection to the database.
-        publication: The publication, which may be about to be made.
-        table: The table.
         is_keyed: True if rows are found by the table's key.
 
     Raises:

@@ -1,7 +1,8 @@
-"""Turns the changes of a segment into the rows that the source yields."""
+"""What a source yields: the rows of an upsert or the events of a changelog, of its one table or packed of many."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +11,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.change_columns import ChangeColumns
-from volley.connectors.postgres.decode import Changes, Truncation, Tuples
-from volley.connectors.postgres.messages import DELETE, INSERT
+from volley.connectors.postgres.decode import TableChanges, Transactions, Truncation, Tuples
+from volley.connectors.postgres.messages import DELETE, INSERT, UPDATE
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
-from volley.errors import SourceError
+from volley.connectors.postgres.types import holds
+from volley.errors import SchemaChangedError, SourceError
+from volley.formats.packed_rows import pack_rows
 
 __all__ = [
-    *("LOADED", "NAMES", "OPERATION", "PLACES", "SEQUENCE", "TRUNCATED", "UNCHANGED"),
-    *("RowForm", "load_place", "unchanged_columns"),
+    "LOADED",
+    "NAMES",
+    "NAMESPACE",
+    "OPERATION",
+    "PLACES",
+    "ROWS",
+    "SEQUENCE",
+    "TABLE",
+    "TRUNCATED",
+    "UNCHANGED",
+    "ChangelogForm",
+    "Form",
+    "ManyTables",
+    "OneTable",
+    "Output",
+    "RowForm",
+    "form_of",
+    "load_place",
+    "unchanged_columns",
 ]
 
 OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
@@ -38,7 +58,6 @@ def load_place(load: int, first: int) -> int:
     """Return the number that orders the truncation before a load; the load's rows have the next one.
 
     Args:
-        load: The load's number.
         first: The number of the first message after it.
     """
     return PLACES * (first - 1) + 2 * load
@@ -49,7 +68,6 @@ class RowForm:
     """The table's columns, with the operation and a number that orders the changes.
 
     Args:
-        table: The table.
         nulls: True: values that Arrow does not have are null; False: they are errors.
     """
 
@@ -78,7 +96,6 @@ class RowForm:
         """Return the row of a truncation.
 
         Args:
-            truncation: The truncation.
             first: The number of the first message of its batch.
         """
         return self._truncated(PLACES * (first + truncation.number))
@@ -86,11 +103,10 @@ class RowForm:
     def _truncated(self, sequence: int) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([{OPERATION: TRUNCATED, SEQUENCE: sequence}], self.schema)
 
-    def changed(self, changes: Changes, first: int) -> pa.RecordBatch:
+    def changed(self, changes: TableChanges, first: int) -> pa.RecordBatch:
         """Return the rows of changes: a changed key is a deletion of the old one, then, numbered next, the new row.
 
         Args:
-            changes: The changes.
             first: The number of the first message of their batch.
         """
         _check_keys(self.table, changes.new)
@@ -110,7 +126,7 @@ class RowForm:
         order = np.argsort(both[SEQUENCE].to_numpy(), kind="stable")
         return both.take(pa.array(order))
 
-    def _gone(self, changes: Changes) -> np.ndarray[Any, Any]:
+    def _gone(self, changes: TableChanges) -> np.ndarray[Any, Any]:
         """Return for each old row whether its key is no longer in the table."""
         gone = np.asarray(changes.kinds[changes.has_old] == DELETE)
         changed = ~gone
@@ -155,3 +171,188 @@ def unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
     values = pa.array([*missing]).take(pa.array(columns[np.argsort(positions, kind="stable")]))
     ends = np.cumsum(np.bincount(positions, minlength=len(rows.after)))
     return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)
+
+
+_OPERATIONS = {INSERT: "i", UPDATE: "u", DELETE: "d"}
+_TRUNCATED = "t"
+_MOMENT = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class ChangelogForm:
+    """One row an event: what happened, where and when, and the row before and after.
+
+    Args:
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+    """
+
+    table: Table
+    nulls: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        row = pa.struct(list(self.table.schema))
+        return pa.schema(
+            {
+                **{"op": pa.string(), "seq": pa.int64(), "lsn": pa.int64(), "commit_time": _MOMENT},
+                **{"before": row, "after": row, "unchanged": NAMES},
+            }
+        )
+
+    def loaded(self, rows: pa.RecordBatch, place: int) -> pa.RecordBatch:
+        """Return the events of the load of a place."""
+        count = rows.num_rows
+        after = pa.StructArray.from_arrays(rows.columns, fields=list(self.table.schema))
+        columns = [
+            *(pa.repeat(pa.scalar(LOADED), count), pa.repeat(pa.scalar(place + 1, pa.int64()), count)),
+            *(pa.nulls(count, field.type) for field in [*self.schema][2:5]),
+            *(after, pa.nulls(count, NAMES)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def changed(self, changes: TableChanges, first: int) -> pa.RecordBatch:
+        """Return the events of changes; an update of a key is one event.
+
+        Args:
+            first: The number of the first message of their batch.
+        """
+        operations = np.select([changes.kinds == kind for kind in _OPERATIONS], [*_OPERATIONS.values()], "")
+        columns = [
+            *(pa.array(operations, pa.string()), pa.array(PLACES * (first + changes.numbers))),
+            *_moments(changes.transactions),
+            self._rows(changes.old, changes.has_old),
+            self._rows(changes.new, changes.has_new),
+            unchanged_columns(self.table, changes.new).take(_places(changes.has_new)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def emptied(self, place: int) -> pa.RecordBatch:
+        """Return the event before a load that replaces all rows."""
+        values = (pa.nulls(1, field.type) for field in [*self.schema][2:])
+        sequence = pa.array([place])
+        return pa.RecordBatch.from_arrays([pa.array([_TRUNCATED]), sequence, *values], schema=self.schema)
+
+    def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
+        """Return the event of a truncation: it has no rows."""
+        columns = [
+            *(pa.array([_TRUNCATED]), pa.array([PLACES * (first + truncation.number)])),
+            *_moments(truncation.transaction),
+            *(pa.nulls(1, field.type) for field in [*self.schema][4:]),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _rows(self, rows: Tuples, present: np.ndarray[Any, Any]) -> pa.StructArray:
+        """Return for each event the row that it has, or null."""
+        places = _places(present)
+        values = [rows.values(column, self.nulls).take(places) for column in self.table.columns]
+        return pa.StructArray.from_arrays(values, fields=list(self.table.schema), mask=pa.array(~present))
+
+
+def _moments(transactions: Transactions) -> tuple[pa.Array, pa.Array]:
+    """Return the positions of the commits of transactions in the server's log, and their times."""
+    return pa.array(transactions.positions), pa.array(transactions.committed).cast(_MOMENT)
+
+
+def _places(present: np.ndarray[Any, Any]) -> pa.Array:
+    """Return for each event the number of the row that it has, or null."""
+    return pa.array(np.cumsum(present) - 1, mask=~present)
+
+
+NAMESPACE, TABLE, ROWS = "namespace", "table", "rows"
+Form = RowForm | ChangelogForm
+
+
+def form_of(table: Table, nulls: bool, changelog: bool) -> Form:
+    """Return the form of a table's rows.
+
+    Args:
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+        changelog: True: one row an event; False: rows for an upsert.
+    """
+    return ChangelogForm(table, nulls) if changelog else RowForm(table, nulls)
+
+
+class Output(ABC):
+    """Makes the rows that a source yields; picklable."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of what it makes."""
+
+    @abstractmethod
+    def form(self, table: Table) -> Form:
+        """Return the form of the rows of a table, which has the form that it had then.
+
+        Raises:
+            SchemaChangedError: If the job must be planned anew for such rows.
+        """
+
+    def form_of_load(self, table: Table) -> Form:
+        """Return the form of the rows of a table that a load reads. Raises like `form`."""
+        return self.form(table)
+
+    @abstractmethod
+    def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what the source yields for rows of a form."""
+
+
+@dataclass(frozen=True)
+class OneTable(Output):
+    """The rows themselves, in the form that the table had when the job was planned."""
+
+    fixed: Form
+    dropped: frozenset[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.fixed.schema
+
+    def form(self, table: Table) -> Form:
+        planned = {column.name: column.data_type for column in self.fixed.table.columns}
+        for column in table.columns:
+            if column.name in self.dropped:
+                continue
+            if column.name not in planned:
+                raise SchemaChangedError(f"table {table.name} has the new column {column.name!r}", hint=ANEW)
+            if not holds(planned[column.name], column.data_type):
+                raise SchemaChangedError(
+                    f"table {table.name}: column {column.name!r} is {column.data_type}, where the job expects "
+                    f"{planned[column.name]}",
+                    hint=ANEW,
+                )
+        return self.fixed
+
+    def form_of_load(self, table: Table) -> Form:
+        if table.keys != self.fixed.table.keys:
+            raise SchemaChangedError(f"table {table.name} has another key", hint=ANEW)
+        return self.form(table)
+
+    def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows
+
+
+@dataclass(frozen=True)
+class ManyTables(Output):
+    """The rows of each batch, packed, beside the escaped name of their table.
+
+    Args:
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+        changelog: True: one row an event; False: rows for an upsert.
+    """
+
+    nulls: bool
+    changelog: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(NAMESPACE, pa.string()), (TABLE, pa.string()), (ROWS, pa.binary())])
+
+    def form(self, table: Table) -> Form:
+        return form_of(table, self.nulls, self.changelog)
+
+    def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
+        name, keys = form.table.name.escaped, () if self.changelog else form.table.keys
+        values = [name.schema], [name.table], [pack_rows(rows, keys)]
+        return pa.RecordBatch.from_arrays([pa.array(value) for value in values], schema=self.schema)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
-import tempfile
-import uuid
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +12,11 @@ import pyarrow as pa
 
 from volley.connectors.postgres.settings import ANEW
 from volley.errors import SourceError
-from volley.storage.durable import creation, sync
+from volley.storage.durable import sync
 from volley.storage.paths import filesystem
-from volley.storage.private import begin_file, begin_local_file, make_folder
+from volley.storage.private import begin_file
 from volley.storage.state_formats import SEGMENT
-from volley.store.batch_file import Batches, BatchFileWriter, Damaged, open_batches
+from volley.store.files import COMPRESSED, NewFile, OpenFile, open_file
 from volley.store.journal import NumberedFiles
 
 __all__ = ["Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
@@ -88,41 +84,28 @@ class Segments:
         return [Segment(first, size) for first, size in self._files.sizes().items()]
 
     def chain(self, origin: int) -> Chain:
-        """Return how far the segments reach.
-
-        Args:
-            origin: The position at which the slot was created.
-        """
+        """Return how far the segments reach."""
         listed, told = self.listed(), max([origin, *self._told.numbers()])
         if not listed:
             return Chain(1, origin, told)
-        with self.opened(listed[-1].first) as reader:
-            end = reader.end
+        end = self.opened(listed[-1].first).end
         return Chain(listed[-1].first + end["messages"], end["position"], max(end["position"], told))
 
     def last_commit(self, first: int) -> float:
         """Return when a segment's last transaction was committed, in seconds since 1970."""
-        with self.opened(first) as reader:
-            return float(reader.end["committed"])
+        return float(self.opened(first).end["committed"])
 
-    @contextmanager
-    def opened(self, first: int) -> Iterator[Batches]:
-        """Open a segment for the block.
+    def opened(self, first: int) -> OpenFile:
+        """Open a segment.
 
         Raises:
-            SourceError: If it is gone or damaged, also where the block reads it.
+            SourceError: If it is gone or damaged; also later, when it is read.
             StorageError: If a newer Volley wrote it.
         """
-        files, path = self._files.file(first)
         try:
-            stream = files.open(path, "rb")
+            return open_file(self._files.url_of(first), SEGMENT, _lost)
         except FileNotFoundError as error:
-            raise SourceError(f"segment {path} is gone: its changes are lost", hint=f"restore it, or {ANEW}") from error
-        try:
-            with stream:
-                yield open_batches(pa.PythonFile(stream, "r"), SEGMENT, path)
-        except Damaged as error:
-            raise SourceError(f"segment {path} is damaged: {error}", hint=f"restore it, or {ANEW}") from error
+            raise _lost(self._files.file(first)[1], "is gone") from error
 
     def writer(self, chain: Chain) -> SegmentWriter:
         """Return a writer of the segment that continues the chain."""
@@ -155,40 +138,23 @@ class Segments:
 
 
 class SegmentWriter:
-    """Writes one segment: to a file of another name first, and forces it to disk before it gets its own.
+    """Writes one segment."""
 
-    Args:
-        path: The fsspec URL that the segment will have.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._files, self._path = filesystem(path, {})
-        self._is_local = "file" in self._files.protocol
-        folder = posixpath.dirname(self._path)
-        make_folder(self._files, folder)
-        self._hidden = f"{folder if self._is_local else tempfile.gettempdir()}/{uuid.uuid4()}{_UNFINISHED}"
-        begin_local_file(self._hidden)
-        self._stream = open(self._hidden, "wb")  # noqa: SIM115 (closed by finish or abort)
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writer = BatchFileWriter(self._stream, SEGMENT, options)
+    def __init__(self, url: str) -> None:
+        self._file = NewFile(url, SEGMENT, COMPRESSED, exclusive=True)
         self.messages = 0
 
     def write(self, messages: bytearray, lengths: array[int]) -> None:
-        """Add messages.
-
-        Args:
-            messages: Their bytes, less than 2 GB.
-            lengths: The length of each.
-        """
+        """Add messages, of less than 2 GB, given as their bytes and the length of each."""
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(messages)]
         column = pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
-        self._writer.write_batch(pa.record_batch([column], schema=SCHEMA))
+        self._file.write_batch(pa.record_batch([column], schema=SCHEMA))
         self.messages += len(lengths)
 
-    def finish(self, position: int, committed: float) -> int:
-        """Make the segment durable, and return its size in bytes.
+    def finish(self, position: int, committed: float) -> None:
+        """Make the segment durable.
 
         Args:
             position: The position in the server's log at which it ends.
@@ -198,31 +164,15 @@ class SegmentWriter:
             SegmentTaken: If another receiver has written it.
             OSError: If it can't be written.
         """
-        size = self._writer.close({"messages": self.messages, "position": position, "committed": committed})
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
         try:
-            self._publish()
+            self._file.publish({"messages": self.messages, "position": position, "committed": committed})
         except FileExistsError as error:
-            raise SegmentTaken(self._path) from error
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(self._hidden)
-        return size
+            raise SegmentTaken(self._file.path) from error
 
     def abort(self) -> None:
         """Delete what was written."""
-        with suppress(FileNotFoundError):
-            os.unlink(self._hidden)
-        # It writes its last bytes, which fails on a full disk; the file is deleted anyway.
-        with suppress(OSError):
-            self._stream.close()
+        self._file.discard()
 
-    def _publish(self) -> None:
-        if self._is_local:
-            os.link(self._hidden, self._path)
-            sync(self._files, posixpath.dirname(self._path))
-        else:
-            with creation(self._files, self._path):
-                self._files.put_file(self._hidden, self._path, mode="create")
+
+def _lost(path: str, fault: str) -> SourceError:
+    return SourceError(f"segment {path} {fault}: its changes are lost", hint=f"restore it, or {ANEW}")

@@ -19,12 +19,12 @@ import psycopg2
 from volley.connectors.postgres.connection import connect, lsn_text, query, replication
 from volley.connectors.postgres.messages import BEGIN, COMMIT, RELATION, TRUNCATE, TYPE, begin_of, commit_of
 from volley.connectors.postgres.segments import Chain, Segments, SegmentTaken, SegmentWriter
-from volley.connectors.postgres.settings import Server
+from volley.connectors.postgres.settings import ServerAddress
 from volley.connectors.postgres.slot import Origin, check_position
 from volley.connectors.postgres.watch import Watch
 from volley.task.failpoints import reach
 
-__all__ = ["Session", "Slot"]
+__all__ = ["Replication", "Slot"]
 
 _READ_MESSAGES = 256
 _BATCH_MESSAGES = 20_000
@@ -49,15 +49,11 @@ class Slot:
     """What a receiver reads.
 
     Args:
-        server: The server.
-        name: The slot.
-        publication: The publication.
-        origin: Where the slot begins.
         max_staged: The bytes of segments at which it stops reading until some are deleted.
         heartbeat: How often to write to the database's log, in seconds; None = never.
     """
 
-    server: Server
+    server: ServerAddress
     name: str
     publication: str
     origin: Origin
@@ -65,15 +61,11 @@ class Slot:
     heartbeat: float | None
 
 
-class Session:
+class Replication:
     """Receives from where the segments end, until the connection breaks or the receiver stops.
 
     Args:
-        slot: What it reads.
-        segments: Where it stages the messages.
-        watch: Watches the catalog.
         reached: Called with the position up to which every transaction is staged, and whether no more may be.
-        stopping: Set when it has to end.
     """
 
     def __init__(

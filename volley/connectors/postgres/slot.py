@@ -10,7 +10,7 @@ from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import identify, lsn_number, lsn_text, query
 from volley.connectors.postgres.segments import Chain
-from volley.connectors.postgres.settings import ANEW, Server
+from volley.connectors.postgres.settings import ANEW, ServerAddress
 from volley.errors import SourceError
 from volley.storage.remembered import Record
 from volley.storage.state_formats import SLOT
@@ -28,8 +28,6 @@ class Origin:
     """Where a job's changes begin: kept in the source's state.
 
     Args:
-        system: The identifier of the server's cluster.
-        timeline: The timeline of its log.
         position: The position at which the slot was created; 0 = it is about to be.
     """
 
@@ -38,13 +36,10 @@ class Origin:
     position: int
 
 
-def ensure_slot(server: Server, connection: Connection, name: str, state: str) -> Origin:
+def ensure_slot(server: ServerAddress, connection: Connection, name: str, state: str) -> Origin:
     """Return where the slot begins; create it in a job's first run.
 
     Args:
-        server: The server.
-        connection: A connection to the slot's database.
-        name: The slot's name.
         state: The fsspec URL of the source's state folder.
 
     Raises:

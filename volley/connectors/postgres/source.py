@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
-from volley.connectors.postgres.selection import Selection, table_names
-from volley.connectors.postgres.settings import Server, identifier
+from volley.connectors.postgres.settings import Selection, ServerAddress, identifier, table_names
 from volley.contracts.reports import Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, MissingDependencyError, brief_methods
@@ -19,7 +18,7 @@ from volley.secrets import redacted_html, redacted_repr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley.connectors.postgres.capture import Capture
+    from volley.connectors.postgres.splits import Capture
 
 __all__ = ["PostgresSource"]
 
@@ -172,12 +171,12 @@ publication='volley_orders', tables=('public.orders',))
     _repr_html_ = redacted_html
 
     def _capture(self, context: SourceContext) -> Capture:
-        from volley.connectors.postgres.capture import Capture
+        from volley.connectors.postgres.splits import Capture
 
         options = tuple((name, str(value)) for name, value in self.options.items())
         timeout = seconds("timeout", self.timeout)
         return Capture(
-            server=Server(self.host, self.port, self.database, self.user, self.password, timeout, options),
+            server=ServerAddress(self.host, self.port, self.database, self.user, self.password, timeout, options),
             selection=self._selection,
             packed=self._is_packed,
             slot=self.slot_name,

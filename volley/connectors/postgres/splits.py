@@ -9,17 +9,62 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from volley.columns.batches import conform
-from volley.connectors.postgres.capture import Capture
-from volley.connectors.postgres.decode import Changes, Decoder, Truncation
-from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.decode import ChangeDecoder, TableChanges, Truncation
 from volley.connectors.postgres.load import MOST_PAGES, PageRange, SnapshotReader
-from volley.connectors.postgres.output import Form, Output
-from volley.connectors.postgres.rows import load_place
+from volley.connectors.postgres.loads import Fence
+from volley.connectors.postgres.rows import Form, Output, load_place
+from volley.connectors.postgres.segments import Segments
+from volley.connectors.postgres.settings import Selection, ServerAddress
 from volley.connectors.postgres.tables import Table
+from volley.connectors.postgres.watch import RewritePolicy, Watch
 from volley.contracts.source import SplitReader
 from volley.errors import SourceError
 
-__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads"]
+__all__ = ["Capture", "ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads"]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What to capture; picklable.
+
+    Args:
+        packed: True if rows of tables are packed.
+        loads: True if the tables' rows come first.
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+        on_rewrite: What to do about changes of a table that the stream does not carry.
+        changelog: True: one row an event, with the row before and after it; False: rows for an upsert.
+        bounded: True: a run ends where the server's log ended when it began.
+        max_staged: The most bytes of staged segments.
+        heartbeat: How often to write to the database's log, in seconds; None = never.
+        state: The fsspec URL of the source's state folder.
+    """
+
+    server: ServerAddress
+    selection: Selection
+    packed: bool
+    slot: str
+    publication: str
+    loads: bool
+    nulls: bool
+    on_rewrite: RewritePolicy
+    changelog: bool
+    bounded: bool
+    max_staged: int
+    heartbeat: float | None
+    state: str
+
+    @property
+    def segments(self) -> Segments:
+        """Where the stream is staged."""
+        return Segments(f"{self.state}/segments")
+
+    @property
+    def watch(self) -> Watch:
+        """What watches the catalog."""
+        return Watch(
+            *(self.server, self.publication, self.selection, self.state, self.loads, self.on_rewrite),
+            is_keyed=not self.changelog,
+        )
 
 
 @dataclass(frozen=True)
@@ -27,9 +72,6 @@ class TableLoad:
     """A range of a table's pages; or, without one, the end of all rows that the table had before.
 
     Args:
-        table: The table, as the snapshot sees it.
-        pages: The pages.
-        number: The load's number.
         first: The number of the first message after the load.
     """
 
@@ -46,11 +88,7 @@ class TableLoad:
 
 @dataclass(frozen=True)
 class TableLoads:
-    """A split: ranges of pages that one connection reads.
-
-    Args:
-        ranges: Them, in the order of the loads.
-    """
+    """A split: ranges of pages that one connection reads."""
 
     ranges: tuple[TableLoad, ...]
 
@@ -86,12 +124,7 @@ PostgresSplit = TableLoads | StagedChanges
 
 @dataclass(frozen=True)
 class ChangeReader(SplitReader):
-    """Reads splits on executors: ranges of a table's pages, or staged segments.
-
-    Args:
-        capture: What to capture.
-        output: Makes what the source yields.
-    """
+    """Reads splits on executors: ranges of a table's pages, or staged segments."""
 
     capture: Capture
     output: Output
@@ -113,16 +146,16 @@ class ChangeReader(SplitReader):
 
     def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:
         for first in split.firsts:
-            decoder = Decoder(split.fences)
-            with self.capture.segments.opened(first) as reader:
-                for number in range(len(reader)):
-                    batch = reader.batch(number)
-                    for changes in decoder.changes(batch):
-                        if not self.capture.selection.excludes(changes.table.name):
-                            yield self._rows(changes, first)
-                    first += batch.num_rows
+            decoder = ChangeDecoder(split.fences)
+            segment = self.capture.segments.opened(first)
+            for number in range(len(segment)):
+                batch = segment.batch(number)
+                for changes in decoder.changes(batch):
+                    if not self.capture.selection.excludes(changes.table.name):
+                        yield self._rows(changes, first)
+                first += batch.num_rows
 
-    def _rows(self, changes: Changes | Truncation, first: int) -> tuple[Form, pa.RecordBatch]:
+    def _rows(self, changes: TableChanges | Truncation, first: int) -> tuple[Form, pa.RecordBatch]:
         form = self.output.form(changes.table)
         try:
             rows = form.truncated(changes, first) if isinstance(changes, Truncation) else form.changed(changes, first)

@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from psycopg2.extensions import connection as Connection
 
+from volley.connectors.postgres.catalog import GENERATED_SINCE, Member, Membership, PrintedType, members, printed_types
 from volley.connectors.postgres.connection import query
-from volley.connectors.postgres.membership import GENERATED_SINCE, Member, Membership, members
 from volley.connectors.postgres.messages import TABLE, Relation
-from volley.connectors.postgres.printed import PrintedType, printed_types
 from volley.connectors.postgres.settings import TableName
-from volley.connectors.postgres.types import Column
+from volley.connectors.postgres.types import TableColumn
 from volley.errors import SourceNotFoundError
 
 __all__ = ["StoredFile", "Table", "describe", "describe_all", "described", "oid_of", "table_of"]
@@ -103,14 +102,12 @@ class Table:
     """A table, as its catalog has it now, or as the stream has described it.
 
     Args:
-        name: Its name.
         oid: Its oid; a table that is made again has a new one.
         columns: The columns that the stream sends.
         kind: ``"r"`` = an ordinary table, ``"p"`` = a partitioned one, …
         persistence: ``"p"`` = its changes are in the log.
         identity: What an old row has: ``"d"`` = the primary key, ``"i"`` = an index's columns, ``"f"`` = all columns,
             ``"n"`` = nothing.
-        files: Its files.
         gone: The numbers of the columns that it had once.
         unsent: The columns that the stream does not send: generated ones, or those that a publication leaves out.
         membership: How it is in the publication; None = it is not, or that is not known.
@@ -119,13 +116,13 @@ class Table:
 
     name: TableName
     oid: int
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     kind: str = "r"
     persistence: str = "p"
     identity: str = "d"
     files: tuple[StoredFile, ...] = ()
     gone: tuple[int, ...] = ()
-    unsent: tuple[Column, ...] = ()
+    unsent: tuple[TableColumn, ...] = ()
     membership: Membership | None = None
     printed: tuple[PrintedType, ...] = ()
 
@@ -145,7 +142,7 @@ class Table:
         """The Arrow schema of its rows. All columns are nullable: a deleted row has only its keys."""
         return pa.schema([(column.name, column.data_type) for column in self.columns])
 
-    def with_types(self, columns: Iterable[Column]) -> Table:
+    def with_types(self, columns: Iterable[TableColumn]) -> Table:
         """Return it with the types that other columns of the names of its own have."""
         others = {column.name: column for column in columns}
         pairs = [(column, others.get(column.name, column)) for column in self.columns]
@@ -164,10 +161,10 @@ class Table:
         membership = values.get("membership")
         parts = {
             "name": TableName(**values["name"]),
-            "columns": tuple(Column(**column) for column in values["columns"]),
+            "columns": tuple(TableColumn(**column) for column in values["columns"]),
             "files": tuple(StoredFile(**file) for file in values["files"]),
             "gone": tuple(values["gone"]),
-            "unsent": tuple(Column(**column) for column in values.get("unsent", ())),
+            "unsent": tuple(TableColumn(**column) for column in values.get("unsent", ())),
             "membership": membership and Membership.from_json(membership),
             "printed": tuple(map(PrintedType.from_json, values.get("printed", ()))),
         }
@@ -197,13 +194,7 @@ def oid_of(connection: Connection, name: TableName) -> int:
 
 
 def describe(connection: Connection, oid: int, publication: str) -> Table | None:
-    """Return the description of a table; None if there is none of this oid.
-
-    Args:
-        connection: A connection to the database.
-        oid: The table's oid.
-        publication: The publication, which may be about to be made.
-    """
+    """Return the description of a table; None if there is none of this oid."""
     return describe_all(connection, [oid], publication).get(oid)
 
 
@@ -211,7 +202,7 @@ def describe_all(connection: Connection, oids: Collection[int], publication: str
     """Return the descriptions of tables by their oids, in the order of these; those that are gone are left out."""
     oids = [*oids]
     rows = {oid: parts for oid, *parts in query(connection, _TABLES, oids)}
-    columns = _by_oid(query(connection, _COLUMNS, oids=oids), Column)
+    columns = _by_oid(query(connection, _COLUMNS, oids=oids), TableColumn)
     files = _by_oid(query(connection, _FILES, oids=oids), StoredFile)
     only = oids[0] if len(oids) == 1 else None
     published = {member.oid: member for member in members(connection, publication, only)}
@@ -247,7 +238,7 @@ def _by_oid(rows: Iterable[tuple[Any, ...]], make: Callable[..., T]) -> Mapping[
     return made
 
 
-def _sent(connection: Connection, columns: Iterable[Column], member: Member | None) -> Collection[str]:
+def _sent(connection: Connection, columns: Iterable[TableColumn], member: Member | None) -> Collection[str]:
     """Return the names of the columns that the stream sends, or would, if the job made the publication."""
     may_be_generated = connection.server_version >= GENERATED_SINCE
     if may_be_generated and member is not None and member.columns is not None:
@@ -266,9 +257,6 @@ def described(
     """Return a table in the form in which the stream sends its changes, which may be older than the catalog's.
 
     Args:
-        connection: A connection to the database.
-        relation: The stream's description.
-        keys: The table's key columns.
         bases: By the oids of domains the types below them, with their modifiers: a domain may be gone by now.
     """
     types = [column.type for column in relation.columns]
@@ -284,5 +272,5 @@ def described(
     for number, (name, declared) in enumerate(zip(names, types, strict=True), 1):
         # The values of any other type that is gone by now are texts.
         data_type, modifier = resolved.get(number) or bases.get(declared, (_TEXT, -1))
-        columns.append(Column(name, 0, data_type, modifier, keys.index(name) if name in keys else None, False))
+        columns.append(TableColumn(name, 0, data_type, modifier, keys.index(name) if name in keys else None, False))
     return Table(TableName(relation.schema, relation.table), relation.oid, tuple(columns))

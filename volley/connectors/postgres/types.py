@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from volley.columns.decimals import decimals_of
 from volley.errors import SourceError
 
-__all__ = ["Column", "from_text", "holds"]
+__all__ = ["TableColumn", "from_text", "holds"]
 
 _BYTEA, _NUMERIC, _TIME = 17, 1700, 1083
 _YEARS = r"^\d{4}-[^B]*$"
@@ -40,11 +40,10 @@ _LIMITS = {1082: _YEARS, 1114: _YEARS, 1184: _YEARS, _TIME: r"^[01]\d|^2[0-3]", 
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table.
 
     Args:
-        name: Its name.
         number: Its number in the table, which a renamed column keeps.
         type: The oid of its type; of a domain, of the type below it.
         modifier: The type's modifier, such as a numeric's precision; -1 = none.
@@ -92,12 +91,10 @@ class Column:
         return pa.decimal128(precision, scale) if fits else None
 
 
-def from_text(column: Column, texts: pa.StringArray, nulls: bool) -> pa.Array:
+def from_text(column: TableColumn, texts: pa.StringArray, nulls: bool) -> pa.Array:
     """Return a column's values from what PostgreSQL prints.
 
     Args:
-        column: The column.
-        texts: The texts.
         nulls: True: a value that Arrow does not have becomes null; False: it is an error.
 
     Raises:
@@ -114,7 +111,7 @@ def from_text(column: Column, texts: pa.StringArray, nulls: bool) -> pa.Array:
     return _cast(column, pc.if_else(fits, texts, None))
 
 
-def unfit(column: Column, value: str) -> SourceError:
+def unfit(column: TableColumn, value: str) -> SourceError:
     """Return the error for a value that Arrow and Iceberg don't have."""
     return SourceError(
         f"column {column.name!r} has {value!r}, which {column.data_type} does not have",
@@ -123,7 +120,7 @@ def unfit(column: Column, value: str) -> SourceError:
     )
 
 
-def _cast(column: Column, texts: pa.StringArray) -> pa.Array:
+def _cast(column: TableColumn, texts: pa.StringArray) -> pa.Array:
     if (parse := _PARSERS.get(column.type)) is not None:
         return parse(texts)
     data_type = column.data_type

@@ -11,20 +11,20 @@ import numpy as np
 import psycopg2
 from psycopg2.extensions import connection as Connection
 
+from volley.connectors.postgres.catalog import Member, PrintedType, fingerprint, members, printed_types
 from volley.connectors.postgres.connection import KeptConnection, lsn_number, query
-from volley.connectors.postgres.differences import Difference, difference, identity_difference
-from volley.connectors.postgres.fence import Fence
-from volley.connectors.postgres.fingerprint import fingerprint
-from volley.connectors.postgres.identities import check_writers
-from volley.connectors.postgres.known import KnownTable, KnownTables
-from volley.connectors.postgres.loads import Load, Loads
-from volley.connectors.postgres.membership import Member, members
+from volley.connectors.postgres.known import (
+    CapturedTable,
+    CapturedTables,
+    TableDifference,
+    difference,
+    identity_difference,
+)
+from volley.connectors.postgres.loads import Fence, Load, Loads
 from volley.connectors.postgres.messages import relation_of, truncated
-from volley.connectors.postgres.printed import PrintedType, printed_types
-from volley.connectors.postgres.publication import check_has, lacks_root
+from volley.connectors.postgres.publication import check_has, check_writers, lacks_root
 from volley.connectors.postgres.requirements import check_changes
-from volley.connectors.postgres.selection import Selection
-from volley.connectors.postgres.settings import Server
+from volley.connectors.postgres.settings import Selection, ServerAddress
 from volley.connectors.postgres.tables import Table, describe, describe_all, described
 from volley.errors import SourceError
 
@@ -50,13 +50,11 @@ class _Suspect:
     """A table with new files that a truncation may have made, whose message is still in the stream.
 
     Args:
-        table: The table.
-        difference: What is different.
         position: The position in the server's log before which the message would be.
     """
 
     table: Table
-    difference: Difference
+    difference: TableDifference
     position: int
 
 
@@ -72,9 +70,6 @@ class Watch:
     """Compares tables with what is known of them: at each description in the stream, and every few seconds.
 
     Args:
-        server: The server.
-        publication: The publication.
-        selection: The tables that the source reads.
         state: The fsspec URL of the source's state folder.
         loads: True if the rows of a new table are loaded.
         on_rewrite: What to do about changes that the stream does not carry.
@@ -83,7 +78,7 @@ class Watch:
 
     def __init__(
         self,
-        server: Server,
+        server: ServerAddress,
         publication: str,
         selection: Selection,
         state: str,
@@ -94,7 +89,7 @@ class Watch:
         self._connection = KeptConnection(server)
         self._publication = publication
         self._selection = selection
-        self._known = KnownTables(state)
+        self._known = CapturedTables(state)
         self._loads = Loads(state)
         self._is_loaded = loads
         self._on_rewrite = on_rewrite
@@ -158,7 +153,6 @@ class Watch:
         """Return the message that tells a table's form, for the stream's description of it.
 
         Args:
-            message: The stream's description.
             xid: The lower 32 bits of the id of its transaction.
 
         Returns:
@@ -281,7 +275,7 @@ class Watch:
         joined, self._joined = self._joined, []
         if self._is_loaded:
             self._loads.add(*(Load(0, table.oid) for table in joined))
-        self._known.keep(*map(KnownTable, joined))
+        self._known.keep(*map(CapturedTable, joined))
 
     def _warn_of_writers(self, connection: Connection, table: Table) -> None:
         """Warn if those who write to a table fail, as it is published."""
@@ -293,7 +287,7 @@ class Watch:
             # A publication of all tables, or of a schema, has each from its first moment.
             _log.warning("%s; publication %s has it: %s", error.message, self._publication, error.hint)
 
-    def _resolve(self, known: KnownTable, table: Table, found: Difference) -> None:
+    def _resolve(self, known: CapturedTable, table: Table, found: TableDifference) -> None:
         """Load a table again, or raise the error that stops the job."""
         # A changelog promises all events, and no table that is equal.
         policy = self._on_rewrite if self._is_keyed or found.is_loss else "ignore"
@@ -336,6 +330,6 @@ def _wait_for(connection: Connection, xid: int) -> None:
         time.sleep(0.01)
 
 
-def _is_explained(found: Difference, known: KnownTable) -> bool:
+def _is_explained(found: TableDifference, known: CapturedTable) -> bool:
     """Return True if the stream has truncations that made the table's new files."""
     return found.writers is not None and found.writers <= {*known.truncations}

@@ -34,7 +34,6 @@ class RequestBatch:
     """Requests that are written together.
 
     Attributes:
-        entries: The requests.
         done: Set when they are on disk, or the write has failed.
         faults: The numbers of those that were refused, with the reason; known when it is done.
     """
@@ -50,9 +49,7 @@ class BatchWriter:
     """Writes batches one after the other, in a thread, so that requests are received meanwhile.
 
     Args:
-        log: The log.
         keys: The keys of requests on disk; None = requests have no keys.
-        faults: Says which bodies to refuse.
 
     Attributes:
         failure: Why requests can't be written; None if they can.

@@ -33,8 +33,6 @@ class Connections(web.Server):
     Args:
         handler: Answers requests; it calls `busy` first and `idle` last.
         timeout: Seconds in which a request's headers must come, also after another request.
-        seldom: Says when a line about a client is due.
-        options: For aiohttp.
     """
 
     def __init__(self, handler: Any, timeout: float, seldom: Seldom, **options: Any) -> None:
@@ -129,8 +127,6 @@ class Refused(Exception):
     """A request is refused.
 
     Args:
-        status: The status of the answer.
-        reason: The reason, for the sender.
         headers: More headers, with _ for -.
     """
 

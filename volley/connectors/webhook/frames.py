@@ -38,7 +38,6 @@ class Entry(NamedTuple):
     Args:
         key: Its idempotency key; empty = none.
         headers: The kept headers as a JSON list; empty = none.
-        body: Its body.
     """
 
     key: bytes
@@ -53,7 +52,6 @@ class FrameHead(NamedTuple):
         position: Where the frame begins in its file.
         end: Where it ends.
         first: The number of its first request, counted from the log's beginning.
-        requests: The number of its requests.
         time: When it was written, in microseconds since 1970.
         checksum: The CRC-32 of the rest of its bytes.
     """
@@ -67,12 +65,7 @@ class FrameHead(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame whose checksum is right.
-
-    Args:
-        head: Its head.
-        entries: Its requests.
-    """
+    """A frame whose checksum is right."""
 
     head: FrameHead
     entries: list[Entry]
@@ -82,7 +75,6 @@ def encode(entries: Sequence[Entry], first: int, time: int) -> bytes:
     """Return requests as one frame.
 
     Args:
-        entries: The requests.
         first: The number of the first one.
         time: Microseconds since 1970.
 
@@ -101,11 +93,6 @@ def encode(entries: Sequence[Entry], first: int, time: int) -> bytes:
 def heads(file: io.BufferedIOBase, begin: int, end: int) -> Iterator[FrameHead]:
     """Yield the heads of the frames between two borders of frames, without reading the rest.
 
-    Args:
-        file: The log's file.
-        begin: A position in it.
-        end: A later one.
-
     Raises:
         ValueError: If there is no frame at a border; the message has the position.
     """
@@ -118,11 +105,6 @@ def heads(file: io.BufferedIOBase, begin: int, end: int) -> Iterator[FrameHead]:
 
 def frames(file: io.BufferedIOBase, begin: int, end: int) -> Iterator[Frame]:
     """Yield the frames between two borders of frames.
-
-    Args:
-        file: The log's file.
-        begin: A position in it.
-        end: A later one.
 
     Raises:
         ValueError: If a frame is damaged; `damaged_at` tells where.

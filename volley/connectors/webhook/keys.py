@@ -47,7 +47,6 @@ class KeyStore:
     keys are forgotten.
 
     Args:
-        path: The file.
         remember: Seconds to remember a key, at least.
 
     Raises:
@@ -112,7 +111,6 @@ class KeyStore:
         """Add keys with their bodies' digests, and force them to disk.
 
         Args:
-            keys: The keys.
             indexed: The position in the log up to which all keys are here then.
         """
         keys = sorted(keys)

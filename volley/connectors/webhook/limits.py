@@ -55,10 +55,6 @@ class Deadlines(Generic[T]):
     Time is counted in looks of the event loop, `LOOK_SECONDS` apart, not by a clock: between two of them the loop reads
     all that has come. While it is held up, by a machine under load say, nobody's time passes.
 
-    Args:
-        seconds: How long something may wait.
-        end: Ends it.
-
     Example:
         >>> ended = []
         >>> deadlines = Deadlines(1.0, ended.append)

@@ -35,9 +35,6 @@ _OTHER_FILES = 64 + _MOST_REFUSALS
 def allowed_connections(most: int) -> int:
     """Raise the limit of open files as far as this process may, and return the number of connections that it allows.
 
-    Args:
-        most: The number to allow.
-
     Raises:
         SourceError: If it does not allow any.
     """
@@ -68,12 +65,9 @@ class Listener:
     further ones wait in the kernel's queue until one closes.
 
     Args:
-        connections: The server.
-        sockets: The sockets that listen.
         tls: The context of HTTPS; None = HTTP.
         most: The most connections.
         timeout: Seconds in which a TLS handshake must be complete.
-        seldom: Says when a line about a client is due.
     """
 
     def __init__(

@@ -21,10 +21,10 @@ from typing import Any
 import fsspec
 
 from volley.connectors.webhook.frames import Entry, Frame, damaged_at, encode, frames, heads
-from volley.errors import SourceError, VolleyError
+from volley.errors import SourceError
 from volley.storage.durable import write_durably
-from volley.storage.remembered import MALFORMED, read_or_create
-from volley.storage.state_formats import FAILURE, WEBHOOK_LOG
+from volley.storage.remembered import FailureRecord, read_or_create
+from volley.storage.state_formats import WEBHOOK_LOG
 from volley.task.failpoints import reach
 
 __all__ = ["Log", "LogFolder", "LogSegment", "Mark", "lock"]
@@ -61,12 +61,7 @@ class Mark:
 
 @dataclass(frozen=True, order=True)
 class LogSegment:
-    """A file of the log; its name says where it begins.
-
-    Args:
-        start: Where it begins.
-        path: Its path.
-    """
+    """A file of the log; its name says where it begins."""
 
     start: Mark
     path: str
@@ -79,11 +74,7 @@ class LogSegment:
 
 @dataclass(frozen=True)
 class LogFolder:
-    """The folder of a log, on a local disk. The receiver writes it, the job reads it.
-
-    Args:
-        path: Its path.
-    """
+    """The folder of a log, on a local disk. The receiver writes it, the job reads it."""
 
     path: str
 
@@ -164,22 +155,9 @@ class LogFolder:
                 os.unlink(segment.path)
 
     @property
-    def failure(self) -> VolleyError | None:
-        """Why there is no receiver, though the job has started one; None = there is one.
-
-        Raises:
-            SourceError: If the file that says so is damaged.
-            StorageError: If a newer Volley wrote it.
-        """
-        data = self._read("failure.json")
-        return None if data is None else _parsed(f"{self.path}/failure.json", data)
-
-    def fail(self, error: VolleyError | None) -> None:
-        """Record why there is no receiver; None = there is one."""
-        if error is not None:
-            self._write("failure.json", FAILURE.seal(error.to_json().encode()))
-        else:
-            Path(self.path, "failure.json").unlink(missing_ok=True)
+    def failure(self) -> FailureRecord:
+        """Why there is no receiver, though the job has started one."""
+        return FailureRecord(f"{self.path}/failure.json")
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -195,13 +173,6 @@ def _id(data: bytes) -> str:
     return uuid.UUID(data.decode()).hex
 
 
-def _parsed(path: str, data: bytes) -> VolleyError:
-    try:
-        return VolleyError.from_json(FAILURE.unseal(data, path).decode())
-    except MALFORMED as error:
-        raise SourceError(f"{path} is damaged: {error}", hint="start the job again: it is written anew") from error
-
-
 def _files() -> Any:
     return fsspec.filesystem("file")
 
@@ -213,7 +184,6 @@ def lock(folder: LogFolder, seconds: float) -> int:
     """Lock a log for this process, and return the lock's file descriptor; the process' end releases it.
 
     Args:
-        folder: The log's folder.
         seconds: How long to wait for the receiver of a driver that has just died.
 
     Raises:
@@ -239,12 +209,6 @@ def lock(folder: LogFolder, seconds: float) -> int:
 
 class Log:
     """Appends requests to a log's last segment. The process has the log's lock.
-
-    Attributes:
-        end: The end of what is on disk.
-
-    Args:
-        folder: The log's folder.
 
     Raises:
         SourceError: If requests that were acknowledged are damaged or missing.

@@ -32,9 +32,6 @@ class ReceiverProcess:
 
     Attributes:
         port: The port at which requests are received; known after `start`.
-
-    Args:
-        settings: The receiver's settings.
     """
 
     def __init__(self, settings: ReceiverSettings) -> None:
@@ -64,7 +61,7 @@ class ReceiverProcess:
         except BaseException:
             _end(self._process)
             raise
-        self._folder.fail(None)
+        self._folder.failure.clear()
         _log.info("receiving requests at port %d, path %s", self.port, self._settings.path)
         self._watcher = threading.Thread(target=self._watch, name="volley-receiver", daemon=True)
         self._watcher.start()
@@ -101,7 +98,7 @@ class ReceiverProcess:
         _log.error("requests are no longer received: %s", error)
         while not self._stopping.is_set():
             try:
-                self._folder.fail(error)
+                self._folder.failure.write(error)
                 return
             except OSError as reason:
                 _log.warning("the receiver's error can't be recorded: %s", reason)

@@ -33,13 +33,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 class Piece(NamedTuple):
-    """Frames of one segment.
-
-    Args:
-        segment: The segment.
-        begin: Where they begin in it.
-        end: Where they end.
-    """
+    """Frames of one segment."""
 
     segment: LogSegment
     begin: int
@@ -51,12 +45,7 @@ class WebhookReader(Reader):
     """Reads a log of requests.
 
     Args:
-        folder: The log's folder.
-        rows: Decodes requests.
-        schema: The columns.
-        initial: The offset where a new job starts.
         parallelism: The number of splits that are read at the same time.
-        name: The source's name in metrics.
         receiver: Keeps the receiver running; None on executors, and for a source that only reads.
         limit: The most requests of an epoch; None = all.
     """
@@ -77,7 +66,7 @@ class WebhookReader(Reader):
         return self.initial
 
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        if failure := self.folder.failure:
+        if failure := self.folder.failure.read():
             raise failure
         begin = self._mark(start)
         end = self.folder.durable if target is None else self._mark(target)
@@ -122,7 +111,7 @@ class WebhookReader(Reader):
 
     def start(self) -> None:
         if self.receiver is None:
-            self.folder.fail(None)
+            self.folder.failure.clear()
         else:
             self.receiver.start()
 
@@ -264,7 +253,6 @@ class Requests:
     """Consecutive requests of a log.
 
     Args:
-        entries: The requests.
         times: When each was written, in microseconds since 1970.
         first: The number of the first one.
     """
@@ -299,7 +287,6 @@ def decoder_of(value_format: str, schema: object, on_unknown: str) -> Decoder:
 
     Args:
         value_format: ``"json"``, ``"string"`` or ``"raw"``.
-        schema: The columns of JSON.
         on_unknown: What to do with JSON fields that the schema lacks.
     """
     if value_format == "json":
@@ -308,13 +295,7 @@ def decoder_of(value_format: str, schema: object, on_unknown: str) -> Decoder:
 
 
 def rows_of(decoder: Decoder, include: Sequence[str], headers: Sequence[str]) -> MessageRows:
-    """Return what decodes requests into the columns of bodies, of parts of requests, and of headers.
-
-    Args:
-        decoder: Decodes bodies.
-        include: The parts, out of `METADATA`.
-        headers: The columns of the kept headers, in their order.
-    """
+    """Return what decodes requests into the columns of bodies, of parts of requests, and of headers."""
     fields = [pa.field(f"http_{part}", _PARTS[part][0]) for part in include]
     fields += [pa.field(column, pa.string()) for column in headers]
     return MessageRows(decoder, pa.schema([*decoder.schema, *fields]), partial(_metadata, include, len(headers)))

@@ -36,16 +36,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Responder:
-    """Answers the requests of all connections.
-
-    Attributes:
-        connections: The server to run with aiohttp.
-        seldom: Says when a line about a client is due.
-
-    Args:
-        settings: The settings.
-        writer: Writes requests.
-    """
+    """Answers the requests of all connections."""
 
     def __init__(self, settings: ReceiverSettings, writer: BatchWriter) -> None:
         self._settings = settings

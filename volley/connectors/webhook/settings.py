@@ -40,8 +40,6 @@ class ReceiverSettings:
     """What the receiver's process gets: the settings of `WebhookSource` of the same names, checked, and these.
 
     Args:
-        folder: The log's folder.
-        headers: The headers to keep with each request.
         remember_keys: Seconds.
         timeout: Seconds.
         decoder: Decodes bodies, to refuse those that it can't; None = all are stored.
