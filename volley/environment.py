@@ -367,8 +367,8 @@ def _check_session(spark: object) -> None:
 
 def _check_late_rows(job: Stages, writes: Sequence[nodes.Write]) -> None:
     for step, behind in zip(job.keyed, job.behind, strict=True):
-        to_letters = step.timing is not None and step.timing.late == "dead_letter"
-        if to_letters and not any(writes[sink].dead_letter for sink in behind):
+        to_dead_letter = step.timing is not None and step.timing.late == "dead_letter"
+        if to_dead_letter and not any(writes[sink].dead_letter for sink in behind):
             raise PlanError(
                 f'{step.label()} has late="dead_letter", and no sink behind it has a dead letter',
                 hint="give the sink one: to_sink(sink, dead_letter=…)",

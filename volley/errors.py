@@ -293,7 +293,7 @@ class _Shortening:
     def __enter__(self) -> None:
         self._handled = sys.exception()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, VolleyError):
             error._shorten(self._handled)
 

@@ -55,10 +55,10 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
         raise PlanError(f"the pipeline has {counted}, and rows for {len(rows)}", hint="give rows for each")
     declared = [getattr(source, "schema", None) for source in read]
     declared += [table.source.schema if isinstance(table, MemoryDimension) else None for table in joined]
-    given = [_source(schema, each) for schema, each in zip(declared, rows, strict=True)]
-    given_tables = [MemoryDimension(source) for source in given[len(read) :]]
-    found: list[dict[str, Any]] = collect(with_sources(node, given[: len(read)], given_tables), None).to_pylist()
-    return found
+    replacements = [_source(schema, content) for schema, content in zip(declared, rows, strict=True)]
+    dimensions = [MemoryDimension(source) for source in replacements[len(read) :]]
+    results: list[dict[str, Any]] = collect(with_sources(node, replacements[: len(read)], dimensions), None).to_pylist()
+    return results
 
 
 def _source(schema: Any, rows: Any) -> MemorySource:

@@ -12,7 +12,7 @@ __all__ = ["Epoch", "WriteResult"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """One micro-batch of a job: the unit that is committed as a whole or not at all.
+    """One pass of a job, from planned offsets to commits: the unit that is committed as a whole or not at all.
 
     Args:
         query_id: Spark's id of the streaming query, stored in the checkpoint; a new checkpoint has a new one.

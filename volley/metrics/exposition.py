@@ -27,20 +27,20 @@ Collect = Callable[[str], Iterator["Metric"]]
 
 @dataclass(frozen=True)
 class Description:
-    """A metric: its name behind the prefix, its kind, its help, and how it is read from a value; None = left out."""
+    """A metric: its name behind the prefix, its type, its help, and how it is read from a value; None = left out."""
 
     name: str
-    kind: str
+    type: str
     text: str
     read: Callable[[Any], Any]
 
 
 def described(figures: type, prefix: str = "") -> list[Description]:
-    """Return the metrics of a dataclass: the fields that have their kind and help as metadata."""
+    """Return the metrics of a dataclass: the fields that have their type and help as metadata."""
     return [
-        Description(prefix + field.name, kind, field.metadata[kind], _reader(field.name))
+        Description(prefix + field.name, metric_type, field.metadata[metric_type], _reader(field.name))
         for field in fields(figures)
-        for kind in field.metadata
+        for metric_type in field.metadata
     ]
 
 
@@ -52,18 +52,18 @@ def families(prefix: str, descriptions: Iterable[Description], readings: Reading
     """Yield a family of metrics for each description, with a series for each reading; none without readings."""
     from prometheus_client import core
 
-    kinds = {
+    classes = {
         "counter": core.CounterMetricFamily,
         "gauge": core.GaugeMetricFamily,
         "histogram": core.HistogramMetricFamily,
         "info": core.InfoMetricFamily,
     }
     for description in descriptions if readings else ():
-        family: Any = kinds[description.kind](prefix + description.name, description.text, labels=[*readings[0][0]])
+        family: Any = classes[description.type](prefix + description.name, description.text, labels=[*readings[0][0]])
         for labels, value in readings:
             reading = description.read(value)
             if reading is not None:
-                parts = (reading.cumulated(), reading.total) if description.kind == "histogram" else (reading,)
+                parts = (reading.cumulated(), reading.total) if description.type == "histogram" else (reading,)
                 family.add_metric([*labels.values()], *parts)
         yield family
 

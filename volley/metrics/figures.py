@@ -1,6 +1,6 @@
 """Values that metrics consist of: histograms, the progress of an epoch, the figures of a table.
 
-A field that Prometheus gets has its kind and its help as metadata, and nowhere else.
+A field that Prometheus gets has its type and its help as metadata, and nowhere else.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Joins(Steps):
 
         With a stream, rows match that are near in time, `within` a bound. Rows of both sides wait in the job's state
         until the watermark says that no match can come any more. The watermark is the latest event time so far minus
-        `lateness`, of the slower side; a row before it is late, and left out. Pairs come out as soon as both rows are
+        `lateness`, of the slower side; a row before it is late, and rejected. Pairs come out as soon as both rows are
         there, rows of a left join without a match once none can come, or at the end of bounded sources.
 
         Null matches nothing; NaN matches NaN, and -0.0 matches 0.0. Keys have the same type, int counts as long and
@@ -115,14 +115,14 @@ class Joins(Steps):
             within: With a stream: the most time between two rows that match, or how much earlier and how much later
                 than this stream's row the other one may be: ``within=("0s", "10m")``; the ends are part of it.
             time: With a stream: the timestamp column of both sides, or of each: ``time=("at", "paid_at")``. A row
-                without a time is left out.
+                without a time is rejected.
             lateness: With a stream: how much older than the latest row of its side a row can be and still be on time.
-            late: With a stream: what happens to rows that are left out, besides being counted in the metric
+            late: With a stream: what happens to rejected rows, besides being counted in the metric
                 `rows_late`: ``"drop"`` or ``"dead_letter"``.
-            max_ahead: With a stream: a row that is further ahead of the computer's clock is left out, and does not move
+            max_ahead: With a stream: a row that is further ahead of the computer's clock is rejected, and does not move
                 the watermark. None = no limit.
             idle_after: With a stream: a source that has had no row for so long does not hold the watermark back.
-            buckets: With a stream: the number of parts that the state is divided into by key; a task holds one in
+            buckets: With a stream: the number of buckets that the state is divided into by key; a task holds one in
                 memory. It can't change while a job has a checkpoint.
 
         Raises:

@@ -70,7 +70,7 @@ class KeyedStream(Generic[S]):
             fill_gaps: The longest time between two windows of a key that windows without rows fill: their counts are 0,
                 other aggregates null, or what `Aggregation.forward_fill` and `interpolate` say. They come out with the
                 window behind them. For tumbling windows with final rows; None = windows without rows don't come out.
-            buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
                 change while a job has a checkpoint.
 
         Raises:
@@ -105,7 +105,7 @@ class KeyedStream(Generic[S]):
             max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is in no
                 series: it is counted, and treated as a late one. None = no limit.
             idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
-            buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
                 change while a job has a checkpoint.
 
         Raises:
@@ -253,13 +253,13 @@ class KeyedSteps(Steps):
                 far minus `within`, is that far behind the time of its row, so the state stays bounded; without both,
                 the state keeps every key for ever.
             within: The largest distance, in event time, between two rows of one key: a timedelta, seconds or a text
-                such as ``"5m"``. A row that is behind the watermark, or has no time, is left out and counted.
+                such as ``"5m"``. A row that is behind the watermark, or has no time, is rejected and counted.
             late: What happens to such rows, besides being counted in the metric `rows_late`: ``"drop"`` or
                 ``"dead_letter"``: they go to the sink's dead letter.
-            max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is left out,
+            max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is rejected,
                 as a late one. None = no limit.
             idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
-            buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
                 change while a job has a checkpoint.
 
         Raises:
@@ -274,8 +274,8 @@ class KeyedSteps(Steps):
         for name in (*keys, *([] if event_time is None else [event_time])):
             check_text(name, "deduplicate")
         span = None if within is None else duration("within", within)
-        given: Any = {"late": late, "max_ahead": max_ahead, "idle_after": idle_after, "buckets": buckets}
-        timing = Timing(lateness=span or timedelta(0), **given)
+        settings: Any = {"late": late, "max_ahead": max_ahead, "idle_after": idle_after, "buckets": buckets}
+        timing = Timing(lateness=span or timedelta(0), **settings)
         if span is None and replace(timing, buckets=1) != Timing(max_ahead=MAX_AHEAD, buckets=1):
             raise ConfigError(
                 "deduplicate has late, max_ahead or idle_after, and no event_time", hint='event_time="at", within="1h"'

@@ -93,16 +93,16 @@ class Pipeline:
                 hint="for example IcebergSink(config), FileSink(path), MemorySink(), ConsoleSink()",
             )
         if dead_letter is None:
-            letters = sink.dead_letter
+            destination = sink.dead_letter
         elif isinstance(dead_letter, str):
-            letters = sink.dead_letter_at(dead_letter)
+            destination = sink.dead_letter_at(dead_letter)
         elif isinstance(dead_letter, Sink):
-            letters = dead_letter
+            destination = dead_letter
         else:
             raise ConfigError(
                 f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
             )
-        return Pipeline((*self._writes, nodes.Write(node, sink, letters, place=caller())), self._environment)
+        return Pipeline((*self._writes, nodes.Write(node, sink, destination, place=caller())), self._environment)
 
 
 def explained(roots: Sequence[nodes.Node]) -> str:
