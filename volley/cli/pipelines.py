@@ -38,14 +38,11 @@ class Status:
     """How far a pipeline has come.
 
     Args:
-        pipeline: Its name.
         enabled: True if `volley run` runs it.
         last_epoch: The last epoch that is finished; None before the first.
         unfinished: The epoch in which the last run ended; the next run finishes it.
-        sink: The name of a sink.
         last_commit: When the sink's table got its last snapshot of this pipeline.
         rows: The number of rows in the table.
-        checkpoint: The checkpoint's folder.
     """
 
     pipeline: str

@@ -38,11 +38,7 @@ _GAPS: dict[Any, Callable[[Aggregation], Aggregation]] = {
 
 
 def aggregations(calls: Mapping[str, AggregateCall], scope: Scope, path: Path) -> dict[str, Aggregation]:
-    """Return the aggregates by their columns, without those that have mistakes.
-
-    Args:
-        calls: The calls by their columns.
-    """
+    """Return the aggregates by their columns, without those that have mistakes."""
     computed = {name: _aggregation(call, scope, (*path, name)) for name, call in calls.items()}
     return {name: function for name, function in computed.items() if function is not None}
 

@@ -86,9 +86,7 @@ def assemble(
     """Return what a document says; mistakes are left out of it.
 
     Args:
-        document: Its parts.
         text: The document, to be shown.
-        secrets: Values that messages must not show.
         columns: True: look whether steps and sinks fit the columns that sources declare, too.
     """
     runtime: Any = collector.check(RuntimeModel, document.runtime, ("runtime",)) or RuntimeModel.model_construct()
@@ -237,7 +235,6 @@ def check_file(
     """Return what a file says, or None and its mistakes; and the secrets that messages must not show.
 
     Args:
-        path: The file.
         variables: The environment variables; None = those of this process.
         columns: Look whether steps and sinks fit the columns that sources declare, too.
     """

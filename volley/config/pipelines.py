@@ -79,11 +79,7 @@ _RESTART = {"restart": "policy", "max_restarts": "limit", "backoff": "backoff"}
 
 
 class PipelineBuilder:
-    """Builds pipelines.
-
-    Args:
-        runtime: What holds for all pipelines.
-    """
+    """Builds pipelines."""
 
     def __init__(self, scope: Scope, sinks: Parts[Sink], runtime: RestartModel) -> None:
         self._scope = scope

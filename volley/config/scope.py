@@ -62,7 +62,6 @@ class Scope:
     """What steps refer to.
 
     Args:
-        environment: Where streams begin.
         paths: The paths of steps, sources and sinks, by their places in the file.
     """
 
@@ -91,11 +90,7 @@ class Scope:
             return None if source is None else self.environment.from_source(source)
 
     def expression(self, value: Expression, path: Path) -> Expr | None:
-        """Return the expression of a SQL text, or a constant; None if the text is wrong.
-
-        Args:
-            value: The text or the constant.
-        """
+        """Return the expression of a SQL text, or a constant; None if the text is wrong."""
         if not isinstance(value, str):
             return lit(value)
         try:

@@ -27,11 +27,7 @@ __all__ = ["Config", "ConfiguredPipeline"]
 
 @dataclass(frozen=True)
 class Branch:
-    """Rows of a pipeline, and where they go.
-
-    Args:
-        sinks: The names of the sinks.
-    """
+    """Rows of a pipeline, and where they go."""
 
     stream: DataStream
     sinks: tuple[str, ...]
@@ -75,7 +71,6 @@ class ConfiguredView:
         sources: The names of its sources, and of tables that it joins.
         sink: The name of the sink whose table it is kept in.
         enabled: False if `volley run` leaves it out.
-        interval: How often it is refreshed.
     """
 
     view: MaterializedView
@@ -133,7 +128,6 @@ class Config:
         """Return the kind and name of each enabled pipeline and view that makes the table of one of these sources.
 
         Args:
-            sources: The names of the sources.
             but: The pipeline or view that reads them: it needs the table before it could make it.
         """
         refs = [source.config.ref for name in sources if isinstance(source := self.sources[name], IcebergSource)]

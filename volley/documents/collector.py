@@ -127,7 +127,6 @@ class Collector:
         left out, to find the next mistake.
 
         Args:
-            arguments: Its arguments by name.
             names: Arguments that the document calls otherwise, and how.
             instead: What stands for required arguments that have mistakes.
         """
@@ -154,11 +153,7 @@ class Collector:
                 left[name] = instead[name]
 
     def add_within(self, path: Path, error: VolleyError) -> None:
-        """Note an error of the settings at a place, at the one that its message names, or whose value it quotes.
-
-        Args:
-            error: What is wrong with them.
-        """
+        """Note an error of the settings at a place, at the one that its message names, or whose value it quotes."""
         settings = reduce(lambda value, key: value[key], path, self.document.value if self.document else {})
         name = _named_in(error.message, settings)
         self.add((*path, *([name] if name else [])), error.message, error.hint)

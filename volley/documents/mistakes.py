@@ -91,7 +91,6 @@ def error_of(file: str, mistakes: Sequence[Mistake]) -> ConfigError:
     """Return the error that tells all mistakes, in the order of their places; its hint is that of the last one.
 
     Args:
-        file: The name of the document.
         mistakes: The mistakes; at least one.
     """
     ordered = sorted(mistakes, key=lambda mistake: mistake.place or Place(0, 0))

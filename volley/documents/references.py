@@ -27,11 +27,7 @@ def is_reference(text: str) -> bool:
 
 
 class UnresolvedReference(Exception):
-    """A reference that has no value.
-
-    Args:
-        message: Why.
-    """
+    """A reference that has no value."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -43,7 +39,6 @@ class References:
     """Puts values of the environment and of files into texts, and remembers them as secrets. ``$$`` is a ``$``.
 
     Args:
-        variables: The environment variables.
         folder: The folder that paths of files are relative to.
         secrets: The values that were put in: messages must not show them.
 

@@ -80,7 +80,6 @@ class Document:
         keys: The place of each key, by its path.
         values: The place of each value, by its path.
         references: The text of each value that has references in it, by its path.
-        mistakes: What is wrong with it.
     """
 
     file: str
@@ -132,7 +131,6 @@ def parse(text: str, file: str, references: References) -> Document:
     """Parse YAML, and put values of the environment and of files in.
 
     Args:
-        text: The YAML.
         file: The file's name, for messages.
         references: Where the values of references come from.
 
@@ -359,9 +357,6 @@ def settings_in(variables: Mapping[str, str], prefix: str) -> dict[str, Any]:
     """Return the settings in the variables whose names begin with a prefix.
 
     Two underscores lead into a setting. A value in brackets or braces is a list or a mapping in YAML.
-
-    Args:
-        variables: The environment variables.
 
     Raises:
         ConfigError: If a value in brackets or braces is not YAML.

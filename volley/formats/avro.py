@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.columns.bisect import process_or_bisect
 from volley.columns.exact import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
@@ -23,7 +22,7 @@ from volley.formats.avro_defaults import NANOS, logical, of_nanos
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
-from volley.formats.rows import Sorted, joined
+from volley.formats.rows import Sorted, message_of, sort_good
 from volley.formats.schema_registry import Registry
 from volley.types.arrow import canonical_schema
 
@@ -86,17 +85,15 @@ class AvroValues:
             except SourceError as error:
                 faults[number] = error.message
 
-        def attempt(start: int, end: int) -> Sorted:
+        def convert(start: int, end: int) -> Sorted:
             part = rows[start:end]
             return Sorted([self._batch([row for _, row in part])], [number for number, _ in part], {})
 
-        def single(index: int, error: Exception) -> Sorted:
-            return Sorted([], [], {rows[index][0]: self.fault(None, error)})
-
-        return joined([Sorted([], [], faults), *process_or_bisect(len(rows), attempt, single, (SourceError,))])
+        numbers = [number for number, _ in rows]
+        return sort_good(faults, numbers, convert, lambda _, error: self.fault(None, error), (SourceError,))
 
     def fault(self, value: bytes | None, error: Exception) -> str:
-        return error.message if isinstance(error, SourceError) else str(error)
+        return message_of(error)
 
     def _checked_rows(self, values: Values) -> list[dict[str, Any]]:
         with _damage():
@@ -209,9 +206,7 @@ class Resolution:
     """How values of a schema are read into another one.
 
     Args:
-        writer: The schema to read them by.
         reader: The schema to read them into; None = the same.
-        bounds: What they can take in memory.
     """
 
     writer: Any

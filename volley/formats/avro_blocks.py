@@ -33,8 +33,6 @@ def decompressed(codec: str, data: bytes, most: int) -> bytes:
     """Return the content of a block.
 
     Args:
-        codec: One of `CODECS`.
-        data: The block.
         most: The most bytes of content; no more are decompressed.
 
     Raises:
@@ -151,8 +149,6 @@ class Block:
 
     Args:
         number: Its number, from 1.
-        count: Its number of records.
-        data: Its content.
     """
 
     number: int

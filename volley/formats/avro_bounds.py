@@ -36,7 +36,6 @@ class _Size(NamedTuple):
         fixed: The most that a value takes in memory, without the bytes of texts and what is in arrays and maps.
         ratio: The most that a value takes in memory for each of its bytes; infinity = no bound.
         parts: The number of parts of the type.
-        depth: Its levels.
     """
 
     width: int
@@ -179,8 +178,6 @@ class _Walk:
 
     Args:
         data: The bytes that it is in.
-        start: Where it starts.
-        bounds: The bounds of its types.
     """
 
     def __init__(self, data: bytes, start: int, bounds: Bounds) -> None:

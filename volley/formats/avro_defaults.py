@@ -47,7 +47,6 @@ def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
     Args:
         value: The default, as JSON.
         schema: The field's type; of unions only those of null and one other type.
-        names: The named types of the schema.
 
     Raises:
         ValueError: If it is no value of the type.
@@ -112,11 +111,7 @@ def _of_logical(kind: str, value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def of_nanos(name: str) -> Callable[..., datetime]:
-    """Return the function by which fastavro reads longs that are nanoseconds: rounded down to microseconds.
-
-    Args:
-        name: The logical type.
-    """
+    """Return the function by which fastavro reads longs that are nanoseconds: rounded down to microseconds."""
     epoch = _LOCAL_EPOCH if name.startswith("local-") else _EPOCH
     return lambda value, writer=None, reader=None: epoch + timedelta(microseconds=value // 1_000)
 

@@ -102,7 +102,6 @@ class OpenAvro:
     """An Avro file that can be read several times; like an open Parquet file with one row group.
 
     Args:
-        file: The file.
         schema: Its columns; the metadata of fields have Iceberg's field ids.
     """
 

@@ -74,12 +74,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Resolver:
-    """Pairs the types of two schemas.
-
-    Args:
-        writer: The writer's schema.
-        reader: The reader's schema.
-    """
+    """Pairs the types of two schemas."""
 
     def __init__(self, writer: Any, reader: Any) -> None:
         self._writers = _named(writer)

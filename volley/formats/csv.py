@@ -339,7 +339,6 @@ def reason(error: Exception, names: list[str] | None = None) -> str:
     """Return Arrow's error message with the column's name instead of its number, and without the row number.
 
     Args:
-        error: The exception that Arrow raised.
         names: The names of the file's columns, if known.
     """
     match = _ROW.fullmatch(str(error))

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.columns.batches import one_batch
-from volley.columns.bisect import process_or_bisect
 from volley.columns.text_forms import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
@@ -33,7 +32,7 @@ from volley.formats.csv_values import (
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
 from volley.formats.options import CsvOptions
-from volley.formats.rows import Sorted, joined
+from volley.formats.rows import Sorted, sort_good
 
 __all__ = ["FORMAT"]
 
@@ -91,8 +90,6 @@ def conversion_faults(texts: pa.RecordBatch, schema: pa.Schema, options: CsvOpti
 
     Args:
         texts: The rows, each column as text.
-        schema: The columns' types.
-        options: The options of the files.
     """
     for field in schema:
         yield from _unreadable(field, texts.column(field.name), requested(field.type, options), options)
@@ -230,15 +227,14 @@ def _sorted(group: list[Record], names: list[str], schema: pa.Schema, options: C
     faults = _faults(group, names, schema, options)
     good = [number for number in range(len(group)) if number not in faults]
 
-    def attempt(start: int, end: int) -> Sorted:
+    def convert(start: int, end: int) -> Sorted:
         numbers = good[start:end]
         return Sorted([_parsed([group[number] for number in numbers], names, schema, options)], numbers, {})
 
-    def single(index: int, error: Exception) -> Sorted:
-        return Sorted([], [], {good[index]: error.reason if isinstance(error, BadValue) else reason(error, names)})
+    def why(_: int, error: Exception) -> str:
+        return error.reason if isinstance(error, BadValue) else reason(error, names)
 
-    pieces = process_or_bisect(len(good), attempt, single, (BadValue, pa.ArrowInvalid)) if good else ()
-    return joined([Sorted([], [], faults), *pieces])
+    return sort_good(faults, good, convert, why, (BadValue, pa.ArrowInvalid))
 
 
 def _faults(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:

@@ -131,7 +131,6 @@ def first_misread(
     """Return the first row with a number that Arrow has read as another, and the reason; None if there is none.
 
     Args:
-        batch: The rows.
         texts: Returns the same rows in the schema `texts_of`; called only if a value is in doubt.
         hexadecimal: True if a hexadecimal number may be in the rows.
     """
@@ -160,7 +159,6 @@ def misread(field: pa.Field, texts: pa.Array) -> Iterator[tuple[int, str]]:
     """Yield the rows of numbers that Arrow reads as others in a column, with the reason.
 
     Args:
-        field: The column.
         texts: Its values as texts; some may be no number.
     """
     if pa.types.is_integer(field.type):
@@ -193,7 +191,6 @@ class BadValue(Exception):
 
     Args:
         row: The number of the row in the batch, from 0.
-        reason: What is wrong.
     """
 
     def __init__(self, row: int, reason: str) -> None:
@@ -226,8 +223,6 @@ def decoded(
 
     Args:
         batch: The batch; its columns have the types `requested`.
-        schema: The source's schema.
-        options: The options of the files.
         texts: Returns the same rows in the schema `texts_of`.
         hexadecimal: True if a hexadecimal number may be in the rows.
 

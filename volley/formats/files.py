@@ -120,9 +120,7 @@ class Format:
     """A file format, with what is needed to check a FileSource.
 
     Args:
-        extensions: The file extensions of the format.
         module: The module that has its `FormatReader` under the name ``FORMAT``; imported when files are read.
-        options: The class of its options.
         is_text: True for a text format: a file may be compressed as a whole, and may have no rows.
         counts_rows: True if a file tells the number of rows before each of its parts.
         by_name: True if a file is read by the names of its columns, so that some can be left out.
@@ -159,12 +157,7 @@ class Format:
         return next((codec for ending, codec in _COMPRESSIONS.items() if path.endswith(ending)), None)
 
     def undivided(self, path: str, options: NoOptions) -> str | None:
-        """Return why a file is read by one task, however large it is; None if it is read in parts.
-
-        Args:
-            path: The file's path.
-            options: The options of the format.
-        """
+        """Return why a file is read by one task, however large it is; None if it is read in parts."""
         codec = self.compression(path)
         return options.undivided if codec is None else f"compressed by {codec}"
 
@@ -175,9 +168,6 @@ class Files:
 
     Args:
         url: An absolute path or fsspec URL of a folder, a file or a glob.
-        format: The name of the file format.
-        options: The format's options.
-        storage_options: Options of the fsspec file system.
         declared: The declared schema, in any form; None = infer it.
         must_exist: True: raise if there is no file.
         include: What to add to each row: ``"file"``, ``"row"``.

@@ -41,10 +41,6 @@ class Columns:
     def check_file(self, name: str, own: pa.Schema) -> None:
         """Check the columns of a file that tells them.
 
-        Args:
-            name: The file's name.
-            own: The file's columns.
-
         Raises:
             SourceError: If it has none of the columns, or an unknown one and `on_unknown` is ``"fail"``.
         """
@@ -145,7 +141,6 @@ class InputFile:
     """A file, or a part of its lines.
 
     Args:
-        name: The file's name in errors.
         size: Its size in the storage, in bytes.
         open: Opens it for reading bytes, from the start, decompressed.
         first_byte: The first byte of the part; 0 = the start of the file.
@@ -180,10 +175,7 @@ class InputFile:
         """Return the error for a fault in this file.
 
         Args:
-            reason: The fault.
             line: Its line, from 1; None = unknown.
-            excerpt: The text of that line.
-            hint: The way out.
         """
         return fault_at(self.name if line is None else self.position(line), reason, excerpt, hint)
 

@@ -16,7 +16,7 @@ from volley.errors import ConfigError, SourceError
 from volley.formats.json_checks import check_exponents, check_match
 from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers
 
-__all__ = ["check", "fault", "inferred", "message_of", "parsed"]
+__all__ = ["check", "fault", "inferred", "parsed"]
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
@@ -62,7 +62,6 @@ def parsed(
 
     Args:
         text: The objects, separated by white space.
-        schema: The columns.
         unexpected: ``"ignore"`` skips unknown fields, ``"error"`` raises.
         names: The names of all columns of the source, of which each object that has fields needs one; None = those of
             the schema. Empty = it needs none.
@@ -302,8 +301,3 @@ def fault(
         reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]
         return why_no_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
     return None
-
-
-def message_of(error: Exception) -> str:
-    """Return what an error of a parser says, without its hint."""
-    return error.message if isinstance(error, SourceError) else str(error)

@@ -73,7 +73,6 @@ def check_exponents(text: bytes, schema: pa.Schema) -> None:
 
     Args:
         text: The objects, in UTF-8, separated by white space.
-        schema: Their columns.
     """
     decimals = [field for field in schema if has_decimals(field.type)]
     if not decimals or not (_has_large_exponent(text) or (b"\\" in text and _ESCAPED.search(text))):
@@ -138,7 +137,6 @@ def check_exponent(row: Any, field: pa.Field) -> None:
 
     Args:
         row: The pairs of names and values of the object, numbers as texts.
-        field: The column.
     """
     for name, value in row if isinstance(row, tuple) else ():
         if name == field.name:

@@ -76,7 +76,6 @@ def chunks_of_objects(file: InputFile, head: bytes, stream: Any, size: int) -> I
     Args:
         file: The file, for its name in errors.
         head: Its first bytes.
-        stream: The rest of it.
         size: How many bytes to read at a time.
 
     Raises:
@@ -125,7 +124,6 @@ def elements(file: InputFile, head: bytes, stream: Any, size: int) -> Iterator[t
     Args:
         file: The file, for its name in errors.
         head: Its first bytes, with the start of the array.
-        stream: The rest of it.
         size: The bytes to read at a time; a chunk has as many, or more if an element is larger.
 
     Raises:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,27 @@ __all__ = ["ObjectCheck", "is_odd"]
 Check = Callable[[Any], str | None]
 """Returns the fault of a value, or None."""
 
-_Named = tuple[str, Check]
+
+class _Place(NamedTuple):
+    """A column, or a field or item within: the name of the field, what it is in, how many lists its items are in."""
+
+    name: str
+    parent: _Place | None
+    items: int = 0
+
+    @property
+    def path(self) -> str:
+        """Its place as Arrow tells it."""
+        return f"{self.parent.path if self.parent else ''}/{self.name}{'/[]' * self.items}"
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.parent.dotted}.{self.name}" if self.parent else self.name
+
+    @property
+    def column(self) -> str:
+        return self.parent.column if self.parent else self.name
+
 
 _NAMES = {Number: "number", str: "string", bool: "boolean", list: "array", tuple: "object"}
 _DATE = r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
@@ -58,30 +78,26 @@ class ObjectCheck:
     """Tells the first fault of objects, in the order in which Arrow and what follows it would.
 
     Args:
-        schema: The columns to read.
         on_unknown: What to do with fields that are in none of these: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
         required: The names of which an object that has fields needs one; empty = none.
     """
 
     def __init__(self, schema: pa.Schema, on_unknown: str, required: Collection[str]) -> None:
         self._decimals = [field for field in schema if has_decimals(field.type)]
-        self._members = _members(list(schema), "", "", on_unknown == "fail")
+        self._members = _members(list(schema), None, on_unknown == "fail")
         self._known, self._refuses = names_of(schema), on_unknown == "fail"
         # Fields that are kept must be readable, too.
         self._names = None if on_unknown in ("keep", "fail") else self._known
         self._required = required
-        tests = (_conversion, _moment, _infinity, _time_of_day, _later_conversion)
-        self._stages = [checks for test in tests if (checks := _checks(schema, test))]
 
     def fault(self, fields: Fields, is_odd: bool) -> str | None:
         """Return why an object does not fit; None if it seems to.
 
         Args:
-            fields: The object.
             is_odd: True if its text `is_odd`.
         """
         odd = self._odd(self._read(fields)) if is_odd else None
-        return self._large_exponent(fields) or odd or self._members(fields) or self._value(fields)
+        return self._large_exponent(fields) or odd or self._members(fields) or self._no_match(fields)
 
     def readable(self, objects: list[Fields], text: bytes) -> bytes:
         """Return the text of good objects that `is_odd` without fields that have no column: Arrow may refuse one."""
@@ -110,31 +126,16 @@ class ObjectCheck:
                 return self._members(fields[: index + (not is_first)]) or fault
         return None
 
-    def _value(self, fields: Fields) -> str | None:
-        values = dict(fields)
-        if self._required and values and values.keys().isdisjoint(self._required):
-            return no_match(values.keys(), [*self._required])
-        return next((fault for checks in self._stages if (fault := _first(checks, values))), None)
+    def _no_match(self, fields: Fields) -> str | None:
+        names = dict(fields).keys()
+        is_other = self._required and names and names.isdisjoint(self._required)
+        return no_match(names, [*self._required]) if is_other else None
 
 
-def _checks(fields: Iterable[pa.Field], test: Callable[[pa.Field], Check | None]) -> list[_Named]:
-    """Return the checks of those columns that need one."""
-    return [(field.name, check) for field in fields if (check := test(field))]
-
-
-def _first(checks: Sequence[_Named], values: dict[str, Any]) -> str | None:
-    for name, check in checks:
-        value = values.get(name)
-        if value is not None and (fault := check(value)):
-            return fault
-    return None
-
-
-def _members(fields: Sequence[pa.Field], path: str, dotted: str, refuses: bool) -> Check:
-    """Return the check of an object's names, and of what its values are."""
-    checks = {
-        field.name: _shape(field.type, f"{path}/{field.name}", f"{dotted}{field.name}.", refuses) for field in fields
-    }
+def _members(fields: Sequence[pa.Field], parent: _Place | None, refuses: bool) -> Check:
+    """Return the check of an object's names and values; `refuses` = it must have no unknown ones."""
+    places = {field.name: _Place(field.name, parent) for field in fields}
+    checks = {field.name: _value(field.type, places[field.name], refuses) for field in fields}
 
     def check(pairs: Fields) -> str | None:
         seen: set[str] = set()
@@ -142,10 +143,10 @@ def _members(fields: Sequence[pa.Field], path: str, dotted: str, refuses: bool) 
             inner = checks.get(name)
             if inner is None:
                 if refuses:
-                    return f"field {(dotted + name)[:_LONGEST_NAME]!r} is not in the schema"
+                    return f"field {_Place(name, parent).dotted[:_LONGEST_NAME]!r} is not in the schema"
                 continue
             if name in seen:
-                return f"JSON parse error: Column({path}/{name}) was specified twice"
+                return f"JSON parse error: Column({places[name].path}) was specified twice"
             seen.add(name)
             if value is not None and (fault := inner(value)):
                 return fault
@@ -154,16 +155,18 @@ def _members(fields: Sequence[pa.Field], path: str, dotted: str, refuses: bool) 
     return check
 
 
-def _shape(data_type: pa.DataType, path: str, dotted: str, refuses: bool) -> Check:
-    """Return the check whether a value is what a column needs: a number, a text, an array, an object."""
+def _value(data_type: pa.DataType, place: _Place, refuses: bool) -> Check:
+    """Return the check whether a value is what a column needs: a text, a number, an array or an object of them."""
     expected, name = _expected(data_type)
-    changed = f"JSON parse error: Column({path}) changed from {name} to "
-    inner: Check | None = None
+    changed = f"JSON parse error: Column({place.path}) changed from {name} to "
     named = NAMED_NUMBERS if pa.types.is_floating(data_type) else ()
+    inner: Check | None
     if pa.types.is_list(data_type):
-        inner = _each(_shape(data_type.value_type, f"{path}/[]", dotted, refuses))
+        inner = _each(_value(data_type.value_type, place._replace(items=place.items + 1), refuses))
     elif pa.types.is_struct(data_type):
-        inner = _members(list(data_type), path, dotted, refuses)
+        inner = _members(list(data_type), place, refuses)
+    else:
+        inner = _scalar(data_type, place)
 
     def check(value: Any) -> str | None:
         if type(value) not in expected and not (named and value in named):
@@ -171,6 +174,23 @@ def _shape(data_type: pa.DataType, path: str, dotted: str, refuses: bool) -> Che
         return inner(value) if inner else None
 
     return check
+
+
+def _scalar(data_type: pa.DataType, place: _Place) -> Check | None:
+    """Return the check of a number or text; None if all fit. What a cast does behind Arrow is told of columns alone."""
+    t = pa.types
+    is_column = place.parent is None and not place.items
+    if t.is_integer(data_type):
+        return _whole(data_type)
+    if t.is_floating(data_type):
+        return _finite(data_type, place.column)
+    if t.is_timestamp(data_type):
+        return _moment(data_type)
+    if t.is_decimal(data_type):
+        return _decimal(data_type, place.name if is_column else None)
+    if t.is_date(data_type) and is_column:
+        return _date(data_type, f"column {place.name!r} of type string does not fit {type_name(data_type)}: ")
+    return _time_of_day if t.is_time(data_type) and is_column else None
 
 
 def _each(check: Check) -> Check:
@@ -207,41 +227,21 @@ def _oddity(value: Any) -> str | None:
     return next((fault for item in inner if (fault := _oddity(item))), None)
 
 
-def _leaves(data_type: pa.DataType, test: Callable[[pa.DataType], Check | None]) -> Check | None:
-    """Return the check of a column's values, and of the values within them; None if all fit."""
-    if pa.types.is_list(data_type):
-        item = _leaves(data_type.value_type, test)
-        return _each(item) if item else None
-    if pa.types.is_struct(data_type):
-        inner = [(field.name, check) for field in data_type if (check := _leaves(field.type, test))]
-        return (lambda pairs: _first(inner, dict(pairs))) if inner else None
-    return test(data_type)
+def _whole(data_type: pa.DataType) -> Check:
+    limit, failed = 2 ** (data_type.bit_width - 1), _failed(data_type)
+    return lambda text: None if _is_whole(text, limit) else failed + text
 
 
-def _conversion(field: pa.Field) -> Check | None:
-    """Return the check of the whole numbers and decimals that Arrow converts while it reads."""
-
-    def check_of(data_type: pa.DataType) -> Check | None:
-        if pa.types.is_decimal(data_type):
-            return _decimal(data_type)
-        if not pa.types.is_integer(data_type):
-            return None
-        limit, failed = 2 ** (data_type.bit_width - 1), _failed(data_type)
-        return lambda text: None if _is_whole(text, limit) else failed + text
-
-    return _leaves(field.type, check_of)
+def _finite(data_type: pa.DataType, column: str) -> Check:
+    """Return the check of numbers that are too large for a double or float."""
+    message = f"column {column!r}: a number is too large for its type"
+    limit = float("inf") if pa.types.is_float64(data_type) else _FLOAT_LIMIT
+    return lambda text: message if abs(float(text)) >= limit and text not in NAMED_NUMBERS else None
 
 
-def _moment(field: pa.Field) -> Check | None:
-    """Return the check of timestamps: those that Arrow does not read are tried once more, so their errors come last."""
-
-    def check_of(data_type: pa.DataType) -> Check | None:
-        if not pa.types.is_timestamp(data_type):
-            return None
-        failed = _failed(data_type)
-        return lambda text: None if _is_moment(text) else _without_row(failed + text)
-
-    return _leaves(field.type, check_of)
+def _moment(data_type: pa.DataType) -> Check:
+    failed = _failed(data_type)
+    return lambda text: None if _is_moment(text) else _without_row(failed + text)
 
 
 def _failed(data_type: pa.DataType) -> str:
@@ -271,9 +271,12 @@ def _has_day(match: re.Match[str]) -> bool:
     return day <= 28 or day <= monthrange(year or 400, month)[1]
 
 
-def _decimal(data_type: pa.DataType) -> Check:
+def _decimal(data_type: pa.DataType, column: str | None) -> Check:
+    """Return the check of decimals; those of a column are cast once more to its precision."""
     precision, scale = data_type.precision, data_type.scale
-    failed = f"Failed to convert JSON to {pa.decimal256(precision, scale)}: "
+    read_as = pa.decimal256(precision, scale)
+    failed = f"Failed to convert JSON to {read_as}: "
+    unfit = f"column {column!r} of type {read_as} does not fit {type_name(data_type)}: "
 
     def check(text: str) -> str | None:
         if _MAYBE_DECIMAL.fullmatch(text) is None:
@@ -282,58 +285,22 @@ def _decimal(data_type: pa.DataType) -> Check:
         match = _PLAIN_NUMBER.fullmatch(text)
         if match is None or len(text) > _MOST_DIGITS:
             return None
-        fraction = match[2] or ""
+        whole, fraction = match[1].lstrip("0"), match[2] or ""
         digits = len((match[1] + fraction).lstrip("0"))
         if digits > precision:
             return f"{failed}{text} requires precision {digits}"
-        return f"{failed}{text} requires scale {len(fraction)}" if fraction[scale:].strip("0") else None
+        if fraction[scale:].strip("0"):
+            return f"{failed}{text} requires scale {len(fraction)}"
+        is_unfit = column is not None and len(whole) > precision - scale
+        return f"{unfit}Decimal value does not fit in precision {precision}" if is_unfit else None
 
     return check
 
 
-def _infinity(field: pa.Field) -> Check | None:
-    """Return the check of numbers that are too large for a double or float."""
-    message = f"column {field.name!r}: a number is too large for its type"
-
-    def check_of(data_type: pa.DataType) -> Check | None:
-        if not pa.types.is_floating(data_type):
-            return None
-        limit = float("inf") if pa.types.is_float64(data_type) else _FLOAT_LIMIT
-        return lambda text: message if abs(float(text)) >= limit and text not in NAMED_NUMBERS else None
-
-    return _leaves(field.type, check_of)
-
-
-def _time_of_day(field: pa.Field) -> Check | None:
-    if not pa.types.is_time(field.type):
+def _time_of_day(text: str) -> str | None:
+    if _TIME.fullmatch(text) or _OTHER_TIME.fullmatch(text):
         return None
-
-    def check(text: str) -> str | None:
-        if _TIME.fullmatch(text) or _OTHER_TIME.fullmatch(text):
-            return None
-        return f"Failed to parse string: '1970-01-01T{text}' as a scalar of type timestamp[us]".partition("\n")[0]
-
-    return check
-
-
-def _later_conversion(field: pa.Field) -> Check | None:
-    """Return the check of values that become dates or decimals of their precision after Arrow has read them."""
-    data_type = field.type
-    if pa.types.is_date(data_type):
-        return _date(data_type, f"column {field.name!r} of type string does not fit {type_name(data_type)}: ")
-    if not pa.types.is_decimal(data_type):
-        return None
-    read_as = pa.decimal256(data_type.precision, data_type.scale)
-    fits = f"column {field.name!r} of type {read_as} does not fit {type_name(data_type)}: "
-    most = data_type.precision - data_type.scale
-
-    def check(text: str) -> str | None:
-        match = _PLAIN_NUMBER.fullmatch(text)
-        if match is None or len(text) > _MOST_DIGITS or len(match[1].lstrip("0")) <= most:
-            return None
-        return f"{fits}Decimal value does not fit in precision {data_type.precision}"
-
-    return check
+    return f"Failed to parse string: '1970-01-01T{text}' as a scalar of type timestamp[us]".partition("\n")[0]
 
 
 def _date(data_type: pa.DataType, unfit: str) -> Check:

@@ -44,9 +44,6 @@ def salvaged(file: InputFile, text: bytes, before: int, parser: JsonParser) -> I
 
     Args:
         file: Its file, as errors name it.
-        text: Whole lines.
-        before: The number of lines before it.
-        parser: Parses objects.
     """
     numbered = enumerate(text.split(b"\n"), before + 1)
     groups = _groups([_Line(number, line) for number, line in numbered if line.removeprefix(BOM_UTF8).strip()])

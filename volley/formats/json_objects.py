@@ -219,7 +219,6 @@ def unknown_in(value: Any, names: Names, before: str = "") -> Iterator[str]:
     Args:
         value: The fields of an object, or a value within.
         names: The names of the columns, as of `names_of`.
-        before: What stands before each name.
     """
     if isinstance(value, list):
         for item in value:
@@ -236,7 +235,6 @@ def known_only(fields: Fields, names: Names) -> Fields:
     """Return the fields of an object that have a column, those within them likewise.
 
     Args:
-        fields: The object.
         names: The names of the columns, as of `names_of`.
     """
     return tuple((name, _known_within(value, names[name])) for name, value in fields if name in names)

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from volley.columns.bisect import process_or_bisect
 from volley.contracts.rows import note_unknown
 from volley.errors import SourceError
 from volley.formats.input_file import Columns
-from volley.formats.json import fault, message_of, parsed
+from volley.formats.json import fault, parsed
 from volley.formats.json_faults import ObjectCheck, is_odd
 from volley.formats.json_objects import (
     Fields,
@@ -29,7 +28,7 @@ from volley.formats.json_objects import (
     unknown_in,
     why_no_object,
 )
-from volley.formats.rows import Sorted, joined
+from volley.formats.rows import Sorted, message_of, sort_good
 
 __all__ = ["JsonParser"]
 
@@ -53,9 +52,6 @@ class _Good(NamedTuple):
     """A text that seems good.
 
     Args:
-        number: Its number.
-        source: The text.
-        text: What Arrow is to read.
         objects: Its objects; one without fields if Python can't tell.
         rests: Their fields to keep, as JSON.
     """
@@ -163,15 +159,11 @@ class JsonParser:
             else:
                 faults[number] = judged
 
-        def attempt(start: int, end: int) -> Sorted:
-            return self._rows(good[start:end])
+        def why(index: int, error: Exception) -> str:
+            return self.fault([texts[good[index].number]]) or message_of(error)
 
-        def single(index: int, error: Exception) -> Sorted:
-            number = good[index].number
-            return Sorted([], [], {number: self.fault([texts[number]]) or message_of(error)})
-
-        pieces = [*process_or_bisect(len(good), attempt, single, _ERRORS)] if good else []
-        rows = joined([Sorted([], [], faults), *pieces])
+        numbers = [each.number for each in good]
+        rows = sort_good(faults, numbers, lambda start, end: self._rows(good[start:end]), why, _ERRORS)
         self._note_in([each for each in good if each.number not in rows.faults], place)
         return rows
 

@@ -15,9 +15,8 @@ from volley.columns.bisect import sort_failing
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import Columns
-from volley.formats.json import message_of
 from volley.formats.json_parser import JsonParser
-from volley.formats.rows import Sorted
+from volley.formats.rows import Sorted, message_of
 
 __all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors"]
 
@@ -40,7 +39,6 @@ class Decoder(Protocol):
         """Return the values as rows.
 
         Args:
-            values: The values.
             place: Where the first one is from, for warnings.
 
         Raises:
@@ -53,7 +51,6 @@ class Decoder(Protocol):
         """Sort values of which some can't be decoded; the cost does not depend on how many.
 
         Args:
-            values: The values.
             place: Where the first one is from, for warnings.
         """
 
@@ -66,9 +63,7 @@ class JsonValues:
     """Decodes values that are JSON objects; a tombstone becomes a row of nulls.
 
     Args:
-        columns: The schema of the declared fields.
         on_unknown: What to do with other fields: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
-        unknown: The column that keeps other fields.
     """
 
     columns: pa.Schema
@@ -196,7 +191,6 @@ class MessageRows:
     """Decodes chunks into batches: the columns of the values, then those of the messages' metadata.
 
     Args:
-        decoder: Decodes values into columns.
         schema: All columns: the decoder's, then those of the metadata.
         metadata: Returns the columns of a chunk's metadata, for these fields.
     """

@@ -78,7 +78,6 @@ class OpenOrc:
 
     Args:
         file: The file, for its name in errors.
-        source: The open file.
     """
 
     file: InputFile

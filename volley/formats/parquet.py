@@ -134,8 +134,6 @@ class OpenParquet:
 
     Args:
         file: The file, for its name in errors.
-        stream: The open file.
-        groups: Its row groups.
         metadata: Its footer, as pyarrow's object.
         schema: Its columns, as Arrow reads them.
     """
@@ -177,10 +175,8 @@ class _RowGroup:
 
     Args:
         file: The file, for its name in errors.
-        window: The open file.
         metadata: Its footer, as pyarrow's object.
         number: The number of the row group, from 0.
-        rows: Its number of rows.
         columns: The column chunks to read, and their page sizes.
         buffer: The read buffer per column in bytes; 0 = all chunks are in memory.
     """

@@ -47,7 +47,6 @@ class Leaf:
 
     Args:
         path: The names from the top-level column down to the leaf, joined by dots.
-        physical_type: The number of its physical type.
         length: The bytes of a value, if of fixed length.
         is_decimal: True if its values are decimals; they can be stored as integers or bytes.
     """
@@ -63,7 +62,6 @@ class Chunk:
     """A column chunk: the values of a leaf in a row group.
 
     Args:
-        leaf: The leaf.
         start: The file position of its first page.
         size: Its size in the file, in bytes.
         values: The number of its values, nulls included.
@@ -79,12 +77,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Group:
-    """A row group.
-
-    Args:
-        rows: The number of its rows.
-        chunks: One chunk per leaf.
-    """
+    """A row group."""
 
     rows: int
     chunks: Sequence[Chunk]
@@ -96,7 +89,6 @@ class Footer:
 
     Args:
         leaves: The leaves, in the order of the schema.
-        groups: The row groups.
     """
 
     leaves: Sequence[Leaf]
@@ -210,11 +202,7 @@ _DELTA_BYTE_ARRAY = 7
 
 
 class Window:
-    """A file with some byte ranges held in memory; the rest is read from the file.
-
-    Args:
-        stream: The open file.
-    """
+    """A file with some byte ranges held in memory; the rest is read from the file."""
 
     closed = False
 

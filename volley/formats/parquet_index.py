@@ -46,7 +46,6 @@ class PageStatistics:
     Args:
         rows: The rows of the page in its row group.
         low: A lower bound, in Parquet's plain encoding; None if all values are null.
-        high: An upper bound.
         nulls: The number of nulls; None = unknown.
     """
 
@@ -61,7 +60,6 @@ class PagedColumn:
     """A column of a row group, with the places of its pages.
 
     Args:
-        name: Its name.
         element: Its element of the footer's schema, encoded.
         chunk: Its column chunk, decoded.
         rows: The number of rows of the row group.
@@ -87,12 +85,7 @@ class PagedColumn:
 
 
 class PagedFile:
-    """A Parquet file with a page index.
-
-    Args:
-        file: The file.
-        stream: The open file.
-    """
+    """A Parquet file with a page index."""
 
     def __init__(self, file: InputFile, stream: Any) -> None:
         self.file = file
@@ -172,11 +165,6 @@ class PagedFile:
 
     def cut(self, column: PagedColumn, rows: range, field: pa.Field) -> tuple[InputFile, int]:
         """Return a Parquet file in memory with the pages of a column that have some rows, and its first row.
-
-        Args:
-            column: The column.
-            rows: The rows in the row group.
-            field: The column as Arrow reads it.
 
         Raises:
             SourceError: If the index does not fit the pages.

@@ -31,7 +31,6 @@ def plain_values(paged: PagedFile, column: PagedColumn, data_type: pa.DataType, 
     A page of numbers that are neither encoded nor compressed, and none of which is null, ends with one value a row.
 
     Args:
-        paged: The file.
         column: A column of one of its row groups.
         data_type: The column's type, as Arrow reads it.
         rows: Rows of the row group; at least one.
@@ -96,10 +95,7 @@ def read_ranges(
     Nested columns, and those whose pages are not indexed, are decoded as wholes.
 
     Args:
-        parquet: The open file.
-        paged: Its page index.
         columns: The names of the top-level columns to read; at least one.
-        group: The number of the row group.
         ranges: The rows in the row group, ascending.
         encoded: The types of columns that stay dictionary-encoded if their dictionary is small; None = none stays.
         rows: The most rows of a batch; long values make it smaller.
@@ -152,8 +148,6 @@ class _Values:
 
     Args:
         file: The file, for its name in errors.
-        arrays: The values.
-        first: The row of the first value.
     """
 
     def __init__(self, file: InputFile, arrays: Iterator[pa.Array], first: int = 0) -> None:

@@ -16,7 +16,7 @@ from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import InputFile
 
-__all__ = ["Sorted", "fitting", "joined", "strict"]
+__all__ = ["Sorted", "fitting", "joined", "message_of", "sort_good", "strict"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Sorted:
     """What has become of numbered units, such as lines or messages.
 
     Args:
-        batches: The rows of the good ones.
         numbers: For each row, the number of its unit; ascending.
         faults: Why the other units are bad, by their numbers; ascending.
     """
@@ -44,7 +43,6 @@ class Sorted:
         """Yield rows and bad rows in the order of the units.
 
         Args:
-            position: Returns the place of a unit.
             bad_row: Returns a unit with a fault as a bad row.
         """
         start = 0
@@ -59,6 +57,28 @@ class Sorted:
         if end > start:
             rows = self.batch.slice(start, end - start)
             yield PositionedBatch(rows, lambda row: position(self.numbers[start + row]))
+
+
+def sort_good(
+    faults: Mapping[int, str],
+    numbers: Sequence[int],
+    convert: Callable[[int, int], Sorted],
+    reason: Callable[[int, Exception], str],
+    errors: tuple[type[Exception], ...],
+) -> Sorted:
+    """Return units of which some are bad, and others that seem good: these are converted many at once.
+
+    Args:
+        convert: Returns a range of the others as rows.
+        reason: Returns why one of the others is bad, by its index and the error of its conversion.
+        errors: The errors that mean that a unit is bad.
+    """
+
+    def bad(index: int, error: Exception) -> Sorted:
+        return Sorted([], [], {numbers[index]: reason(index, error)})
+
+    pieces = process_or_bisect(len(numbers), convert, bad, errors) if numbers else ()
+    return joined([Sorted([], [], faults), *pieces])
 
 
 def joined(pieces: Sequence[Sorted]) -> Sorted:
@@ -85,9 +105,6 @@ def fitting(
     """Yield the rows of a batch in the source's schema, and a `BadRow` for each row that doesn't fit it.
 
     Args:
-        file: The file.
-        batch: Rows in the file's own types.
-        schema: The source's schema.
         position: Returns the place of a row of the batch, from 0.
         dictionaries: True: columns that are dictionaries stay so.
 
@@ -125,15 +142,10 @@ def _sorted(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool) -> Sor
     numbers = [row for row in range(batch.num_rows) if row not in faults]
     good = batch.take(pa.array(numbers, pa.int64()))
 
-    def attempt(start: int, end: int) -> Sorted:
+    def convert(start: int, end: int) -> Sorted:
         return Sorted([conform(good.slice(start, end - start), schema, dictionaries)], numbers[start:end], {})
 
-    def single(row: int, error: Exception) -> Sorted:
-        assert isinstance(error, SourceError)
-        return Sorted([], [], {numbers[row]: error.message})
-
-    pieces = process_or_bisect(len(numbers), attempt, single, (SourceError,)) if numbers else ()
-    return joined([Sorted([], [], faults), *pieces])
+    return sort_good(faults, numbers, convert, lambda _, error: message_of(error), (SourceError,))
 
 
 def _bad_rows(
@@ -151,3 +163,8 @@ def strict(rows: Iterator[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]
             hint = "mend the file, or declare a schema that fits it"
             raise SourceError(f"{item.position}: {item.error}", hint=hint)
         yield item.batch
+
+
+def message_of(error: Exception) -> str:
+    """Return what an error of a parser says, without its hint."""
+    return error.message if isinstance(error, SourceError) else str(error)

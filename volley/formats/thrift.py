@@ -30,7 +30,6 @@ def read_struct(data: bytes | memoryview, at: int, fields: Fields) -> tuple[dict
 
     Args:
         data: The bytes.
-        at: Where the struct starts in them.
         fields: The numbers and types of the fields to keep: ``int``, ``bytes``, the fields of a struct; or in a list,
             the type of the items of a list, which may be ``bool`` too, or ``memoryview`` for structs as bytes.
 

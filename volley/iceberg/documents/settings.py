@@ -54,7 +54,6 @@ def source_config(
     """Return the settings of a source; None if the document has mistakes.
 
     Args:
-        settings: `IcebergSourceConfig`.
         modes: The class of each mode, by its name.
     """
     any_settings: Any = settings

@@ -59,9 +59,7 @@ def storage_of(
     """Return the storage of a table's files; None if its settings have mistakes.
 
     Args:
-        document: The table's settings.
         warehouse: The warehouse: its URL may say the bucket, the container or the folder.
-        region: The region of an AWS catalog.
     """
     named = [name for name in _STORAGES if getattr(document, name) is not None]
     for other in named[1:]:
@@ -211,11 +209,7 @@ class TableDocument(Model):
 
 
 def table_of(document: TableDocument, collector: Collector, path: Path) -> TableRef | None:
-    """Return the table that settings name; None after a mistake.
-
-    Args:
-        document: The settings.
-    """
+    """Return the table that settings name; None after a mistake."""
     catalog = None if document.catalog is None else catalog_of(document.catalog, collector, (*path, "catalog"))
     beside, warehouse = (document.catalog.warehouse, document.catalog.location) if document.catalog else (None, None)
     region = catalog.region if isinstance(catalog, GlueCatalog) else None
