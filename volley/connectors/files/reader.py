@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from volley.columns.dictionaries import as_keys
+from volley.connectors.files.columns import FileColumns, folder_texts, folder_values, with_folders, with_included
 from volley.connectors.files.entries import LoggedFile
-from volley.connectors.files.folders import FolderColumns, folder_texts, with_folders
-from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
 from volley.contracts.rows import BadRow, PositionedBatch
@@ -79,16 +78,15 @@ class FileReader(Reader):
         read = (reader.read_encoded if self.dictionaries else None) or reader.read
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
-                file, folders = self._opened(logged)
-                batches = read(file, self._own(folders), part, self.files.options)
-                yield from self._columns(file, part, self.dictionaries).add(folders.add(batches))
+                file, columns = self._opened(logged, part, self.dictionaries)
+                yield from columns.add(read(file, self._own(columns), part, self.files.options))
 
     def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
-                file, folders = self._opened(logged)
-                items = self._format.reader.read_tolerant(file, self._own(folders), part, self.files.options)
-                yield from self._columns(file, part).add_tolerant(folders.add_tolerant(items))
+                file, columns = self._opened(logged, part)
+                items = self._format.reader.read_tolerant(file, self._own(columns), part, self.files.options)
+                yield from columns.add_tolerant(items)
 
     @property
     def _format(self) -> Format:
@@ -98,21 +96,23 @@ class FileReader(Reader):
         """Return the files of a split without empty ones, which are text files without rows."""
         return [(logged, part) for logged, part in split if logged.size or not self._format.is_text]
 
-    def _opened(self, logged: LoggedFile) -> tuple[InputFile, FolderColumns]:
+    def _opened(
+        self, logged: LoggedFile, part: tuple[int, int], dictionaries: bool = False
+    ) -> tuple[InputFile, FileColumns]:
+        """Return a file, and what sets the columns that it does not have itself."""
         texts = _folders_of(self.files, logged.path)
         if texts:
             self.columns.check_unknown(logged.path, pa.schema({name: pa.string() for name in texts}))
         file = replace(_input_file(self.files, logged), columns=self.columns)
-        return file, FolderColumns.of(logged.path, texts, self.content)
-
-    def _own(self, folders: FolderColumns) -> pa.Schema:
-        """Return the columns to read of a file itself."""
-        return self.content if _needs_all(self.files) else folders.of_file([*self.columns.schema])
-
-    def _columns(self, file: InputFile, part: tuple[int, int], dictionaries: bool = False) -> FileColumns:
+        values = folder_values(logged.path, texts, self.content)
         rows_before = self._format.reader.rows_before if "row" in self.files.include and part[0] else None
         before = 0 if rows_before is None else rows_before(file, part)
-        return FileColumns(self.files.include, _url_of(self.files, file.name), before, dictionaries)
+        path = _url_of(self.files, file.name)
+        return file, FileColumns(self.content, values, self.files.include, path, before, dictionaries)
+
+    def _own(self, columns: FileColumns) -> pa.Schema:
+        """Return the columns to read of a file itself."""
+        return self.content if _needs_all(self.files) else columns.of_file([*self.columns.schema])
 
 
 def preview(files: Files, context: SourceContext) -> pa.Schema | None:

@@ -1,4 +1,4 @@
-"""Reads columns from the names of folders: ``day=2026-01-01`` is a value of the column `day` (Hive's partitioning)."""
+"""Columns that a file itself does not have: those that its folders name, as in Hive, its path, numbers of its rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from volley.formats.options import CsvOptions
 from volley.secrets import redact_uri
 from volley.types.arrow import type_name
 
-__all__ = ["FolderColumns", "folder_texts", "with_folders"]
+__all__ = ["FileColumns", "folder_texts", "folder_values", "with_folders", "with_included"]
 
+_FIELDS = {"file": pa.field("file_path", pa.string()), "row": pa.field("file_row", pa.int64())}
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONG = re.compile("0|-?[1-9][0-9]*")
 _REMEMBERED = 4096
@@ -106,48 +107,13 @@ def _value(text: str, data_type: pa.DataType) -> pa.Scalar:
     return batch.column(0)[0]
 
 
-@dataclass(frozen=True)
-class FolderColumns:
-    """Sets columns of a file's rows to the values that its folders name; those in the file itself are not used."""
+def folder_values(path: str, texts: Mapping[str, str | None], schema: pa.Schema) -> dict[str, pa.Scalar]:
+    """Return the values that a file's folders name of the columns of a schema.
 
-    schema: pa.Schema
-    values: Mapping[str, pa.Scalar]
-
-    @classmethod
-    def of(cls, path: str, texts: Mapping[str, str | None], schema: pa.Schema) -> FolderColumns:
-        """Return the columns of a file.
-
-        Args:
-            schema: The columns of the rows: columns of folders that are not in it are left out.
-
-        Raises:
-            SourceError: If a text is no value of its column's type; names the folder.
-        """
-        fields = [field for field in schema if field.name in texts]
-        return cls(schema, {field.name: _value_of(path, field, texts[field.name]) for field in fields})
-
-    def of_file(self, columns: Sequence[pa.Field]) -> pa.Schema:
-        """Return what to read of the file itself: at least one column, which tells the number of rows."""
-        own = [field for field in self.schema if field.name not in self.values]
-        return pa.schema(own or [field for field in columns if field.name not in self.values][:1] or self.schema)
-
-    def add(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with the columns set."""
-        return map(self._added, rows) if self.values else rows
-
-    def add_tolerant(self, items: Iterator[PositionedBatch | BadRow]) -> Iterator[PositionedBatch | BadRow]:
-        """Yield the same items, the batches with the columns set."""
-        for item in items:
-            yield item if isinstance(item, BadRow) else replace(item, batch=self._added(item.batch))
-
-    def _added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.values:
-            return batch
-        count, values = batch.num_rows, self.values
-        columns = [
-            pa.repeat(values[name], count) if name in values else batch.column(name) for name in self.schema.names
-        ]
-        return make_batch(columns, self.schema)
+    Raises:
+        SourceError: If a text is no value of its column's type; names the folder.
+    """
+    return {field.name: _value_of(path, field, texts[field.name]) for field in schema if field.name in texts}
 
 
 def _value_of(path: str, field: pa.Field, text: str | None) -> pa.Scalar:
@@ -161,3 +127,76 @@ def _value_of(path: str, field: pa.Field, text: str | None) -> pa.Scalar:
             f"{redact_uri(path)}: the folder {f'{field.name}={text}'!r} has no {type_name(field.type)}",
             hint=f"rename the folder, or declare {field.name!r} with a type that fits",
         ) from error
+
+
+def with_included(schema: pa.Schema, include: Sequence[str]) -> pa.Schema:
+    """Return the columns of files with those that are added.
+
+    Raises:
+        ConfigError: If the files have a column of that name.
+    """
+    for part in include:
+        if (name := _FIELDS[part].name) in schema.names:
+            raise ConfigError(
+                f"the files have a column {name!r}, and include={part!r} adds one",
+                hint="leave it out of the schema, or of include",
+            )
+    return pa.schema([*schema, *(_FIELDS[part] for part in include)])
+
+
+@dataclass
+class FileColumns:
+    """Sets the columns of a file's rows that it does not have itself.
+
+    Args:
+        content: The columns of the rows but the included ones.
+        values: The values that its folders name; columns of these names in the file itself are not used.
+        include: What to add: ``"file"``, ``"row"``.
+        path: The path to show.
+        before: The number of the file's rows before those that come next; bad rows count.
+        dictionaries: True: the path may be a dictionary array.
+    """
+
+    content: pa.Schema
+    values: Mapping[str, pa.Scalar]
+    include: Sequence[str]
+    path: str
+    before: int
+    dictionaries: bool
+
+    def of_file(self, columns: Sequence[pa.Field]) -> pa.Schema:
+        """Return what to read of the file itself: at least one column, which tells the number of rows."""
+        own = [field for field in self.content if field.name not in self.values]
+        return pa.schema(own or [field for field in columns if field.name not in self.values][:1] or self.content)
+
+    def add(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches with the columns set."""
+        return map(self._added, batches) if self.values or self.include else batches
+
+    def add_tolerant(self, items: Iterator[PositionedBatch | BadRow]) -> Iterator[PositionedBatch | BadRow]:
+        """Yield the same items, the batches with the columns set."""
+        for item in items:
+            if isinstance(item, BadRow):
+                self.before += 1
+                yield item
+            else:
+                yield replace(item, batch=self._added(item.batch))
+
+    def _added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        count, values = batch.num_rows, self.values
+        if values:
+            names = self.content.names
+            columns = [pa.repeat(values[name], count) if name in values else batch.column(name) for name in names]
+            batch = make_batch(columns, self.content)
+        for part in self.include:
+            batch = batch.append_column(_FIELDS[part].name, self._path(count) if part == "file" else self._rows(count))
+        self.before += count
+        return batch
+
+    def _path(self, count: int) -> pa.Array:
+        if self.dictionaries:
+            return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([self.path]))
+        return pa.repeat(self.path, count)
+
+    def _rows(self, count: int) -> pa.Array:
+        return pa.arange(self.before + 1, self.before + count + 1)
