@@ -23,7 +23,7 @@ from volley.spark.jvm import begin
 from volley.spark.output import log_file
 from volley.spark.session import log_trace
 from volley.storage.durable import create_durably, write_durably
-from volley.storage.private import private_folder, temporary_folder
+from volley.storage.local import private_folder, temporary_folder
 from volley.storage.state_formats import STATE
 from volley.store.files import new_file
 from volley.task import joined_rows

@@ -33,7 +33,7 @@ from volley.errors import PlanError, TableNotFoundError, VolleyError
 from volley.iceberg.sink import IcebergSink
 from volley.secrets import redact
 from volley.spark.java import find_java, java_version
-from volley.storage.probe import write_and_delete
+from volley.storage.paths import write_and_delete
 
 if TYPE_CHECKING:
     import pyarrow as pa

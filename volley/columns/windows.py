@@ -20,17 +20,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.dictionaries import decode_rows
-from volley.columns.gaps import Gaps
 from volley.columns.groups import ArrowMerge, Merge, by_key, combine
 from volley.columns.operators import BEFORE_ALL, Times
 from volley.plan.windows import Session, Window
 
-__all__ = ["END", "START", "Closing", "Grouping", "Windows", "microseconds", "windows_of"]
+__all__ = ["END", "START", "Closing", "Gaps", "Grouping", "Windows", "microseconds", "windows_of"]
 
 START, END = "start", "end"
 # Rows that span this many panes keep their times: a dictionary of the panes could be as large as the rows.
 _MOST_ENCODED = 1 << 10
 _CHANGED, _GROUP, _PLACE = "changed", "group", "place"
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Which gaps between windows are filled; all in microseconds.
+
+    Args:
+        size: The length of a window.
+        longest: The longest time between two windows that is filled.
+    """
+
+    size: int
+    longest: int
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from volley.errors import ConfigError, PlanError, StorageError
 from volley.plan import graph, keyed_nodes, nodes
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
-from volley.storage.private import make_folder
+from volley.storage.local import make_folder
 from volley.storage.remembered import MALFORMED, malformed
 from volley.storage.state_formats import PIPELINE as _FORMAT
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from volley.spark.log import usable
 from volley.storage.durable import create_durably
 from volley.storage.paths import filesystem
 from volley.storage.state_formats import JOIN_LIST, JOIN_ROWS
-from volley.store.batch_file import BatchFileWriter
+from volley.store.files import new_file
 from volley.task.joined_rows import TableFile, bucket_file, list_file, read_index, read_list, read_pin
 
 __all__ = ["JoinFiles", "sizes_in"]
@@ -68,7 +67,9 @@ class JoinFiles:
             self._remove([file.name for file in written])
             files = written = self._read(version)
         data = JOIN_LIST.dump([asdict(file) for file in files])
-        self._create(url, data)
+        with usable(self.folder):
+            create_durably(*filesystem(url, {}), data)
+        self.sizes[posixpath.basename(url)] = len(data)
         return written
 
     def _whole(self, url: str) -> list[TableFile]:
@@ -115,23 +116,13 @@ class JoinFiles:
         return changed
 
     def _write(self, version: Version, bits: int, bucket: int, index: pa.RecordBatch) -> TableFile:
-        sink = io.BytesIO()
-        file = BatchFileWriter(sink, JOIN_ROWS)
-        file.write_batch(index)
-        file.close()
-        data = sink.getvalue()
-        name = self._create(bucket_file(self.folder, self.layout, version, bits, bucket), data)
+        url = bucket_file(self.folder, self.layout, version, bits, bucket)
+        with new_file(url, JOIN_ROWS) as file:
+            file.write_batch(index)
+        name = posixpath.basename(url)
+        self.sizes[name] = file.size
         self.after_file()
-        return TableFile(name, len(data))
-
-    def _create(self, url: str, data: bytes) -> str:
-        """Create a file, unless it is there; return its name."""
-        files, path = filesystem(url, {})
-        with usable(self.folder):
-            create_durably(files, path, data)
-        name = posixpath.basename(path)
-        self.sizes[name] = len(data)
-        return name
+        return TableFile(name, file.size)
 
     def _remove(self, names: Iterable[str]) -> None:
         files, folder = filesystem(self.folder, {})

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from volley.errors import StorageError
-from volley.storage.private import private_folder
+from volley.storage.local import private_folder
 
 __all__ = ["AT_ITS_ADDRESS", "archive_options"]
 

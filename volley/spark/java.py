@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from volley.errors import MissingDependencyError
-from volley.storage.private import temporary_folder
+from volley.storage.local import temporary_folder
 
 __all__ = ["find_java", "java_version", "spark_home"]
 

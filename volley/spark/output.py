@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from volley.errors import StorageError
-from volley.storage.private import temporary_folder
+from volley.storage.local import temporary_folder
 
 __all__ = ["bound_log", "log_file"]
 

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from volley.storage.private import temporary_folder
+from volley.storage.local import temporary_folder
 
 __all__ = ["socket_folder"]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from volley.storage.private import begin_file
+from volley.storage.local import begin_file
 
 __all__ = ["create_all_durably", "create_durably", "creation", "sync", "write_all_durably", "write_durably"]
 

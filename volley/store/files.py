@@ -17,9 +17,8 @@ import pyarrow as pa
 from volley.errors import VolleyError
 from volley.storage.durable import creation, sync
 from volley.storage.envelope import Format
-from volley.storage.local import no_room
+from volley.storage.local import begin_file, make_folder, no_room
 from volley.storage.paths import filesystem
-from volley.storage.private import begin_file, make_folder
 from volley.store.batch_file import Batches, BatchFileWriter, Damaged, damage, open_batches
 
 __all__ = ["COMPRESSED", "Fault", "NewFile", "OpenFile", "checked", "new_file", "open_file"]

@@ -21,8 +21,8 @@ from volley.columns.join_index import JoinBuckets, JoinIndex
 from volley.contracts.dimension import Version
 from volley.errors import StorageError
 from volley.storage.envelope import Format
+from volley.storage.local import temporary_folder
 from volley.storage.paths import filesystem
-from volley.storage.private import temporary_folder
 from volley.storage.remembered import MALFORMED
 from volley.storage.state_formats import JOIN_LIST, JOIN_PIN, JOIN_ROWS
 from volley.store.files import open_file

@@ -13,8 +13,7 @@ from typing import Any
 from volley.connectors.files.entries import LoggedFile
 from volley.errors import SourceError, SourceNotFoundError, VolleyError
 from volley.secrets import redact_uri, redacted
-from volley.storage.listing import modified_time
-from volley.storage.paths import filesystem
+from volley.storage.paths import filesystem, modified_time
 
 __all__ = ["HIDDEN_PREFIX", "MARKERS", "check_exists", "check_not_empty", "list_files", "start_of"]
 

@@ -63,7 +63,7 @@ class FileSink(Sink):
         check_columns(self.format, schema)
 
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
-        from volley.storage.probe import write_and_delete
+        from volley.storage.paths import write_and_delete
 
         def run() -> str:
             self.check(schema)

@@ -13,8 +13,8 @@ import pyarrow as pa
 from volley.connectors.postgres.settings import ANEW
 from volley.errors import SourceError
 from volley.storage.durable import sync
+from volley.storage.local import begin_file
 from volley.storage.paths import filesystem
-from volley.storage.private import begin_file
 from volley.storage.state_formats import SEGMENT
 from volley.store.files import COMPRESSED, NewFile, OpenFile, open_file
 from volley.store.journal import NumberedFiles

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from volley.errors import ConfigError, SourceError
-from volley.storage.private import begin_local_file
+from volley.storage.local import begin_local_file
 from volley.storage.state_formats import WEBHOOK_KEYS
 
 __all__ = ["KeyStore", "digest", "json_key", "json_path"]

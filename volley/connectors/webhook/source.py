@@ -16,8 +16,7 @@ from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
 from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
 from volley.secrets import redacted_html, redacted_repr
-from volley.storage.paths import absolute
-from volley.storage.probe import write_and_delete
+from volley.storage.paths import absolute, write_and_delete
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET
 

@@ -22,7 +22,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.values import LocalStorage
-from volley.storage.probe import write_and_delete
+from volley.storage.paths import write_and_delete
 
 __all__ = ["table_probes"]
 

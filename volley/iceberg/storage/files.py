@@ -23,7 +23,7 @@ from pyiceberg.table import Table, TableProperties
 
 from volley.iceberg.storage.errors import storage_error
 from volley.secrets import redact
-from volley.storage.listing import modified_time
+from volley.storage.paths import modified_time
 from volley.task.failpoints import reach
 
 __all__ = [
