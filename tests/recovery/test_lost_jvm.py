@@ -27,7 +27,7 @@ environment = Environment("local[2]", checkpoint_dir="checkpoints")
 
 
 def ask(semaphore):
-    with suppress(Py4JError):
+    with suppress(Py4JError, OSError):
         semaphore.acquire()
 
 
