@@ -542,6 +542,21 @@ def test_what_refreshes_took_is_kept(orders: Known, view: MaterializedView) -> N
     assert json.loads(head.summary["volley.view.costs"] or "") == known
 
 
+def test_rows_to_read_for_deleted_ones_are_those_of_their_pages(tmp_path: Path) -> None:
+    table = Known(tmp_path, SCHEMA)
+    made = view_of(PER_CUSTOMER, {"orders": table})
+    table.change([order(n) for n in range(100_000)])
+    made.refresh()
+    table.change([], [*range(500), *range(45_000, 45_500)])
+    plan = made.explain()
+    assert (plan.changed_rows, plan.all_rows) == (40_000, 99_000)
+    # They are counted from the last refresh on: a later one has none of them.
+    checked(made, PER_CUSTOMER, {"orders": table})
+    table.change([], [98_999])
+    assert made.explain().changed_rows == 20_000
+    table.files.close()
+
+
 @pytest.mark.parametrize("dear", ["incremental", "full"])
 def test_the_cheaper_refresh_by_what_earlier_ones_took(orders: Known, view: MaterializedView, dear: str) -> None:
     """The constants of the estimates are of a few milliseconds for either, so the factors decide."""

@@ -6,19 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
-from volley.iceberg.read.entries import deleted_rows_in, rows_in
+from volley.iceberg.read.delete_files import deleted_positions
+from volley.iceberg.read.entries import Content, FileEntry, deleted_rows_in, rows_in
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import filtered, predicate_of, selected
+from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.keys import Keys
@@ -166,7 +170,8 @@ class Scan(Operator):
     @cached_property
     def changed_rows(self) -> int:
         """About how many rows of data files have to be read for the changes."""
-        return sum(_rows_to_read(file) for split in self._splits for group in split.groups for file in group)
+        files = (file for split in self._splits for group in split.groups for file in group)
+        return sum(_rows_to_read(self._pin.table.io, file) for file in files)
 
     @property
     def loses_rows(self) -> bool:
@@ -181,12 +186,21 @@ class Scan(Operator):
         return max(0, rows_in(io, snapshot) - deleted_rows_in(io, snapshot))
 
 
-def _rows_to_read(changed: ChangedFile) -> int:
+def _rows_to_read(io: FileIO, changed: ChangedFile) -> int:
+    """Return about how many rows of a file have to be read: those of the pages with changed rows."""
     if changed.before is None or changed.after is None:
         return changed.file.rows
     old, new = changed.before.deletes, changed.after.deletes
-    deleted = sum(delete.rows for delete in (*old, *new) if (delete in old) != (delete in new))
-    return min(changed.file.rows, deleted * _PAGE_ROWS)
+    gone, added = [delete for delete in old if delete not in new], [delete for delete in new if delete not in old]
+    if any(delete.content == Content.EQUALITY_DELETES for delete in (*gone, *added)):
+        return min(changed.file.rows, sum(delete.rows for delete in (*gone, *added)) * _PAGE_ROWS)
+    positions = np.setxor1d(_positions(io, changed.file, gone), _positions(io, changed.file, added))
+    return min(changed.file.rows, len(np.unique(positions // _PAGE_ROWS)) * _PAGE_ROWS)
+
+
+def _positions(io: FileIO, file: FileEntry, deletes: Sequence[FileEntry]) -> Positions:
+    """Return the positions that delete files delete; a refresh reads them too, from a cache then."""
+    return np.concatenate([np.empty(0, np.int64), *(deleted_positions(io, file.path, delete) for delete in deletes)])
 
 
 def _all(conditions: list[ExprNode]) -> ExprNode:
