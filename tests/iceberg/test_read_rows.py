@@ -20,9 +20,9 @@ from pyroaring import BitMap64
 from tests.iceberg.conftest import Make
 from volley import SourceError, StorageError
 from volley.iceberg.read.data_files import OpenDataFile
-from volley.iceberg.read.delete_files import columns_of
+from volley.iceberg.read.delete_files import Mask, columns_of
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
-from volley.iceberg.read.rows import FileTask, Mask, RowReader, file_task
+from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.schema.types import arrow_schema
 
 IO = PyArrowFileIO()

@@ -10,7 +10,7 @@ import numpy as np
 
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.maintain.tasks import delete_files
-from volley.iceberg.read.delete_files import deleted_positions
+from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, to_data_file
 from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.write.data_files import write_position_deletes
@@ -81,5 +81,5 @@ class DeleteMerge:
         """Return the positions of the deleted rows, in ascending order."""
         if any(delete.content == Content.EQUALITY_DELETES for delete in task.deletes):
             return np.flatnonzero(self.reader.deleted(self.format.io, task))
-        found = [deleted_positions(self.format.io, task.file.path, delete) for delete in task.deletes]
-        return np.unique(np.concatenate(found))
+        rows = range(task.file.rows)
+        return np.flatnonzero(deleted_by_position(self.format.io, task.file.path, task.deletes, rows))

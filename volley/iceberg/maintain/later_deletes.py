@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.maintain.chosen_files import Group
 from volley.iceberg.maintain.rewriting import Rewritten, read_order
-from volley.iceberg.read.delete_files import deleted_positions
+from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.deletes import unpartitioned_specs
 from volley.iceberg.read.entries import Content, PlannedFile, entries_of, manifests_of
 from volley.iceberg.read.rows import RowReader, file_task
@@ -111,11 +111,8 @@ class LaterDeletes:
 
     def _positions(self, planned: PlannedFile) -> _Positions:
         """Return the positions that delete files, other than by equality, delete in a file."""
-        deletes = (delete for delete in planned.deletes if delete.content == Content.POSITION_DELETES)
-        found = [deleted_positions(self._io, planned.file.path, delete) for delete in deletes]
-        positions = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
-        # A writer may have named positions that the file does not have.
-        return positions[(positions >= 0) & (positions < planned.file.rows)]
+        file = planned.file
+        return np.flatnonzero(deleted_by_position(self._io, file.path, planned.deletes, range(file.rows)))
 
 
 def _equality(planned: PlannedFile) -> dict[str, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +21,18 @@ from volley.columns.keys.equality import distinct, rows_among
 from volley.columns.keys.order import ordered
 from volley.errors import SourceError, StorageError
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file, open_input, open_stored
-from volley.iceberg.read.entries import Cache, FileEntry
+from volley.iceberg.read.entries import Cache, Content, FileEntry
 from volley.iceberg.read.skipping import Positions
 from volley.secrets import redact_uri
 
-__all__ = ["columns_of", "deleted_positions", "equal_positions"]
+__all__ = ["Mask", "columns_of", "deleted_by_position", "deleted_positions", "equal_positions"]
 
 _PATH, _POSITION = "file_path", "pos"
 _MAGIC = b"\xd1\xd3\x39\x64"
 
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+"""A flag for each row, in the file's order."""
 
 # The changes of many snapshots need the same files again and again.
 _cache: Cache[Positions] = Cache(32 << 20)
@@ -46,6 +50,21 @@ def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
         positions = _read(io, path, delete)
         _cache.put(key, positions, positions.nbytes)
     return positions
+
+
+def deleted_by_position(io: FileIO, path: str, deletes: Iterable[FileEntry], rows: range) -> Mask:
+    """Return which of some rows of a data file its position-delete files and deletion vectors delete.
+
+    Args:
+        deletes: Its delete files; those of equality deletes are passed over.
+        rows: Positions in the file: a writer may have named some that the file does not have.
+    """
+    mask = np.zeros(len(rows), np.bool_)
+    for delete in deletes:
+        if delete.content == Content.POSITION_DELETES:
+            places = deleted_positions(io, path, delete) - rows.start
+            mask[places[(places >= 0) & (places < len(rows))]] = True
+    return mask
 
 
 def _read(io: FileIO, path: str, delete: FileEntry) -> Positions:

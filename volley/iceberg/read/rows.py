@@ -23,7 +23,7 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from volley.errors import StorageError
 from volley.formats.parquet import OpenParquet
 from volley.iceberg.read.data_files import OpenDataFile, check_format, open_data_file
-from volley.iceberg.read.delete_files import columns_of, deleted_positions, equal_positions
+from volley.iceberg.read.delete_files import Mask, columns_of, deleted_by_position, equal_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.skipping import Positions, matching_groups, matching_rows
@@ -31,13 +31,10 @@ from volley.iceberg.schema.mapping import mapped_fields
 from volley.iceberg.schema.types import rows_schema
 from volley.secrets import redact_uri
 
-__all__ = ["FileTask", "Mask", "RowReader", "file_task"]
+__all__ = ["FileTask", "RowReader", "file_task"]
 
 _BATCH_ROWS = 65_536
 _ALL_ROWS = AlwaysTrue()
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-"""A flag for each row, in the file's order."""
 
 
 @dataclass(frozen=True)
@@ -263,10 +260,7 @@ class RowReader:
 
     def _deleted(self, io: FileIO, task: FileTask, file: OpenDataFile) -> Mask:
         rows = file.positions
-        deleted = np.zeros(len(rows), np.bool_)
-        for delete in _of(task.deletes, Content.POSITION_DELETES):
-            positions = deleted_positions(io, task.file.path, delete) - rows.start
-            deleted[positions[(positions >= 0) & (positions < len(rows))]] = True
+        deleted = deleted_by_position(io, task.file.path, task.deletes, rows)
         equality = _of(task.deletes, Content.EQUALITY_DELETES)
         for positions in equal_positions(io, file, self.names, equality, task.keys):
             deleted[positions - rows.start] = True

@@ -24,8 +24,9 @@ from volley.columns.keys.normal import normal_rows
 from volley.columns.keys.order import ascending_order, ranks
 from volley.contracts.epoch import WriteResult
 from volley.errors import SourceError
+from volley.iceberg.read.delete_files import Mask
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
-from volley.iceberg.read.rows import Mask, RowReader, file_task
+from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.changes import (
     DELETED,

@@ -19,12 +19,12 @@ from volley.columns.keys.order import sort_indices
 from volley.errors import JobError, PlanError, SchemaMismatchError
 from volley.iceberg.commit.tables import evolution, open_table
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.read.delete_files import deleted_positions
+from volley.iceberg.read.delete_files import Mask, deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
-from volley.iceberg.read.rows import Mask, RowReader, file_task
+from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import selected
 from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.changes import DropColumn, Evolution
@@ -175,7 +175,7 @@ class Contents:
         deletes, removed, added = list[WrittenFile](), list[PlannedFile](), [rows]
         for match in matches:
             file = match.planned
-            positions = np.union1d(match.positions, self._deleted(file))
+            positions = np.union1d(match.positions, np.flatnonzero(self._deleted(file)))
             if file.file.rows <= _SMALL_ROWS or len(positions) >= file.file.rows * _REWRITTEN_PART:
                 removed.append(file)
                 added.append(self._rest(file, positions))
@@ -188,11 +188,10 @@ class Contents:
             [delete.path for match in matches for delete in match.planned.deletes if _is_of(delete, match.planned)],
         )
 
-    def _deleted(self, planned: PlannedFile) -> Positions:
-        """Return the positions that are deleted already: only position deletes are in a view's table."""
-        io, path = self._table.io, planned.file.path
-        positions = [deleted_positions(io, path, delete) for delete in planned.deletes]
-        return np.concatenate([np.empty(0, np.int64), *positions])
+    def _deleted(self, planned: PlannedFile) -> Mask:
+        """Return which rows are deleted already: only position deletes are in a view's table."""
+        file = planned.file
+        return deleted_by_position(self._table.io, file.path, planned.deletes, range(file.rows))
 
     def _rest(self, planned: PlannedFile, positions: Positions) -> pa.Table:
         """Return the rows of a file that stay."""
