@@ -11,7 +11,13 @@ from tests.processes import ROOT
 
 PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "maintainers").rglob("*.md"))]
 PATH = re.compile(r"`((?:volley|tests|docs|benchmarks|findings)/[^`<\s]*)`")
+MODULE = re.compile(r"`([a-z][a-z_*/]*(?:\.py|/))`")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def is_there(path: str) -> bool:
+    """Whether a room or a module has this name in the library or its tests."""
+    return any(list((ROOT / folder).rglob(path)) for folder in ("volley", "tests", "docs", "benchmarks"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -19,4 +25,6 @@ def test_paths_and_targets_are_there(page: Path) -> None:
     text = page.read_text()
     paths = PATH.findall(text)
     assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+    modules = [path.rstrip("/") for path in MODULE.findall(text) if path not in paths]
+    assert [path for path in modules if not is_there(path)] == []
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= TARGETS
