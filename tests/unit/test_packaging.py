@@ -68,5 +68,5 @@ def test_the_description_has_no_links_into_the_project(monkeypatch: pytest.Monke
     links = re.compile(r"\]\((?!https?:)")
     assert links.search((ROOT / "README.md").read_text())
     assert not links.search(given["long_description"])
-    assert "* **Upserts**, overwrites, schema evolution, partitions" in given["long_description"]
+    assert "* **Tables as you need them.** Upserts, overwrites, schema evolution, branches" in given["long_description"]
     assert given["long_description_content_type"] == "text/markdown"

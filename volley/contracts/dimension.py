@@ -71,11 +71,7 @@ class DimensionReader(ABC):
 
     @abstractmethod
     def read(self, version: Version, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a version; the same rows on every call.
-
-        Args:
-            version: The version.
-            columns: The columns to read.
+        """Yield these columns of a version's rows; the same rows on every call.
 
         Raises:
             SnapshotNotFoundError: If the table does not have the version any more.
@@ -85,15 +81,9 @@ class DimensionReader(ABC):
     def changes(
         self, before: Version, after: Version, columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]] | None:
-        """Return the rows that were added and removed between two versions, each with a weight.
+        """Return the rows that were added and removed between two versions: pairs of a weight, 1 or -1, and rows.
 
-        Args:
-            before: The earlier version.
-            after: The later one.
-            columns: The columns to read.
-
-        Returns:
-            Pairs of a weight and rows: 1 for added rows, -1 for removed ones. None = `read` is better.
+        None = `read` is better.
 
         Raises:
             VolleyError: If the table can't be read; also while the rows are read.
@@ -107,15 +97,9 @@ class DimensionReader(ABC):
     def later_history(
         self, before: Version, after: Version, columns: Sequence[str]
     ) -> Iterator[tuple[int, int, pa.RecordBatch]] | None:
-        """Return the events of the history of a version that follow the history of an earlier one.
+        """Return the events, as of `History`, that a version has behind those of an earlier one.
 
-        Args:
-            before: The earlier version.
-            after: The later one.
-            columns: The columns to read.
-
-        Returns:
-            Events like those of a `History`. None = the one history is not the beginning of the other.
+        None = the one history is not the beginning of the other.
 
         Raises:
             VolleyError: If the table can't be read; also while the events are read.

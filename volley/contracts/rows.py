@@ -52,11 +52,9 @@ class PositionedBatch:
 
 
 def numbered(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[PositionedBatch]:
-    """Yield each batch with positions that number its rows within one place, from 1.
+    """Yield consecutive batches of a place, such as a file or a split, with positions that number its rows from 1.
 
     Args:
-        batches: Consecutive batches of the place.
-        place: The place as errors name it, such as a file or a split.
         before: How many rows of the place come before the first batch.
     """
     for batch in batches:
@@ -155,24 +153,13 @@ class NotesBox:
 
 
 def note_unknown(names: Iterable[str], position: str, can_keep: bool = False) -> None:
-    """Note fields that this thread has seen, for the task that it runs; the first hundred names, as input has any.
-
-    Args:
-        names: The names of the fields.
-        position: Where they were seen.
-        can_keep: True: their source takes ``on_unknown="keep"``.
-    """
+    """Note fields that this thread has seen, for the task that it runs; the first hundred names, as input has any."""
     for name in names:
         _note(UnknownField(name[:_LONGEST], position, can_keep))
 
 
 def note_lost(lost: str, hint: str) -> None:
-    """Note that input was lost which this thread should have read.
-
-    Args:
-        lost: What is lost, and where.
-        hint: What the user can do.
-    """
+    """Note that input was lost which this thread should have read: what and where, and what the user can do."""
     _note(LostInput(lost, hint))
 
 

@@ -98,10 +98,7 @@ class TaskWriter(ABC):
     def check(self, batch: pa.RecordBatch) -> None:
         """Raise if `write` would reject the batch, and write nothing. Called if the sink has a dead letter.
 
-        The default accepts every row.
-
-        Args:
-            batch: A batch of the context's schema.
+        The batch has the context's schema. The default accepts every row.
 
         Raises:
             SchemaMismatchError: If a row can't be written.
@@ -161,11 +158,7 @@ class Writer(ABC):
 
     @abstractmethod
     def open(self, task: int) -> TaskWriter:
-        """Return the writer for one attempt of one task. Two attempts of a task must not share a file.
-
-        Args:
-            task: The number of the Spark partition, from 0, for file names.
-        """
+        """Return the writer for one attempt of the task of this number, from 0. Two attempts must not share a file."""
 
 
 class Committer(ABC):
@@ -232,11 +225,7 @@ class Committer(ABC):
         return None
 
     def lacks(self, epoch: Epoch, last: int | None) -> bool:
-        """Return True if the target lacks an epoch.
-
-        Args:
-            epoch: The epoch.
-            last: The target's last epoch, as `last_epoch` has just returned it.
+        """Return True if the target lacks an epoch; `last` is what `last_epoch` has just returned.
 
         Raises:
             StorageError: If the target has the epoch, and not with the rows that the checkpoint has planned for it.
@@ -259,10 +248,7 @@ class Committer(ABC):
         return None
 
     def earlier_rows(self, query_id: str) -> str | None:
-        """Describe the rows of earlier queries of this job that the target would have twice if the job started over.
-
-        Args:
-            query_id: The query that is about to start.
+        """Describe the rows of earlier queries of this job that the target would have twice if this one started over.
 
         Returns:
             The first half of an error message; None (default) = there are none, or they are unknown.
@@ -282,11 +268,7 @@ class Committer(ABC):
 
     @abstractmethod
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        """Make the results visible, unless they already are.
-
-        Args:
-            epoch: The epoch.
-            results: What its tasks wrote.
+        """Make the results of an epoch's tasks visible, unless they already are.
 
         Raises:
             CommitStateUnknownError: If the commit may have landed; the job leaves its files alone.
@@ -377,8 +359,7 @@ class Sink(ABC):
     def check(self, schema: pa.Schema | None) -> None:
         """Check before Spark starts that rows can be written, and create nothing. The default checks nothing.
 
-        Args:
-            schema: The Arrow schema of the rows; None = not known yet.
+        The schema is None if it is not known yet.
 
         Raises:
             VolleyError: If `open` would fail.
@@ -388,9 +369,6 @@ class Sink(ABC):
     def check_columns(self, schema: pa.Schema) -> None:
         """Check that rows have the columns that the settings name, and reach nothing. The default checks nothing.
 
-        Args:
-            schema: The Arrow schema of the rows.
-
         Raises:
             VolleyError: If a column is missing, or has a type that does not do.
         """
@@ -399,10 +377,7 @@ class Sink(ABC):
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         """Return what `volley check` does to see whether rows can be written; it must leave nothing behind.
 
-        The default calls `check`.
-
-        Args:
-            schema: The Arrow schema of the rows; None = not known yet.
+        The schema is None if it is not known yet. The default calls `check`.
         """
 
         def run() -> str:
@@ -414,9 +389,6 @@ class Sink(ABC):
     @abstractmethod
     def open(self, context: SinkContext) -> Committer:
         """Open the target, create or check it, and return its committer. Called once on the driver at a job's start.
-
-        Args:
-            context: The job's name, the schema of the rows, the counters.
 
         Raises:
             VolleyError: If rows of this schema can't be written; nothing has been written then.

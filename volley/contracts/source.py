@@ -88,9 +88,6 @@ class Source(ABC):
     def open(self, context: SourceContext) -> Reader:
         """Return the reader that runs. Called once on the driver before a job starts.
 
-        Args:
-            context: The source's state folder, and how the job reads it.
-
         Raises:
             SourceError: If the source can't be read.
         """
@@ -132,11 +129,7 @@ class Source(ABC):
     def explain(self, context: SourceContext) -> str | None:
         """Return one line about what a job would read, such as what is left out of it, for `DataStream.explain`.
 
-        Args:
-            context: What the job uses of the source; its folder and parallelism are not known.
-
-        Returns:
-            The line; None (default) = nothing more than the source's repr says.
+        The context has no folder and no parallelism. None (default) = nothing more than the source's repr says.
 
         Raises:
             VolleyError: If the source can't be read; `explain` then prints the error in its place.
@@ -260,9 +253,6 @@ class Reader(SplitReader):
         the call for the last epoch.
         An offset includes all earlier ones, so the call for the next epoch makes up for one that failed.
 
-        Args:
-            offset: The end of an epoch.
-
         Raises:
             Exception: Any; the job logs it as a warning and goes on.
         """
@@ -273,11 +263,7 @@ class Reader(SplitReader):
         Called on the driver after each epoch if the reader `knows_lag`. It must be cheap: use what the reader has in
         memory.
 
-        Args:
-            offset: The end of an epoch.
-
-        Returns:
-            The lag; None (default) = not known.
+        None (default) = not known.
 
         Raises:
             Exception: Any; the job logs it as a warning and goes on.
@@ -287,10 +273,8 @@ class Reader(SplitReader):
     def nothing(self) -> SourceError | None:
         """Return the error of a bounded run that finds no rows at all, not even ones that an earlier run has read.
 
-        Asked if the end of the source is its initial offset: where the job begins, there is nothing to read.
-
-        Returns:
-            The error; None (default) = a source without rows is fine.
+        Asked if the end of the source is its initial offset: where the job begins, there is nothing to read. None
+        (default) = a source without rows is fine.
         """
         return None
 
@@ -324,11 +308,7 @@ class SparkSource(Source):
 
     @abstractmethod
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return a streaming DataFrame of the source's rows.
-
-        Args:
-            spark: The job's session.
-        """
+        """Return a streaming DataFrame of the source's rows."""
 
     def probes(self) -> Sequence[Probe]:
         # Only Spark can look.
