@@ -87,5 +87,5 @@ def test_results_are_those_of_a_batch(
         ]
     kept, late = on_time(pieces, ("at", "paid"), timedelta(seconds=lateness))
     untimed = sum(row["at"] is None for row in rows[0]) + sum(row["paid"] is None for row in rows[1])
-    assert (local.misfits.late, local.misfits.untimed) == (late, untimed)
+    assert (local.rejected.late, local.rejected.untimed) == (late, untimed)
     assert rounded(pa.concat_tables(out)) == expected(kept, keys, how, within)

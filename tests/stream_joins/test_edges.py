@@ -59,14 +59,14 @@ def test_a_row_without_a_match_comes_out_when_none_can_come(tmp_path: Path) -> N
     assert pairs(job.epoch(2, [right(3, 10)])) == [(1, 3), (2, 3)]
     assert pairs(job.epoch(3, [right(4, 16, "b")])) == []
     assert pairs(job.epoch(4, [], ends=True)) == [(3, None)]
-    assert job.misfits.late == 0
+    assert job.rejected.late == 0
 
 
 def test_null_keys_match_nothing_and_null_times_are_left_out(tmp_path: Path) -> None:
     job = local(tmp_path)
     rows = [left(1, 0, None), left(2, None), right(1, 0, None), right(2, None), left(3, 0), right(3, 0)]
     assert pairs(job.epoch(0, rows, ends=True)) == [(1, None), (3, 3)]
-    assert job.misfits.untimed == 2
+    assert job.rejected.untimed == 2
     inner = local(tmp_path / "inner", how="inner")
     assert pairs(inner.epoch(0, rows, ends=True)) == [(3, 3)]
 
@@ -76,7 +76,7 @@ def test_a_clock_that_is_ahead_makes_no_row_late(tmp_path: Path) -> None:
     job = local(tmp_path, max_ahead="1h")
     job.epoch(0, [left(1, 0), right(1, century), left(2, century)])
     assert pairs(job.epoch(1, [right(2, 1)], ends=True)) == [(1, 2)]
-    assert (job.misfits.late, job.misfits.ahead) == (0, 2)
+    assert (job.rejected.late, job.rejected.early) == (0, 2)
 
 
 def test_times_at_the_end_of_their_range(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_slower_side_holds_the_watermark_until_it_is_idle(tmp_path: Path) ->
     job.state.now = lambda: (NOW + timedelta(hours=2)).timestamp()
     assert pairs(job.epoch(2, [left(3, 601)])) == [(1, None)]
     assert pairs(job.epoch(3, [right(1, 600), right(2, 605)])) == [(2, 2), (3, 2)]
-    assert job.misfits.late == 1
+    assert job.rejected.late == 1
 
 
 def test_the_end_of_the_sources_closes_a_left_join_only(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_end_of_the_sources_closes_a_left_join_only(tmp_path: Path) -> None:
         job = local(tmp_path / how, how=how)
         job.epoch(0, [left(1, 0)], ends=True)
         assert pairs(job.epoch(1, [right(1, 1)])) == found
-        assert job.misfits.late == late
+        assert job.rejected.late == late
 
 
 def test_a_key_with_many_pairs_comes_out_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

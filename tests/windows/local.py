@@ -17,7 +17,7 @@ from volley.columns.schemas import operator_of
 from volley.engine.state import KeyedState
 from volley.plan.keyed_nodes import JoinStreams, Keyed
 from volley.task.merging import Merger
-from volley.task.partials import Misfits, Partial, PartialWriter
+from volley.task.partials import Partial, PartialWriter, RejectedRows
 from volley.task.state_files import open_states
 
 __all__ = ["LocalStep", "joined", "row_count", "windows"]
@@ -34,7 +34,7 @@ class LocalStep:
         clocked: Its inputs and their sources.
         tasks: The number of tasks that merge.
         now: The computer's clock, in seconds since 1970.
-        misfits: How many rows were left out so far.
+        rejected: How many rows were rejected so far.
         ends: True if the sources end with the epoch.
         watermark: The watermark after the last epoch.
     """
@@ -45,7 +45,7 @@ class LocalStep:
     clocked: Sequence[tuple[int, int]]
     tasks: int = 2
     now: Callable[[], float] = lambda: 2e9
-    misfits: Misfits = Misfits()  # noqa: RUF009 (it is frozen)
+    rejected: RejectedRows = RejectedRows()  # noqa: RUF009 (it is frozen)
     ends: bool = False
     watermark: datetime | None = None
     _state: KeyedState = field(init=False)
@@ -78,7 +78,7 @@ class LocalStep:
         merger = Merger(self.operator)
         batches = [batch for split in merge.splits for batch in merger.read(split)]
         self._state.finish(merge)
-        self.misfits += merge.misfits
+        self.rejected += merge.rejected
         self.watermark = merge.watermark
         return pa.Table.from_batches(batches, self.operator.output)
 

@@ -165,8 +165,8 @@ def test_results_do_not_depend_on_epochs(
             local.epoch(number, [(0, [batch]) for batch in batches(piece)], ends=number == len(pieces) - 1)
             for number, piece in enumerate(pieces)
         ]
-        assert local.misfits.untimed == sum(row["at"] is None for row in rows)
-        assert (local.misfits.late, local.misfits.ahead) == (0, 0)
+        assert local.rejected.untimed == sum(row["at"] is None for row in rows)
+        assert (local.rejected.late, local.rejected.early) == (0, 0)
     assert rounded(pa.concat_tables(out)) == expected(rows, window, keys)
 
 
@@ -212,7 +212,7 @@ def test_late_rows_are_counted(window: Window, rows: list[dict[str, Any]], place
             on_time += [row for row in timed if watermark is None or _last_end(window, row["at"]) > watermark]
             if times := [row["at"] for row in on_time]:
                 watermark = max(times) - timedelta(seconds=lateness)
-    assert local.misfits.late == sum(row["at"] is not None for row in rows) - len(on_time)
+    assert local.rejected.late == sum(row["at"] is not None for row in rows) - len(on_time)
 
 
 def _last_end(window: Window, at: datetime) -> datetime:

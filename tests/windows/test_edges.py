@@ -30,7 +30,7 @@ from volley import (
 )
 from volley.columns.operators import AFTER_ALL, BEFORE_ALL
 from volley.plan.windows import Window
-from volley.task.partials import Misfits
+from volley.task.partials import RejectedRows
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONGEST = "100000 days"
@@ -63,7 +63,7 @@ def test_a_row_on_an_edge_is_in_the_later_window(tmp_path: Path) -> None:
     assert job.epoch(0, [(0, batch(0, 59.999999, 60))]).num_rows == 1
     # The watermark is 60 s: the first window is closed, a row at 60 s is on time.
     assert windows(job.epoch(1, [(0, batch(60, 59))], ends=True), "n") == [(60, 2)]
-    assert job.misfits.late == 1
+    assert job.rejected.late == 1
 
 
 def test_a_row_a_gap_later_is_in_a_session_of_its_own(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_the_longest_spans_with_the_first_and_last_times(
     rows = pa.RecordBatch.from_arrays([pa.array(["a"] * 3), pa.array([1] * 3), times], schema=SCHEMA)
     found = [job.epoch(0, [(0, [rows])]), job.epoch(1, [], ends=True)]
     total = sum(table["n"].combine_chunks().sum().as_py() or 0 for table in found)
-    assert (total, job.misfits) == (6 if window == sliding(LONGEST, "50000 days") else 3, Misfits())
+    assert (total, job.rejected) == (6 if window == sliding(LONGEST, "50000 days") else 3, RejectedRows())
 
 
 def test_windows_before_1970(tmp_path: Path) -> None:
@@ -114,26 +114,26 @@ def test_a_clock_that_is_ahead_makes_no_row_late(tmp_path: Path) -> None:
     job = local(tmp_path, tumbling("1m"), max_ahead="1h")
     job.epoch(0, [(0, batch(0, 100 * 365 * 86_400))])
     assert windows(job.epoch(1, [(0, batch(1))], ends=True), "n") == [(0, 2)]
-    assert (job.misfits.late, job.misfits.ahead) == (0, 1)
+    assert (job.rejected.late, job.rejected.early) == (0, 1)
     free = local(tmp_path / "free", tumbling("1m"), max_ahead=None)
     free.epoch(0, [(0, batch(0, 100 * 365 * 86_400))])
     free.epoch(1, [(0, batch(1))])
-    assert (free.misfits.late, free.misfits.ahead) == (1, 0)
+    assert (free.rejected.late, free.rejected.early) == (1, 0)
 
 
 @pytest.mark.parametrize("window", [tumbling("1m"), sliding("2m", every="1m"), session("10s")], ids=repr)
 def test_times_at_the_end_of_their_range(window: Window, tmp_path: Path) -> None:
     """What is far out of the calendar is in its windows or is counted."""
 
-    def epoch(folder: str, *times: int) -> tuple[list[int], Misfits, datetime | None]:
+    def epoch(folder: str, *times: int) -> tuple[list[int], RejectedRows, datetime | None]:
         job = local(tmp_path / folder, window, max_ahead=None)
         out = job.epoch(0, [(0, [at(*times)])], ends=True)
-        return out["n"].to_pylist(), job.misfits, job.watermark
+        return out["n"].to_pylist(), job.rejected, job.watermark
 
     windows_of_a_row = 2 if window == sliding("2m", every="1m") else 1
     latest = datetime.max.replace(tzinfo=UTC)
-    assert epoch("in", -(2**62), 2**62) == ([1, 1] * windows_of_a_row, Misfits(), latest)
-    assert epoch("out", -(2**62) - 1, 2**62 + 1, -(2**63), 2**63 - 1) == ([], Misfits(late=2, ahead=2), None)
+    assert epoch("in", -(2**62), 2**62) == ([1, 1] * windows_of_a_row, RejectedRows(), latest)
+    assert epoch("out", -(2**62) - 1, 2**62 + 1, -(2**63), 2**63 - 1) == ([], RejectedRows(late=2, early=2), None)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_source_is_not_idle_while_the_job_does_not_run(tmp_path: Path) -> None
     again = local(tmp_path, tumbling("1m"), sources=2, idle_after="1h", now=NOW + timedelta(days=1))
     assert again.epoch(1, [(0, batch(600))]).num_rows == 0
     assert windows(again.epoch(2, [(1, batch(1, 600, key="b"))]), "k", "n") == [(0, "a", 1), (0, "b", 2)]
-    assert again.misfits.late == 0
+    assert again.rejected.late == 0
 
 
 def test_epochs_without_rows_and_with_late_rows_only(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_epochs_without_rows_and_with_late_rows_only(tmp_path: Path) -> None:
     job.epoch(0, [(0, batch(0, 120))])
     assert job.epoch(1, []).num_rows == 0
     assert job.epoch(2, [(0, batch(0))]).num_rows == 0
-    assert job.misfits.late == 1
+    assert job.rejected.late == 1
     assert windows(job.epoch(3, [(0, batch(180))]), "n") == [(120, 1)]
 
 
@@ -182,7 +182,7 @@ def test_a_late_row_is_in_those_of_its_windows_that_are_open(tmp_path: Path) -> 
     job = local(tmp_path, sliding("2m", every="1m"))
     assert windows(job.epoch(0, [(0, batch(0, 60))]), "n") == [(-60, 1)]
     assert windows(job.epoch(1, [(0, batch(1))], ends=True), "n") == [(0, 3), (60, 1)]
-    assert job.misfits.late == 0
+    assert job.rejected.late == 0
 
 
 def test_a_row_joins_two_sessions(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_rows_within_lateness_join_the_session_that_a_batch_query_has(
     job = local(tmp_path, session("10s"), lateness=lateness)
     out = [job.epoch(number, [(0, batch(second))], ends=number == 2) for number, second in enumerate((0, 12, 5))]
     assert windows(pa.concat_tables(out), "n") == sessions
-    assert job.misfits.late == 0
+    assert job.rejected.late == 0
 
 
 def test_updates_come_once_for_each_epoch_that_changes_a_window(tmp_path: Path) -> None:

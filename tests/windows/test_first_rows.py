@@ -126,7 +126,7 @@ def test_the_first_row_of_each_key_within_a_time(drawn: Any, buckets: int) -> No
         step = windows(stream, SCHEMA, Path(folder))
         assert run(step, splits) == first_within(splits)
         untimed = sum(row["at"] is None for epoch in splits for split in epoch for row in split)
-        assert step.misfits.untimed == untimed
+        assert step.rejected.untimed == untimed
 
 
 @settings(max_examples=20, deadline=None)

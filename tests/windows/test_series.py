@@ -37,7 +37,7 @@ from volley import (
     session_start,
     sum_,
 )
-from volley.task.partials import Misfits
+from volley.task.partials import RejectedRows
 
 START = datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -98,7 +98,7 @@ def run(rows: Sequence[dict[str, Any]], places: Sequence[int], functions: dict[s
             splits = [rows[start:half], rows[half:end]]
             batches = [(0, [pa.RecordBatch.from_pylist(list(split), SCHEMA)]) for split in splits if split]
             out.append(steps.epoch(number, batches, ends=number == len(bounds) - 2))
-        assert (steps.misfits.late, steps.misfits.untimed) == (0, sum(row["at"] is None for row in rows))
+        assert (steps.rejected.late, steps.rejected.untimed) == (0, sum(row["at"] is None for row in rows))
     return pa.concat_tables(out)
 
 
@@ -141,16 +141,16 @@ _POLARS: dict[str, Any] = {
 def test_times_at_the_end_of_their_range(tmp_path: Path) -> None:
     """Rows far out of the calendar come out or are counted."""
 
-    def epoch(folder: str, *times: int) -> tuple[list[int], Misfits]:
+    def epoch(folder: str, *times: int) -> tuple[list[int], RejectedRows]:
         steps = local(str(tmp_path / folder), {"seen": rolling("1m", count())}, max_ahead=None)
         rows = pa.RecordBatch.from_pylist([{"k": "a", "n": 1}] * len(times), SCHEMA)
         place = SCHEMA.get_field_index("at")
         rows = rows.set_column(place, SCHEMA.field("at"), pa.array(times, SCHEMA.field("at").type))
         out = steps.epoch(0, [(0, [rows])], ends=True)
-        return out["at"].cast(pa.int64()).to_pylist(), steps.misfits
+        return out["at"].cast(pa.int64()).to_pylist(), steps.rejected
 
-    assert epoch("in", -(2**62), 2**62) == ([-(2**62), 2**62], Misfits())
-    assert epoch("out", -(2**63), 2**63 - 1) == ([], Misfits(late=1, ahead=1))
+    assert epoch("in", -(2**62), 2**62) == ([-(2**62), 2**62], RejectedRows())
+    assert epoch("out", -(2**63), 2**63 - 1) == ([], RejectedRows(late=1, early=1))
 
 
 @pytest.mark.parametrize(

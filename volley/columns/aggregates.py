@@ -51,14 +51,14 @@ def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:
     """
     value = value_of(aggregation, schema)
     if aggregation.function in _NUMBERS and not is_number(value.type):
-        raise _misfit(aggregation, value.type, "a number")
+        raise _wrong_type(aggregation, value.type, "a number")
     if aggregation.function == "top":
         first, rank = value.type
         if _is_nested(rank.type):
-            raise _misfit(aggregation, rank.type, "a rank that is a number, text, boolean, date or time")
+            raise _wrong_type(aggregation, rank.type, "a rank that is a number, text, boolean, date or time")
         return pa.list_(first.type)
     if _is_nested(value.type) and aggregation.function not in ("count", "first", "last", "list"):
-        raise _misfit(aggregation, value.type, "a number, text, boolean, date or time")
+        raise _wrong_type(aggregation, value.type, "a number, text, boolean, date or time")
     if aggregation.function in _COUNTS:
         return pa.int64()
     if aggregation.function in _DOUBLES:
@@ -146,5 +146,5 @@ def _is_nested(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_nested(data_type))
 
 
-def _misfit(aggregation: Aggregation, data_type: pa.DataType, expected: str) -> ExpressionError:
+def _wrong_type(aggregation: Aggregation, data_type: pa.DataType, expected: str) -> ExpressionError:
     return ExpressionError(f"{aggregation!r} takes {expected}, not {type_name(data_type)}", hint='cast it: .cast("…")')

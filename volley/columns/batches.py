@@ -14,7 +14,7 @@ from volley.columns.exact import recast
 from volley.errors import SourceError
 from volley.types.arrow import type_name
 
-__all__ = ["check_values", "conform", "misfit", "misfits", "one_batch"]
+__all__ = ["check_values", "conform", "one_batch", "unfit_rows"]
 
 _ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
@@ -54,16 +54,17 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
         return recast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(
-            misfit(column.type, field) + str(error), hint="declare a wider type for the column, or cast it before"
+            _does_not_fit(column.type, field) + str(error),
+            hint="declare a wider type for the column, or cast it before",
         ) from error
 
 
-def misfit(data_type: pa.DataType, field: pa.Field) -> str:
+def _does_not_fit(data_type: pa.DataType, field: pa.Field) -> str:
     """Return the start of the message that a value does not fit a column."""
     return f"column {field.name!r} of type {data_type} does not fit {type_name(field.type)}: "
 
 
-def misfits(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
+def unfit_rows(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
     """Return why rows don't fit a schema, by their numbers: each by its first column that doesn't.
 
     Args:
@@ -71,7 +72,7 @@ def misfits(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
         schema: The columns that they are to have.
 
     Example:
-        >>> misfits(pa.record_batch({"id": [1, 300]}), pa.schema({"id": pa.int8()}))
+        >>> unfit_rows(pa.record_batch({"id": [1, 300]}), pa.schema({"id": pa.int8()}))
         {1: "column 'id' of type int64 does not fit int8: Integer value 300 not in range: -128 to 127"}
     """
     faults: dict[int, str] = {}
@@ -80,18 +81,18 @@ def misfits(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
         if column is None or column.type == field.type:
             continue
         rows = np.setdiff1d(np.arange(batch.num_rows), list(faults), assume_unique=True)
-        start = misfit(column.type, field)
-        faults |= {int(rows[at]): start + fault for at, fault in _misfits(decode(column.take(rows)), field.type)}
+        start = _does_not_fit(column.type, field)
+        faults |= {int(rows[at]): start + fault for at, fault in _unfit(decode(column.take(rows)), field.type)}
     return faults
 
 
-def _misfits(values: pa.Array, data_type: pa.DataType) -> Iterator[tuple[int, str]]:
+def _unfit(values: pa.Array, data_type: pa.DataType) -> Iterator[tuple[int, str]]:
     """Yield where values don't fit a type, and why; of those within a value that don't, the first."""
     if pa.types.is_struct(values.type) and pa.types.is_struct(data_type):
         yield from _within_structs(values, data_type)
     elif pa.types.is_list(values.type) and pa.types.is_list(data_type):
         parents, faults = pc.list_parent_indices(values).to_numpy(), dict[int, str]()
-        for at, fault in sorted(_misfits(values.flatten(), data_type.value_type)):
+        for at, fault in sorted(_unfit(values.flatten(), data_type.value_type)):
             faults.setdefault(int(parents[at]), fault)
         yield from faults.items()
     else:
@@ -114,7 +115,7 @@ def _within_structs(values: pa.StructArray, data_type: pa.StructType) -> Iterato
     faults: dict[int, str] = {}
     for field in data_type:
         if field.name in children:
-            for at, fault in _misfits(children[field.name], field.type):
+            for at, fault in _unfit(children[field.name], field.type):
                 faults.setdefault(at, fault)
     yield from faults.items()
 

@@ -18,7 +18,7 @@ from volley.types.arrow import type_name
 
 __all__ = [
     *("CompiledExpression", "Datum", "INT_DIGITS", "Lowering", "all_null", "any_fails", "as_array", "as_decimal"),
-    *("is_number", "literal_type", "misfit", "nonzero", "of_distinct", "operand_type", "parameter", "refuse_zero"),
+    *("is_number", "literal_type", "wrong_types", "nonzero", "of_distinct", "operand_type", "parameter", "refuse_zero"),
     *("to_type", "whole"),
 ]
 
@@ -43,7 +43,7 @@ class CompiledExpression:
     can_fail: bool = False
 
 
-def misfit(node: Call, types: Sequence[pa.DataType], expected: str) -> ExpressionError:
+def wrong_types(node: Call, types: Sequence[pa.DataType], expected: str) -> ExpressionError:
     """Return the error for operands of the wrong types."""
     names = " and ".join(map(type_name, types))
     return ExpressionError(f"{node!r} takes {expected}, not {names}", hint='cast it: .cast("…")')

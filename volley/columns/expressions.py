@@ -20,12 +20,12 @@ from volley.columns.compiled import (
     as_decimal,
     is_number,
     literal_type,
-    misfit,
     nonzero,
     operand_type,
     parameter,
     refuse_zero,
     to_type,
+    wrong_types,
 )
 from volley.columns.dictionaries import decode
 from volley.columns.functions import (
@@ -81,7 +81,7 @@ def _comparison(compute: Callable[[Datum, Datum], Datum], on_floats: Callable[[D
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         common_type = operand_type(node, [arg.type for arg in args])
         if pa.types.is_nested(common_type) or common_type == pa.uuid():
-            raise misfit(node, [arg.type for arg in args], "plain values")
+            raise wrong_types(node, [arg.type for arg in args], "plain values")
         if all_null(args[0]) and all_null(args[1]):
             return CompiledExpression(pa.bool_(), lambda batch: pa.scalar(None, pa.bool_()))
         left, right = (to_type(arg, common_type) for arg in args)
@@ -110,7 +110,7 @@ def _arithmetic(compute: Callable[[Datum, Datum], Datum], decimals: Callable[...
         types = [arg.type for arg in args]
         common_type = operand_type(node, types)
         if not is_number(common_type):
-            raise misfit(node, types, "numbers")
+            raise wrong_types(node, types, "numbers")
         if not pa.types.is_decimal(common_type):
             left, right = (to_type(arg, common_type) for arg in args)
             return CompiledExpression(common_type, lambda batch: compute(left(batch), right(batch)), can_fail=True)
@@ -139,7 +139,7 @@ def _product_digits(left: pa.Decimal128Type, right: pa.Decimal128Type) -> tuple[
 def _div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
     if not is_number(operand_type(node, types)) and not all(map(all_null, args)):
-        raise misfit(node, types, "numbers")
+        raise wrong_types(node, types, "numbers")
     left, right = (to_type(arg, pa.float64()) for arg in args)
     return CompiledExpression(pa.float64(), lambda batch: _divide(node, left(batch), right(batch)), can_fail=True)
 
@@ -153,7 +153,7 @@ def _mod(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
     common_type = operand_type(node, types)
     if common_type not in INT_DIGITS:
-        raise misfit(node, types, "integers")
+        raise wrong_types(node, types, "integers")
     left, right = (to_type(arg, common_type) for arg in args)
     return CompiledExpression(common_type, lambda batch: _remainder(node, left(batch), right(batch)), can_fail=True)
 
@@ -169,14 +169,14 @@ def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
 def _neg(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not is_number(arg.type):
-        raise misfit(node, [arg.type], "a number")
+        raise wrong_types(node, [arg.type], "a number")
     return CompiledExpression(arg.type, lambda batch: pc.negate_checked(arg.evaluate(batch)), can_fail=True)
 
 
 def _logic(compute: Callable[[Datum, Datum], Datum], decided_by: bool) -> Any:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         if any(not (pa.types.is_boolean(arg.type) or all_null(arg)) for arg in args):
-            raise misfit(node, [arg.type for arg in args], "conditions")
+            raise wrong_types(node, [arg.type for arg in args], "conditions")
         left, right = (to_type(arg, pa.bool_()) for arg in args)
         if not args[1].can_fail:
             return CompiledExpression(pa.bool_(), lambda batch: compute(left(batch), right(batch)), args[0].can_fail)
@@ -208,7 +208,7 @@ def _where_undecided(
 def _not(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not (pa.types.is_boolean(arg.type) or all_null(arg)):
-        raise misfit(node, [arg.type], "a condition")
+        raise wrong_types(node, [arg.type], "a condition")
     value = to_type(arg, pa.bool_())
     return CompiledExpression(pa.bool_(), lambda batch: pc.invert(value(batch)), arg.can_fail)
 
@@ -232,7 +232,7 @@ def _is_in(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, *listed = args
     common_type = operand_type(node, [arg.type for arg in args])
     if pa.types.is_nested(common_type) or pa.types.is_null(common_type) or common_type == pa.uuid():
-        raise misfit(node, [value.type], "a plain value")
+        raise wrong_types(node, [value.type], "a plain value")
     empty = pa.record_batch({})
     scalars = [cast(constant.evaluate(empty), common_type) for constant in listed if not all_null(constant)]
     constants = _unsigned_zero(pa.array([scalar.as_py() for scalar in scalars], common_type))
@@ -253,7 +253,7 @@ def _string_test(compute: Callable[..., Datum]) -> Any:
         value = args[0]
         pattern = parameter(node)
         if not (pa.types.is_string(value.type) or all_null(value)):
-            raise misfit(node, [value.type], "a string")
+            raise wrong_types(node, [value.type], "a string")
         operand = to_type(value, pa.string())
         return CompiledExpression(pa.bool_(), lambda batch: compute(operand(batch), pattern=pattern), value.can_fail)
 

@@ -93,7 +93,7 @@ class Operator(ABC):
     @property
     @abstractmethod
     def faults(self) -> tuple[str, str]:
-        """Why a row is left out, as dead letters say it: what follows from having no time, and from being late."""
+        """Why a row is rejected, as dead letters say it: what follows from having no time, and from being late."""
 
     @abstractmethod
     def time_column(self, input: int) -> str | None:

@@ -134,17 +134,17 @@ class Levels:
         return of_sources([self.sources + split.reader for split in splits], results)
 
     def record(self) -> None:
-        """Count the rows that were left out, and the watermarks, of an epoch that is committed."""
+        """Count the rows that were rejected, and the watermarks, of an epoch that is committed."""
         for number, merge in self._merges.items():
-            misfits, metrics = merge.misfits, self.metrics[self.behind[number][0]]
-            metrics.record_rejected(misfits.late, misfits.ahead, misfits.untimed)
+            rejected, metrics = merge.rejected, self.metrics[self.behind[number][0]]
+            metrics.record_rejected(rejected.late, rejected.early, rejected.untimed)
             if merge.watermark is not None:
                 metrics.record_watermark(merge.watermark)
-            if misfits.late or misfits.ahead or misfits.untimed:
+            if rejected.late or rejected.early or rejected.untimed:
                 _log.warning(
                     "%s: epoch %d leaves rows out of %s: %s late, %s too far ahead of the clock, %s without a time",
                     *(self.job, merge.epoch, self.states[number].operator.folder),
-                    *(f"{rows:,}" for rows in (misfits.late, misfits.ahead, misfits.untimed)),
+                    *(f"{rows:,}" for rows in (rejected.late, rejected.early, rejected.untimed)),
                 )
         self._merges.clear()
 

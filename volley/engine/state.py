@@ -31,7 +31,7 @@ from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import STATE_OF_EPOCH, STATE_PLAN
 from volley.task.failpoints import reach
 from volley.task.merging import MergeInput, MergeSplit
-from volley.task.partials import Limits, Misfits, Partial, PartialWriter
+from volley.task.partials import Limits, Partial, PartialWriter, RejectedRows
 from volley.task.state_files import StateFile, of_buckets, settled
 
 __all__ = ["Clocked", "KeyedState", "Merge"]
@@ -139,14 +139,14 @@ class Merge:
     Args:
         epoch: The epoch's number.
         splits: What its tasks merge.
-        misfits: How many rows of the epoch are left out.
+        rejected: How many rows of the epoch are rejected.
         done: The state after the epoch; the files have no size yet.
         is_small: True if the states are too small to be worth a task of Spark.
     """
 
     epoch: int
     splits: tuple[MergeSplit, ...]
-    misfits: Misfits
+    rejected: RejectedRows
     done: _Done
     is_small: bool
 
@@ -200,8 +200,8 @@ class KeyedState:
             PlanError: If its columns have other types.
         """
         before, plan, max_ahead = self._before(epoch), self._plan(epoch), self.operator.timing.max_ahead
-        ahead = AFTER_ALL if max_ahead is None else min(AFTER_ALL, plan.now + microseconds(max_ahead))
-        limits = Limits(before.watermark, ahead)
+        latest = AFTER_ALL if max_ahead is None else min(AFTER_ALL, plan.now + microseconds(max_ahead))
+        limits = Limits(before.watermark, latest)
         folder = f"{self._folder(epoch)}/partials"
         return [PartialWriter(self.operator, number, folder, limits) for number in range(self.inputs)]
 
@@ -249,14 +249,16 @@ class KeyedState:
             )
             for first, end in (pairwise(bounds) if has_work else ())
         )
-        misfits = (partial.misfits for _, of_inputs in partials for partial in of_inputs)
+        rejected = (partial.rejected for _, of_inputs in partials for partial in of_inputs)
         new = (
             tuple(StateFile(split.inputs[number].target, split.first, split.buckets, 0) for split in splits)
             for number in range(self.inputs)
         )
         files = tuple(older + newer for older, newer in zip(kept, new, strict=True))
         done = _Done(watermark, clocks, files, self._columns)
-        return Merge(epoch, splits, reduce(Misfits.__add__, misfits, Misfits()), done, size < self.bytes_a_task)
+        return Merge(
+            epoch, splits, reduce(RejectedRows.__add__, rejected, RejectedRows()), done, size < self.bytes_a_task
+        )
 
     def _merged(
         self,

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from volley.columns.batches import conform, misfits
+from volley.columns.batches import conform, unfit_rows
 from volley.columns.bisect import process_or_bisect
 from volley.columns.python_values import row_texts
 from volley.contracts.rows import BadRow, PositionedBatch
@@ -138,7 +138,7 @@ def _fitting(
 
 
 def _sorted(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool) -> Sorted:
-    faults = misfits(batch, schema)
+    faults = unfit_rows(batch, schema)
     numbers = [row for row in range(batch.num_rows) if row not in faults]
     good = batch.take(pa.array(numbers, pa.int64()))
 

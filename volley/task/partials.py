@@ -22,7 +22,7 @@ from volley.storage.state_formats import STATE
 from volley.store.files import OpenFile, new_file
 from volley.task.state_files import open_states
 
-__all__ = ["NO_ROWS", "Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
+__all__ = ["NO_ROWS", "Limits", "Partial", "PartialFile", "PartialWriter", "RejectedRows"]
 
 _ROWS_AT_ONCE = 1 << 20
 _STATES_AT_ONCE = 1 << 20
@@ -36,27 +36,27 @@ _SAMPLE, _WORTHWHILE_OF_SAMPLE = 1 << 15, 0.975
 
 @dataclass(frozen=True)
 class Limits:
-    """Which rows are left out.
+    """Which rows are rejected.
 
     Args:
         watermark: Rows are late whose end, as the operator says, is here or before.
-        ahead: Rows after this time are too far ahead. Both in microseconds since 1970.
+        latest: Rows after this time are early. Both in microseconds since 1970.
     """
 
     watermark: int
-    ahead: int
+    latest: int
 
 
 @dataclass(frozen=True)
-class Misfits:
-    """How many rows were left out: late ones, ones too far ahead of the clock, and ones without a time."""
+class RejectedRows:
+    """How many rows were rejected: late ones, early ones (too far ahead of the clock), and ones without a time."""
 
     late: int = 0
-    ahead: int = 0
+    early: int = 0
     untimed: int = 0
 
-    def __add__(self, other: Misfits) -> Misfits:
-        return Misfits(self.late + other.late, self.ahead + other.ahead, self.untimed + other.untimed)
+    def __add__(self, other: RejectedRows) -> RejectedRows:
+        return RejectedRows(self.late + other.late, self.early + other.early, self.untimed + other.untimed)
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,16 @@ class Partial:
 
     Args:
         files: Its states.
-        latest: The latest event time of rows that are not left out; None without any.
-        misfits: How many rows are left out.
+        latest: The latest event time of rows that are not rejected; None without any.
+        rejected: How many rows are rejected.
     """
 
     files: tuple[PartialFile, ...]
     latest: int | None
-    misfits: Misfits
+    rejected: RejectedRows
 
 
-NO_ROWS = Partial((), None, Misfits())
+NO_ROWS = Partial((), None, RejectedRows())
 """What a task knows of an input whose rows it does not read."""
 
 
@@ -110,7 +110,7 @@ class PartialWriter(Writer):
         operator: The compiled step.
         input: The number of the input whose rows it gets.
         folder: The URL of the folder for the files.
-        limits: Which rows are left out.
+        limits: Which rows are rejected.
     """
 
     operator: Operator
@@ -146,29 +146,29 @@ class _Partials(TaskWriter):
     _reduces: bool = True
     _taken: int = 0
     _latest: int | None = None
-    _misfits: Misfits = Misfits()
+    _rejected: RejectedRows = RejectedRows()
 
     def check(self, batch: pa.RecordBatch) -> None:
         if self.writer.operator.timing.late != "dead_letter":
             return
         times = self.writer.times_of(batch)
-        if times is None or (misfits := self._misfits_of(times)) is None:
+        if times is None or (rejected := self._rejections_of(times)) is None:
             return
-        error = _LeftOut(self._reason(batch, misfits), hint=_HINT)
-        error.counts = misfits.counts
+        error = _RejectedRow(self._reason(batch, rejected), hint=_HINT)
+        error.counts = rejected.counts
         raise error
 
     def rejected(self, error: Exception) -> None:
-        if isinstance(error, _LeftOut):
-            self._misfits += error.counts
+        if isinstance(error, _RejectedRow):
+            self._rejected += error.counts
 
     def write(self, batch: pa.RecordBatch) -> None:
         if (most := self.writer.operator.most) is not None:
             batch = batch.slice(0, most - self._taken)
         times = self.writer.times_of(batch)
-        if times is not None and (misfits := self._misfits_of(times)) is not None:
-            self._misfits += misfits.counts
-            batch, times = batch.filter(misfits.others), times.filter(misfits.others)
+        if times is not None and (rejected := self._rejections_of(times)) is not None:
+            self._rejected += rejected.counts
+            batch, times = batch.filter(rejected.others), times.filter(rejected.others)
         if not batch.num_rows:
             return
         if times is not None:
@@ -194,7 +194,7 @@ class _Partials(TaskWriter):
         if self._reduces and len(self._states) > 1:
             self._states = [self._reduced(pa.concat_tables(self._states))]
         self._write_states()
-        return WriteResult(committables=(Partial(tuple(self._files), self._latest, self._misfits),))
+        return WriteResult(committables=(Partial(tuple(self._files), self._latest, self._rejected),))
 
     def _reduce(self) -> None:
         """Reduce the rows of a chunk to states."""
@@ -232,54 +232,51 @@ class _Partials(TaskWriter):
                 file.write_batch(rows)
         self._files.append(PartialFile(url, tuple(by_bucket.buckets), states.nbytes))
 
-    def _misfits_of(self, times: pa.Array) -> _MisfitRows | None:
-        """Return which rows are left out; None if none is."""
+    def _rejections_of(self, times: pa.Array) -> _Rejections | None:
+        """Return which rows are rejected; None if none is."""
         limits, ends = self.writer.limits, self.writer.operator.ends
         earliest, latest = (pc.min_max(times)[name].as_py() for name in ("min", "max"))
         if earliest is None:
-            return _MisfitRows.of(times, np.zeros(len(times), bool), np.zeros(len(times), bool))
+            return _Rejections.of(times, np.zeros(len(times), bool), np.zeros(len(times), bool))
         is_late = earliest < BEFORE_ALL or bool(ends(np.array([earliest]))[0] <= limits.watermark)
-        if not (is_late or latest > limits.ahead or times.null_count):
+        if not (is_late or latest > limits.latest or times.null_count):
             return None
-        # A null counts as the earliest time that is not late, and not ahead.
+        # A null counts as the earliest time that is neither late nor early.
         known = pc.fill_null(times, latest).to_numpy(zero_copy_only=False)
         late = (known < BEFORE_ALL) | (ends(np.clip(known, BEFORE_ALL, AFTER_ALL)) <= limits.watermark)
-        return _MisfitRows.of(times, late, known > limits.ahead)
+        return _Rejections.of(times, late, known > limits.latest)
 
-    def _reason(self, batch: pa.RecordBatch, misfits: _MisfitRows) -> str:
+    def _reason(self, batch: pa.RecordBatch, rejected: _Rejections) -> str:
         operator, name = self.writer.operator, self.writer.operator.time_column(self.writer.input)
         untimed, late = operator.faults
-        if misfits.counts.untimed:
+        if rejected.counts.untimed:
             return f"it has no time in {name!r}, so {untimed}"
         (time,) = batch.column(name).cast(pa.int64()).slice(0, 1).to_pylist()
-        if misfits.counts.late:
+        if rejected.counts.late:
             watermark = time_text(self.writer.limits.watermark)
             return f"it is late: {late} ({name} is {time_text(time)}, the watermark was {watermark})"
         limit = f"more than {operator.timing.max_ahead}" if operator.timing.max_ahead else "146,000 years"
         return f"its time is {limit} ahead of the clock ({name} is {time_text(time)})"
 
 
-class _LeftOut(SourceError):
-    """Rows that are left out, and how many."""
+class _RejectedRow(SourceError):
+    """A row that is rejected, and why it counts."""
 
-    counts = Misfits()
+    counts = RejectedRows()
 
 
 @dataclass(frozen=True)
-class _MisfitRows:
-    """Which rows of a batch are left out.
+class _Rejections:
+    """How many rows of a batch are rejected, and a mask of the others."""
 
-    Args:
-        counts: How many, by reason.
-        others: A mask of the other rows.
-    """
-
-    counts: Misfits
+    counts: RejectedRows
     others: pa.Array
 
     @classmethod
-    def of(cls, times: pa.Array, late: npt.NDArray[np.bool_], ahead: npt.NDArray[np.bool_]) -> _MisfitRows:
+    def of(cls, times: pa.Array, late: npt.NDArray[np.bool_], early: npt.NDArray[np.bool_]) -> _Rejections:
         """Sort rows by reason."""
         untimed = ~times.is_valid().to_numpy(zero_copy_only=False)
-        late, ahead = late & ~untimed, ahead & ~late & ~untimed
-        return cls(Misfits(int(late.sum()), int(ahead.sum()), int(untimed.sum())), pa.array(~(untimed | late | ahead)))
+        late, early = late & ~untimed, early & ~late & ~untimed
+        return cls(
+            RejectedRows(int(late.sum()), int(early.sum()), int(untimed.sum())), pa.array(~(untimed | late | early))
+        )

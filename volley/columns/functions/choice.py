@@ -19,10 +19,10 @@ from volley.columns.compiled import (
     all_null,
     any_fails,
     as_array,
-    misfit,
     operand_type,
     parameter,
     to_type,
+    wrong_types,
 )
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Literal
@@ -52,7 +52,7 @@ def _when(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     *branches, last = args
     conditions, values = branches[::2], [*branches[1::2], last]
     if any(not (pa.types.is_boolean(each.type) or all_null(each)) for each in conditions):
-        raise misfit(node, [each.type for each in conditions], "conditions")
+        raise wrong_types(node, [each.type for each in conditions], "conditions")
     out = operand_type(node, [value.type for value in values])
     tests = [(_array(to_type(each, pa.bool_())), each.can_fail) for each in conditions]
     results = [(_array(to_type(value, out)), value.can_fail) for value in values]
@@ -103,7 +103,7 @@ def _chosen(mask: pa.Array, values: pa.Array, others: pa.Array) -> pa.Array:
 def _null_if(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     common = operand_type(node, [arg.type for arg in args])
     if pa.types.is_nested(common) or common == pa.uuid():
-        raise misfit(node, [arg.type for arg in args], "plain values")
+        raise wrong_types(node, [arg.type for arg in args], "plain values")
     # A column keeps its type; a constant has that of what it is compared with.
     out = common if isinstance(node.args[0], Literal) else args[0].type
     value, other = to_type(args[0], out), to_type(args[1], common)
@@ -123,7 +123,7 @@ def _extreme(compute: Callable[..., Datum]) -> Lowering:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         out = operand_type(node, [arg.type for arg in args])
         if pa.types.is_nested(out) or pa.types.is_null(out) or out == pa.uuid() or pa.types.is_boolean(out):
-            raise misfit(node, [arg.type for arg in args], "numbers, strings or times")
+            raise wrong_types(node, [arg.type for arg in args], "numbers, strings or times")
         values = [to_type(arg, out) for arg in args]
         return CompiledExpression(
             out, lambda batch: _compared(out, compute, [value(batch) for value in values]), any_fails(args)
@@ -152,7 +152,7 @@ def _greatest(*values: Datum) -> Datum:
 def _is_nan(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not (pa.types.is_floating(arg.type) or all_null(arg)):
-        raise misfit(node, [arg.type], "a float or double")
+        raise wrong_types(node, [arg.type], "a float or double")
     value = to_type(arg, pa.float64()) if all_null(arg) else arg.evaluate
     return CompiledExpression(pa.bool_(), lambda batch: pc.is_nan(value(batch)), arg.can_fail)
 
@@ -160,7 +160,7 @@ def _is_nan(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 def _field(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, name = args[0], parameter(node)
     if not pa.types.is_struct(value.type):
-        raise misfit(node, [value.type], "a struct")
+        raise wrong_types(node, [value.type], "a struct")
     names = [field.name for field in value.type]
     if name not in names:
         raise ExpressionError(f"{node!r}: the struct has no field {name!r}", hint=near(name, names))

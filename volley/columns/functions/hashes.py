@@ -22,10 +22,10 @@ from volley.columns.compiled import (
     all_null,
     any_fails,
     as_array,
-    misfit,
     of_distinct,
     parameter,
     to_type,
+    wrong_types,
 )
 from volley.columns.keys.murmur3 import Places, ended, mixed, of_longs, rotated, value_bytes, words_at
 from volley.columns.keys.normal import normal
@@ -46,7 +46,7 @@ def _hash(function: Callable[[bytes], Any]) -> Lowering:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         (value,) = args
         if not (pa.types.is_string(value.type) or pa.types.is_binary(value.type) or all_null(value)):
-            raise misfit(node, [value.type], "a string or binary")
+            raise wrong_types(node, [value.type], "a string or binary")
         operand = to_type(value, pa.binary())
         return CompiledExpression(
             pa.string(),
@@ -60,7 +60,7 @@ def _hash(function: Callable[[bytes], Any]) -> Lowering:
 def _uuid5(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, namespace = args[0], UUID(parameter(node))
     if not (pa.types.is_string(value.type) or all_null(value)):
-        raise misfit(node, [value.type], "a string")
+        raise wrong_types(node, [value.type], "a string")
     operand = to_type(value, pa.binary())
 
     def evaluate(batch: pa.RecordBatch) -> pa.Array:
@@ -92,7 +92,7 @@ def _lowering(function: _Hash) -> Lowering:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         for arg in args:
             if not (all_null(arg) or _is_hashable(arg.type)):
-                raise misfit(node, [arg.type], "numbers, booleans, strings, binary, dates and timestamps")
+                raise wrong_types(node, [arg.type], "numbers, booleans, strings, binary, dates and timestamps")
 
         def evaluate(batch: pa.RecordBatch) -> pa.Array:
             width = np.uint32 if function.out == pa.int32() else np.uint64

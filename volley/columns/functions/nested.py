@@ -18,10 +18,10 @@ from volley.columns.compiled import (
     any_fails,
     as_array,
     literal_type,
-    misfit,
     operand_type,
     parameter,
     to_type,
+    wrong_types,
 )
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
@@ -61,7 +61,7 @@ def _list_length(node: Call, args: list[CompiledExpression]) -> CompiledExpressi
 
 def _list(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     if not pa.types.is_list(args[0].type):
-        raise misfit(node, [args[0].type], "a list")
+        raise wrong_types(node, [args[0].type], "a list")
     return args[0]
 
 
@@ -110,7 +110,7 @@ def _any(lists: pa.ListArray, lists_of: Any, items: pa.Array) -> pa.Array:
 def _list_join(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, separator = _list(node, args), parameter(node)
     if not pa.types.is_string(value.type.value_type):
-        raise misfit(node, [value.type], "a list of strings")
+        raise wrong_types(node, [value.type], "a list of strings")
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         lists = as_array(value.evaluate(batch), batch.num_rows)
@@ -127,7 +127,7 @@ def _list_join(node: Call, args: list[CompiledExpression]) -> CompiledExpression
 
 def _map(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     if not pa.types.is_map(args[0].type):
-        raise misfit(node, [args[0].type], "a map")
+        raise wrong_types(node, [args[0].type], "a map")
     return args[0]
 
 
@@ -219,7 +219,7 @@ def _constant_of(node: Call, among: pa.DataType, container: pa.DataType, expecte
     if not isinstance(constant, Literal) or constant.value is None:
         raise ExpressionError(f"{node!r} takes a constant that is not null", hint="compare with columns by map_batches")
     if pa.types.is_nested(among) or among == pa.uuid():
-        raise misfit(node, [container], expected)
+        raise wrong_types(node, [container], expected)
     common = operand_type(node, [among, literal_type(constant)])
     return cast(pa.scalar(constant.value, literal_type(constant)), common)
 

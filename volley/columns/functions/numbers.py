@@ -24,10 +24,10 @@ from volley.columns.compiled import (
     all_null,
     any_fails,
     is_number,
-    misfit,
     nonzero,
     operand_type,
     to_type,
+    wrong_types,
 )
 from volley.columns.exact import with_headroom
 from volley.plan.expression_nodes import Call, Literal
@@ -52,7 +52,7 @@ Doubles = npt.NDArray[np.float64]
 
 def _number(node: Call, value: CompiledExpression) -> None:
     if not is_number(value.type):
-        raise misfit(node, [value.type], "a number")
+        raise wrong_types(node, [value.type], "a number")
 
 
 def _abs(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -138,7 +138,7 @@ def _of_bits(compute: Callable[..., Datum]) -> Lowering:
 
 def _integers(node: Call, args: list[CompiledExpression]) -> pa.DataType:
     if any(arg.type not in INT_DIGITS for arg in args):
-        raise misfit(node, [arg.type for arg in args], "whole numbers")
+        raise wrong_types(node, [arg.type for arg in args], "whole numbers")
     return operand_type(node, [arg.type for arg in args])
 
 

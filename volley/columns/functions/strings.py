@@ -16,9 +16,9 @@ from volley.columns.compiled import (
     Lowering,
     all_null,
     any_fails,
-    misfit,
     of_distinct,
     to_type,
+    wrong_types,
 )
 from volley.columns.text_forms import decimal_of, number_in
 from volley.errors import ExpressionError
@@ -35,7 +35,7 @@ def _text(compute: Callable[..., Datum], out: pa.DataType | None = None) -> Lowe
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         value, constants = args[0], _constants(node)
         if not (pa.types.is_string(value.type) or all_null(value)):
-            raise misfit(node, [value.type], "a string")
+            raise wrong_types(node, [value.type], "a string")
         operand = to_type(value, pa.string())
         _check(node, compute, constants)
         return CompiledExpression(result, lambda batch: compute(operand(batch), *constants), value.can_fail)
@@ -98,7 +98,7 @@ def _to_timestamp(node: Call, args: list[CompiledExpression]) -> CompiledExpress
 def _byte_length(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (value,) = args
     if not (pa.types.is_string(value.type) or pa.types.is_binary(value.type) or all_null(value)):
-        raise misfit(node, [value.type], "a string or binary")
+        raise wrong_types(node, [value.type], "a string or binary")
     operand = to_type(value, pa.string()) if all_null(value) else value.evaluate
     return CompiledExpression(pa.int32(), lambda batch: pc.binary_length(operand(batch)), value.can_fail)
 
@@ -106,7 +106,7 @@ def _byte_length(node: Call, args: list[CompiledExpression]) -> CompiledExpressi
 def _concat(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     *values, separator = args
     if any(not (pa.types.is_string(value.type) or all_null(value)) for value in values):
-        raise misfit(node, [value.type for value in values], "strings")
+        raise wrong_types(node, [value.type for value in values], "strings")
     operands = [to_type(value, pa.string()) for value in (*values, separator)]
     return CompiledExpression(
         pa.string(),

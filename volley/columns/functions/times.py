@@ -22,9 +22,9 @@ from volley.columns.compiled import (
     Lowering,
     all_null,
     as_array,
-    misfit,
     of_distinct,
     parameter,
+    wrong_types,
 )
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
@@ -65,7 +65,7 @@ def _part(compute: Callable[[Datum], Datum], fits: Callable[[pa.DataType], bool]
 
 def _check(node: Call, value: CompiledExpression, fits: Callable[[pa.DataType], bool], what: str) -> None:
     if all_null(value) or not fits(value.type):
-        raise misfit(node, [value.type], what)
+        raise wrong_types(node, [value.type], what)
 
 
 def _moment(node: Call, value: CompiledExpression) -> CompiledExpression:
@@ -89,7 +89,7 @@ def _microsecond(value: Datum) -> Datum:
 def _truncate(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, unit = _moment(node, args[0]), parameter(node)
     if pa.types.is_date(value.type) and unit not in _DAYS:
-        raise misfit(node, [value.type], f"a timestamp for the unit {unit!r}")
+        raise wrong_types(node, [value.type], f"a timestamp for the unit {unit!r}")
     return CompiledExpression(value.type, lambda batch: truncated(value.evaluate(batch), unit), True)
 
 
@@ -110,7 +110,7 @@ def _format(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, format = _moment(node, args[0]), parameter(node)
     zone = value.type.tz if pa.types.is_timestamp(value.type) else None
     if zone is None and has_offset(format):
-        raise misfit(node, [value.type], "an instant for %z")
+        raise wrong_types(node, [value.type], "an instant for %z")
     # Arrow has no %f.
     runs = [(fraction, "".join(run)) for fraction, run in groupby(re.split("(%.)", format), lambda part: part == "%f")]
 
@@ -135,7 +135,7 @@ def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     micros = sum(count * _MICROS[unit] for count, unit in zip(counts, units, strict=True))
     is_date = pa.types.is_date(value.type)
     if is_date and micros % _DAY:
-        raise misfit(node, [value.type], "a timestamp, as the duration is not of whole days")
+        raise wrong_types(node, [value.type], "a timestamp, as the duration is not of whole days")
     reach = 2**31 * _DAY if is_date else 2**63
     if not -reach <= micros < reach:
         raise ExpressionError(f"{node!r}: the duration is beyond the range of its type", hint="a shorter duration")
@@ -188,7 +188,7 @@ def _numbers(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bo
 def _since(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     later, earlier = (_moment(node, arg) for arg in args[:2])
     if getattr(later.type, "tz", None) != getattr(earlier.type, "tz", None):
-        raise misfit(node, [later.type, earlier.type], "two instants, or two times without a zone")
+        raise wrong_types(node, [later.type, earlier.type], "two instants, or two times without a zone")
     unit = _MICROS[parameter(node)]
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
@@ -206,7 +206,7 @@ def _micros(values: Datum) -> Datum:
 def _in_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, zone = args[0], parameter(node)
     if not pa.types.is_timestamp(value.type) or value.type.tz is None:
-        raise misfit(node, [value.type], "an instant: a timestamp with a zone")
+        raise wrong_types(node, [value.type], "an instant: a timestamp with a zone")
     there, rules = pa.timestamp("us", zone), ZoneInfo(zone)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
@@ -219,7 +219,7 @@ def _in_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, zone = args[0], parameter(node)
     if not pa.types.is_timestamp(value.type) or value.type.tz is not None:
-        raise misfit(node, [value.type], "a wall-clock time: a timestamp without a zone")
+        raise wrong_types(node, [value.type], "a wall-clock time: a timestamp without a zone")
 
     rules = ZoneInfo(zone)
 
@@ -276,7 +276,7 @@ def _ahead(clock: datetime) -> int:
 def _from_epoch(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, unit = args[0], _MICROS[parameter(node)]
     if not pa.types.is_integer(value.type):
-        raise misfit(node, [value.type], "a whole number")
+        raise wrong_types(node, [value.type], "a whole number")
     micros = pa.scalar(unit, pa.int64())
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
