@@ -24,7 +24,7 @@ from tests.iceberg.test_compaction import SCHEMA, Lake, lake, meanwhile, parted
 from volley import CommitConflictError, ConfigError, SourceError, StorageError, WriteResult
 from volley.iceberg import remove_orphan_files
 from volley.iceberg.maintain import compaction
-from volley.iceberg.maintain.ordering import z_values
+from volley.iceberg.maintain.rewriting import z_values
 from volley.task.failpoints import COMPACTION_POINTS
 
 assert lake, meanwhile and parted

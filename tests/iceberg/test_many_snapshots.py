@@ -18,8 +18,8 @@ from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from tests.iceberg.conftest import Make
 from tests.iceberg.snapshots import AT_ONCE, History
 from volley.iceberg.commit.marks import epoch_before
+from volley.iceberg.maintain.expiry import Rule
 from volley.iceberg.maintain.refs import was_current
-from volley.iceberg.maintain.retention import Rule
 from volley.iceberg.pyiceberg_private.guarded import share_metadata
 from volley.iceberg.read.history import snapshot_at, snapshots_between
 

@@ -14,7 +14,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from tests.recovery.lake import QUERY, SCHEMA, Lake, write
 from volley import ConfigError, Epoch, StorageError, TableNotFoundError
 from volley.iceberg import orphan_files, remove_orphan_files
-from volley.iceberg.maintain import orphan_search
+from volley.iceberg.maintain import unneeded
 from volley.iceberg.storage.files import ListedFile, listed_files
 from volley.iceberg.write.written import WrittenFile
 
@@ -123,7 +123,7 @@ def test_files_that_are_committed_during_the_listing_stay(lake: Lake, monkeypatc
         driver.commit(*written)
         yield from listed_files(files, folder)
 
-    monkeypatch.setattr(orphan_search, "listed_files", slow)
+    monkeypatch.setattr(unneeded, "listed_files", slow)
     assert remove_orphan_files(lake.config, AT_ONCE) == []
     assert lake.rows() == [0, 1]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley.iceberg.maintain.budget import Budget
+from volley.iceberg.maintain.maintainer import Budget
 
 
 class Clock:

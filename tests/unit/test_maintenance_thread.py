@@ -6,7 +6,7 @@ import math
 import threading
 import time
 
-from volley.iceberg.maintain.thread import MaintenanceThread
+from volley.iceberg.maintain.maintainer import MaintenanceThread
 
 from ..waiting import wait_until
 

@@ -11,10 +11,9 @@ from volley.iceberg.catalogs.values import (
 from volley.iceberg.changes import Change, Changes, Delete, Insert, Update, changes_between
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.partitioning import Partitioning
-from volley.iceberg.maintain.branches import publish_branch
 from volley.iceberg.maintain.evolution import SchemaEvolution
 from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
-from volley.iceberg.maintain.snapshots import SnapshotManager
+from volley.iceberg.maintain.snapshots import SnapshotManager, publish_branch
 from volley.iceberg.maintain.values import (
     Compaction,
     DeleteRewrite,

@@ -14,8 +14,7 @@ from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import SinkContext
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.maintain.maintainer import Maintainer
-from volley.iceberg.maintain.thread import MaintenanceThread
+from volley.iceberg.maintain.maintainer import Maintainer, MaintenanceThread
 from volley.iceberg.maintain.unneeded import owns_files
 from volley.iceberg.maintenance import Maintenance
 

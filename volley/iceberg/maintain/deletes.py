@@ -6,7 +6,9 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
@@ -14,17 +16,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from volley.contracts.epoch import WriteResult
 from volley.errors import ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id, write_manifests
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.specs import partitioning_of
-from volley.iceberg.maintain.delete_merge import DeleteMerge, MergedDeletes
-from volley.iceberg.maintain.formats import format_of
 from volley.iceberg.maintain.options import DeleteOptions
-from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, run_tasks
+from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, format_of, run_tasks
 from volley.iceberg.maintain.values import DeleteRewrite
+from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.deletes import only_file
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
 from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
@@ -34,10 +36,12 @@ from volley.iceberg.schema.types import PATH_ID
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
-from volley.iceberg.write.written import SnapshotFiles
+from volley.iceberg.write.data_files import write_position_deletes
+from volley.iceberg.write.table_format import TableFormat
+from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
-__all__ = ["rewrite_deletes"]
+__all__ = ["DeleteMerge", "MergedDeletes", "rewrite_deletes"]
 
 # Data files that one task handles: enough that a task's own cost does not count.
 _FILES_OF_A_TASK = 64
@@ -276,3 +280,67 @@ class _Rewrite(Stage[_Attempt]):
             )
         reach("before-delete-commit", 0)
         return _Attempt(transaction, snapshot_id, merged, removed)
+
+
+@dataclass(frozen=True)
+class MergedDeletes:
+    """The deletes of a data file in one file.
+
+    Args:
+        path: The data file's location.
+        merged: The locations of the delete files that were merged.
+        file: The new position-delete file; None if the merged ones delete no row of the data file.
+    """
+
+    path: str
+    merged: frozenset[str]
+    file: WrittenFile | None
+
+
+@dataclass(frozen=True)
+class DeleteMerge:
+    """Executor work: merges the delete files of each of some data files. Each attempt writes files of its own.
+
+    Args:
+        format: The format of the new files.
+        reader: Reads the columns that equality deletes compare.
+        number: The task's number.
+        tasks: The data files, each with the delete files to merge.
+        until: The time, in seconds since 1970, from which on nothing is written any more; None = no limit.
+    """
+
+    format: TableFormat
+    reader: RowReader
+    number: int
+    tasks: tuple[FileTask, ...]
+    until: float | None = None
+
+    def __call__(self) -> WriteResult:
+        """Return a `MergedDeletes` for each data file as the committables; none after the time limit."""
+        done: list[MergedDeletes] = []
+        try:
+            for task in self.tasks:
+                if self.until is not None and time.time() >= self.until:
+                    break
+                done.append(self._merged(task))
+            reach("in-delete-merge", self.number)
+        except BaseException:
+            delete_files(self.format.io, (each.file.path for each in done if each.file))
+            raise
+        return WriteResult(files=len(done), committables=tuple(done))
+
+    def _merged(self, task: FileTask) -> MergedDeletes:
+        positions = self._positions(task)
+        merged = frozenset(delete.path for delete in task.deletes)
+        if not len(positions):
+            return MergedDeletes(task.file.path, merged, None)
+        return MergedDeletes(
+            task.file.path, merged, write_position_deletes(self.format, to_data_file(task.file), positions)
+        )
+
+    def _positions(self, task: FileTask) -> np.ndarray[Any, Any]:
+        """Return the positions of the deleted rows, in ascending order."""
+        if any(delete.content == Content.EQUALITY_DELETES for delete in task.deletes):
+            return np.flatnonzero(self.reader.deleted(self.format.io, task))
+        rows = range(task.file.rows)
+        return np.flatnonzero(deleted_by_position(self.format.io, task.file.path, task.deletes, rows))

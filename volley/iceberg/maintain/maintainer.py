@@ -1,4 +1,4 @@
-"""Maintains the table of a sink while its job runs."""
+"""Maintains the tables of a sink while its job runs: what is done, when, and by which thread."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from pyiceberg.table.metadata import TableMetadata
 
 from volley.contracts.epoch import WriteResult
 from volley.contracts.reports import MaintenanceReport, MaintenanceRun
 from volley.contracts.sink import ExecutorTask, SinkContext
 from volley.errors import ConfigError, VolleyError
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.maintain.actions import Action, actions
-from volley.iceberg.maintain.budget import Budget
+from volley.iceberg.maintain.compaction import compact
+from volley.iceberg.maintain.deletes import rewrite_deletes
+from volley.iceberg.maintain.expiry import Expired, Rule, expire
 from volley.iceberg.maintain.lease import Lease
-from volley.iceberg.maintain.thread import MaintenanceThread
+from volley.iceberg.maintain.manifests import rewrite_manifests
+from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions, ManifestOptions, Runner
+from volley.iceberg.maintain.values import Compaction, DeleteRewrite, Expiry
 from volley.iceberg.maintenance import Maintenance
 
-__all__ = ["Maintainer"]
+__all__ = ["Action", "Budget", "MaintainedTable", "Maintainer", "MaintenanceThread", "actions"]
 
 _log = logging.getLogger(__name__)
 _RUNS_KEPT = 100
@@ -163,3 +170,196 @@ def _text(error: Exception) -> str:
     if isinstance(error, VolleyError):
         return f"{error.message} ({error.hint})" if error.hint else error.message
     return f"{type(error).__name__}: {error}"
+
+
+# A table that gets one file a commit then has some 8 + log2(files) small files a partition.
+_LEAST_FILES = 8
+_MIB = 1 << 20
+_SPARED = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action of maintenance.
+
+    Args:
+        run: Does what is to be done, and describes it; returns None if there was nothing.
+    """
+
+    name: str
+    run: Callable[[], str | None]
+
+
+def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> list[Action]:
+    """Return the actions in their order: the files that a compaction has replaced expire after it.
+
+    Args:
+        maintenance: What is to be done.
+    """
+    chosen = []
+    if maintenance.compact_below is not None:
+        chosen.append(Action("compaction", lambda: _compact(config, maintenance, run)))
+    if maintenance.deletes:
+        chosen.append(Action("deletes", lambda: _merge_deletes(config, maintenance, run)))
+    if maintenance.manifests:
+        chosen.append(Action("manifests", lambda: _manifests(config)))
+    if maintenance.expire_after is not None or maintenance.retain_most is not None:
+        chosen.append(Action("expiry", lambda: _expire(config, maintenance)))
+    return chosen
+
+
+def _compact(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> str | None:
+    assert isinstance(maintenance.compact_below, int)
+    target = int(config.target_file_size_mb * _MIB)
+    options = CompactionOptions(
+        target_size=target,
+        # One file a task: an epoch may wait for the core of one.
+        group_size=target * 9 // 10,
+        small_bytes=maintenance.compact_below,
+        least_files=_LEAST_FILES,
+        # Large files stay: other writers may want them so.
+        large_above=1000,
+        deletes_above=maintenance.deletes_above,
+        max_time=maintenance.every,
+        run=run,
+    )
+    done = compact(config.ref, options)
+    return _line(done) if done.snapshots else None
+
+
+def _merge_deletes(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> str | None:
+    done = rewrite_deletes(config.ref, DeleteOptions(max_time=maintenance.every, run=run))
+    return _line(done) if done.snapshot_id else None
+
+
+def _manifests(config: IcebergSinkConfig) -> str | None:
+    done = rewrite_manifests(config.ref, ManifestOptions())
+    return str(done) if done.replaced else None
+
+
+def _expire(config: IcebergSinkConfig, maintenance: Maintenance) -> str | None:
+    now = datetime.now(UTC)
+    rules = []
+    if maintenance.expire_after is not None:
+        assert isinstance(maintenance.expire_after, timedelta)
+        rules.append(Rule(now, now - maintenance.expire_after, maintenance.retain_last, table=config.table_name))
+    if maintenance.retain_most is not None:
+        rules.append(Rule(now, now - _SPARED, maintenance.retain_most, table=config.table_name))
+
+    def plan(metadata: TableMetadata) -> Expired:
+        return _union([rule.expired(metadata) for rule in rules])
+
+    done = expire(config.ref, plan, outside=False)
+    return _line(done) if done.snapshots or done.refs else None
+
+
+def _line(done: Compaction | DeleteRewrite | Expiry) -> str:
+    return str(done).replace("\n", "; ")
+
+
+def _union(parts: list[Expired]) -> Expired:
+    snapshots = {snapshot.snapshot_id: snapshot for part in parts for snapshot in part.snapshots}
+    return Expired(tuple(snapshots.values()), tuple(sorted({ref for part in parts for ref in part.refs})))
+
+
+class MaintainedTable(Protocol):
+    """A table, as the thread sees it."""
+
+    @property
+    def due(self) -> float:
+        """When the thread is to call `maintain`, by `time.monotonic`; infinite = not before `wake`."""
+
+    def maintain(self) -> None:
+        """Maintain the table. Must not raise."""
+
+
+class MaintenanceThread:
+    """Maintains tables when they are due; the thread lives while there are any.
+
+    Args:
+        name: The thread's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._tables: list[MaintainedTable] = []
+        self._current: MaintainedTable | None = None
+        self._waits_until = math.inf
+        self._runs = False
+
+    def add(self, table: MaintainedTable) -> None:
+        """Maintain one more table."""
+        with self._changed:
+            self._tables.append(table)
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            self._changed.notify_all()
+
+    def remove(self, table: MaintainedTable, seconds: float) -> bool:
+        """Maintain a table no more; wait while it is maintained, and return False if that takes too long.
+
+        Args:
+            seconds: The longest time to wait.
+        """
+        with self._changed:
+            self._tables.remove(table)
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._current is not table, seconds)
+
+    def wake(self, due: float) -> None:
+        """Note that a table is due at another time than before."""
+        with self._changed:
+            if due < self._waits_until:
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while (table := self._next()) is not None:
+            table.maintain()
+
+    def _next(self) -> MaintainedTable | None:
+        """Wait until a table is due, and return it; None if there is no table left, which ends the thread."""
+        with self._changed:
+            self._current = None
+            self._changed.notify_all()
+            while self._tables:
+                table = min(self._tables, key=lambda each: each.due)
+                self._waits_until = table.due
+                left = self._waits_until - time.monotonic()
+                if left <= 0:
+                    self._current = table
+                    return table
+                self._changed.wait(None if left == math.inf else left)
+            self._runs = False
+            return None
+
+
+class Budget:
+    """Limits work to a share of the time, on average over a window: a token bucket.
+
+    Short turns follow one another without a rest after a long one, as long as the window has time left.
+
+    Args:
+        share: The largest share of the time, above 0 and at most 1.
+        window: The window in seconds.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, share: float, window: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._share = share
+        self._most = self._left = share * window
+        self._clock = clock
+        self._at = clock()
+
+    def spend(self, seconds: float) -> None:
+        """Count work that has just ended."""
+        now = self._clock()
+        earned = (now - self._at) * self._share
+        self._left = min(self._left + earned, self._most) - seconds
+        self._at = now
+
+    @property
+    def rest(self) -> float:
+        """The seconds without work that are due after the last `spend`."""
+        return max(-self._left / self._share, 0.0)

@@ -43,7 +43,7 @@ def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _TH
         >>> orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
         []
     """
-    from volley.iceberg.maintain.orphan_search import find_orphans
+    from volley.iceberg.maintain.unneeded import find_orphans
 
     before = _before(older_than)
     return find_orphans(table_ref(table).load(), before)
@@ -78,8 +78,7 @@ def remove_orphan_files(
         >>> remove_orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
         []
     """
-    from volley.iceberg.maintain.orphan_search import find_orphans
-    from volley.iceberg.maintain.unneeded import check_own_files
+    from volley.iceberg.maintain.unneeded import check_own_files, find_orphans
     from volley.iceberg.storage.files import delete_files, file_system
 
     began, before, is_dry = time.monotonic(), _before(older_than), flag("dry_run", dry_run)

@@ -16,7 +16,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from volley.errors import ConfigError, near
+from volley.errors import CommitConflictError, ConfigError, near
 from volley.iceberg.commit.hold import released
 from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id, unchanged, write_manifests
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
@@ -30,6 +30,7 @@ __all__ = [
     "add_empty_snapshot",
     "create_ref",
     "drop_ref",
+    "fast_forward",
     "listed",
     "move_branch",
     "ref_values",
@@ -191,6 +192,23 @@ class _Move(Stage[_StagedRef]):
     def landed(self, table: Table, staged: _StagedRef) -> bool:
         ref = table.metadata.refs.get(staged.ref.name)
         return ref is not None and ref.snapshot_id == staged.ref.snapshot_id
+
+
+def fast_forward(metadata: TableMetadata, ref: TableRef) -> Snapshot:
+    """Return the branch's last snapshot; raise CommitConflictError unless main's is one of its ancestors."""
+    main, branch = metadata.current_snapshot(), metadata.snapshot_by_name(ref.branch)
+    if branch is None or ref.branch == "main":
+        raise ConfigError(
+            f"branch {ref.branch!r} of table {ref.name} can't be published",
+            hint=f"name a branch of the table that is not main: {', '.join(sorted(metadata.refs)) or 'it has none'}",
+        )
+    if main and main not in ancestors_of(branch, metadata):
+        raise CommitConflictError(
+            f"branch {ref.branch!r} of table {ref.name} was not published: main is at snapshot "
+            f"{main.snapshot_id}, which is not before the branch's {branch.snapshot_id}",
+            hint="write the branch anew from main: remove it and start the job with a new checkpoint",
+        )
+    return branch
 
 
 def was_current(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> bool:

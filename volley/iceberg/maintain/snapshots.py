@@ -1,4 +1,4 @@
-"""SnapshotManager: lists, finds, tags, rolls back and expires a table's snapshots."""
+"""SnapshotManager: lists, finds, tags, rolls back and expires a table's snapshots; the publishing of branches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volley.checks import Duration, Instant, count, duration, instant, mapping, optional
-from volley.errors import ConfigError, brief_methods
+from volley.errors import ConfigError, brief, brief_methods
 from volley.iceberg.config import IcebergSinkConfig, check_snapshot_properties, table_ref
 from volley.iceberg.maintain.options import ExpiryOptions, takes
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
-__all__ = ["SnapshotManager"]
+__all__ = ["SnapshotManager", "publish_branch"]
 
 
 @brief_methods
@@ -244,8 +244,7 @@ class SnapshotManager:
             StorageError: If a manifest can't be read: the snapshots are gone, but no file was deleted.
             VolleyError: As for `current_snapshot`.
         """
-        from volley.iceberg.maintain.expiry import expire, plan_expiry
-        from volley.iceberg.maintain.retention import Rule
+        from volley.iceberg.maintain.expiry import Rule, expire, plan_expiry
 
         now = datetime.now(UTC)
         rule = Rule(
@@ -312,3 +311,34 @@ class SnapshotManager:
 
 def _span(name: str, value: Duration | None) -> timedelta | None:
     return None if value is None else duration(name, value)
+
+
+@brief
+def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
+    """Move main forward to the last snapshot of a branch, atomically and without writing data.
+
+    The branch stays, and a job can continue to write to it: publish it again after each audit.
+
+    Args:
+        table: The table and its branch (set with ``with_branch``), as a `TableRef` or a sink's config.
+
+    Returns:
+        The id of the snapshot that is now main's last.
+
+    Raises:
+        ConfigError: If the branch is main, or the table has no such branch.
+        CommitConflictError: If main has snapshots that the branch lacks; nothing is changed then.
+        TableNotFoundError: If there is no such table.
+        CatalogError: If the catalog can't be reached or rejects the request.
+
+    Example:
+        >>> from volley.iceberg import IcebergStorage, TableRef
+        >>> events = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"))
+        >>> publish_branch(events.with_branch("audit"))  # doctest: +SKIP
+        6301935263872612342
+    """
+    from volley.iceberg.maintain.refs import fast_forward, move_branch
+
+    ref = table_ref(table)
+    action = f"publishing branch {ref.branch!r}"
+    return move_branch(ref.with_branch("main"), action, lambda metadata: fast_forward(metadata, ref)).id

@@ -1,21 +1,28 @@
-"""Runs the work of maintenance, here or on executors, and deletes files that no snapshot will refer to."""
+"""What rewrites of data files and of delete files share: the format of new files, tasks, the deletion of files."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pyiceberg.io import FileIO
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 
+from volley.contracts.epoch import Epoch
 from volley.contracts.sink import ExecutorTask
+from volley.iceberg.catalogs.config import CatalogConfig
+from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.options import Runner
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
+from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.storage.files import data_folder, file_system, list_folder, name_of
+from volley.iceberg.table import TableRef
+from volley.iceberg.write.table_format import TableFormat
 
-__all__ = ["delete_files", "delete_lost", "delete_unused", "run_tasks"]
+__all__ = ["delete_files", "delete_lost", "delete_unused", "format_of", "run_tasks"]
 
 
 def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[Any], sweep: Callable[[], None]) -> None:
@@ -76,3 +83,17 @@ def delete_unused(table: Table, branch: str, paths: set[str]) -> None:
         files = plan(table.io, table.metadata, head).files
         paths = paths - {file.path for planned in files for file in (planned.file, *planned.deletes)}
     delete_files(table.io, paths)
+
+
+def format_of(table: Table, ref: TableRef) -> TableFormat:
+    """Return the format of new files of a table.
+
+    Raises:
+        ConfigError: If a ``write.…`` property of the table has a value that can't be used; names it.
+    """
+    assert isinstance(ref.catalog, CatalogConfig)
+    config = IcebergSinkConfig(namespace=ref.identifier[:-1], table=ref.table, storage=ref.storage, catalog=ref.catalog)
+    codec = table.properties.get(TableProperties.PARQUET_COMPRESSION, config.compression).lower()
+    level = number_in(table.properties, TableProperties.PARQUET_COMPRESSION_LEVEL)
+    config = config.with_compression("none" if codec == "uncompressed" else codec, level)  # type: ignore[arg-type]
+    return TableFormat.for_table(table, config, Epoch(str(uuid.uuid4()), 0))

@@ -34,7 +34,7 @@ from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.commit.tables import open_table
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.committer import open_committer
-from volley.iceberg.maintain.thread import MaintenanceThread
+from volley.iceberg.maintain.maintainer import MaintenanceThread
 from volley.iceberg.route.known import EarlierRows, KnownTable
 from volley.iceberg.route.lanes import Lane
 from volley.iceberg.route.parking import Backlog, ParkedRows, Unpark, delete_parked
