@@ -13,7 +13,7 @@ from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.connectors.webhook.source import WebhookSource
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
-from volley.documents.models import Model, Names, Span, Whole, given, model_of
+from volley.documents.models import Model, Names, Span, given, model_of
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.documents.settings import sink_model, source_model
 from volley.iceberg.sink import IcebergSink, RoutedSink
@@ -134,7 +134,7 @@ def postgres_source(values: Any, collector: Collector, path: Path) -> Source | N
     return None if collector.has_mistakes(path[:-1]) else source
 
 
-class Route(Model):
+class _Route(Model):
     """How rows go to many tables; see `IcebergSink.routed`."""
 
     table: str | None = Field(
@@ -144,13 +144,9 @@ class Route(Model):
     key_fields: Literal["primary_key"] | list[str] | dict[str, list[str]] | None = Field(
         None, description="The key columns for upserts: of all tables, or of each; primary_key = those of packed rows."
     )
-    create: bool = Field(True, description="Make tables that are missing.")
-    rows: str | None = Field(None, description="The column of packed rows.")
-    omit: Names | None = Field(None, description="Columns that are not written.")
-    limit: Whole = Field(500, description="The most tables.")
-    max_open_writers: Whole = Field(100, description="The most tables with an open file in one task.")
-    commits_at_once: Whole = Field(8, description="The most tables that are committed at the same time.")
-    on_error: Literal["fail", "park"] = Field("fail", description="What to do if a table can't take its rows.")
+
+
+Route = model_of(IcebergSink.routed, frozenset({"route", "key_fields"}), _Route)
 
 
 @cache
@@ -179,7 +175,7 @@ def iceberg_sink(values: Any, collector: Collector, path: Path) -> IcebergSink |
     return _routed(IcebergSink(config), route, collector, (*path, "route"))
 
 
-def _routed(sink: IcebergSink, route: Route, collector: Collector, path: Path) -> RoutedSink | None:
+def _routed(sink: IcebergSink, route: Model, collector: Collector, path: Path) -> RoutedSink | None:
     arguments = given(route)
     if "table" in arguments:
         arguments["route"] = arguments.pop("table")

@@ -10,12 +10,13 @@ from pydantic import Field
 
 from volley.config.scope import Expression, Scope
 from volley.documents.mistakes import Path, nearest
-from volley.documents.models import Model, Names, Size, Span, Whole, given
+from volley.documents.models import Model, Names, Size, Span, given, model_of
 from volley.errors import ConfigError, VolleyError
 from volley.plan import aggregates, series
 from volley.plan.aggregates import Aggregation
 from volley.plan.series import SeriesFunction
 from volley.plan.windows import Window, session, sliding, tumbling
+from volley.stream.keyed import KeyedStream
 from volley.stream.stream import DataStream
 
 __all__ = ["AggregateStep", "JoinStep", "SeriesStep", "WindowStep", "aggregate", "join", "ordered", "windowed"]
@@ -136,18 +137,7 @@ class AggregateStep(Model):
     )
 
 
-class Timed(Model):
-    """How a step follows event time."""
-
-    on: str = Field(description="The timestamp column.")
-    lateness: Span | None = Field(None, description="How much older than the latest row before it a row can be.")
-    late: Literal["drop", "dead_letter"] | None = Field(None, description="What happens to late rows.")
-    max_ahead: Span | None = Field(None, description="How far ahead of the clock a row can be; null = no limit.")
-    idle_after: Span | None = Field(None, description="A source without rows for so long holds nothing back.")
-    buckets: Whole | None = Field(None, description="The number of parts of the state.")
-
-
-class SeriesStep(Timed):
+class _Series(Model):
     """How the rows of a key become a series, and what each row gets; see `KeyedStream.series`."""
 
     keys: Names = Field(description="The key columns.")
@@ -155,16 +145,14 @@ class SeriesStep(Timed):
         description="The functions by their columns, as in {previous: price}, {rate: bytes, per: 1s} or "
         "{rolling: 5m, aggregation: {avg: price}}."
     )
-    pause: Span | None = Field(None, description="A row so long after the one before it begins its key's series anew.")
 
 
-class WindowStep(Timed, AggregateStep):
+class _Window(AggregateStep):
     """How rows are grouped by key and time, and what is computed of each group; see `KeyedStream.window`."""
 
     tumbling: Span | None = Field(None, description="Windows of this length, one after the other.")
     sliding: Sliding | None = Field(None, description="Windows that overlap: {size, every}.")
     session: Span | None = Field(None, description="Windows that a pause of this length ends.")
-    emit: Literal["final", "updates"] | None = Field(None, description="Rows of closed windows, or of changed ones.")
     fill_gaps: Span | None = Field(
         None,
         description="The longest time between two tumbling windows of a key that windows without rows fill; of an "
@@ -172,6 +160,8 @@ class WindowStep(Timed, AggregateStep):
     )
 
 
+SeriesStep = model_of(KeyedStream.series, base=_Series)
+WindowStep = model_of(KeyedStream.window, frozenset({"window", "fill_gaps"}), _Window)
 _SHAPES = ("tumbling", "sliding", "session")
 _OF_STEP = {*AggregateStep.model_fields, *_SHAPES}
 
@@ -182,7 +172,7 @@ def aggregate(stream: DataStream, step: AggregateStep, scope: Scope, path: Path)
     return stream.key_by(*step.keys).aggregate(**computed) if computed else stream
 
 
-def windowed(stream: DataStream, step: WindowStep, scope: Scope, path: Path) -> DataStream:
+def windowed(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
     """Return the stream of the windows of a step."""
     computed = aggregations(step.aggregate, scope, (*path, "aggregate"))
     arguments = {name: value for name, value in given(step).items() if name not in _OF_STEP}
@@ -190,7 +180,7 @@ def windowed(stream: DataStream, step: WindowStep, scope: Scope, path: Path) -> 
     return windows.aggregate(**computed) if computed else stream
 
 
-def ordered(stream: DataStream, step: SeriesStep, scope: Scope, path: Path) -> DataStream:
+def ordered(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
     """Return the stream with the columns of a step's series functions."""
     computed = series_functions(step.columns, scope, (*path, "columns"))
     arguments: Any = {name: value for name, value in given(step).items() if name not in ("keys", "columns")}
@@ -198,7 +188,7 @@ def ordered(stream: DataStream, step: SeriesStep, scope: Scope, path: Path) -> D
     return series.with_columns(**computed) if computed else stream
 
 
-def _window(step: WindowStep) -> Window:
+def _window(step: Any) -> Window:
     shapes = [name for name in _SHAPES if getattr(step, name) is not None]
     if len(shapes) != 1:
         raise ConfigError(
@@ -209,11 +199,10 @@ def _window(step: WindowStep) -> Window:
         return sliding(step.sliding.size, step.sliding.every)
     if step.tumbling is not None:
         return tumbling(step.tumbling)
-    assert step.session is not None
     return session(step.session)
 
 
-class JoinStep(Model):
+class _Join(Model):
     """How the columns of a table, or of another stream, are added; see `DataStream.join`."""
 
     table: str | None = Field(
@@ -221,14 +210,11 @@ class JoinStep(Model):
     )
     stream: str | None = Field(None, description="Instead of table: the name of a source, whose rows match in time.")
     on: Names | dict[str, str] = Field(description="The columns that both have, or {stream's: other's}.")
-    how: Literal["inner", "left"] = Field("inner", description="Drop rows without a match, or keep them with nulls.")
     as_of: Names | None = Field(
         None,
         description="For a table: the stream's time column, for the rows that the table had then; or that column and "
         "the table's one that says since when a row is valid.",
     )
-    columns: Names | None = Field(None, description="The other's columns to add; without it, all but its keys.")
-    suffix: str | None = Field(None, description="The end of the added columns' names.")
     max_bytes: Size | None = Field(
         None,
         description="For a table: the most bytes of its rows in memory, 256MB by default; a larger one is divided.",
@@ -237,14 +223,12 @@ class JoinStep(Model):
         None, description="For a stream: how far apart rows are that match, or how much earlier and how much later."
     )
     time: Names | None = Field(None, description="For a stream: the timestamp column of both, or of each.")
-    lateness: Span | None = Field(None, description="For a stream: how much older than the latest row one can be.")
-    late: Literal["drop", "dead_letter"] | None = Field(None, description="For a stream: where late rows go.")
-    max_ahead: Span | None = Field(None, description="For a stream: how far ahead of the clock; null = no limit.")
-    idle_after: Span | None = Field(None, description="For a stream: an idle source holds nothing back after it.")
-    buckets: Whole | None = Field(None, description="For a stream: the number of parts of the state.")
 
 
-def join(stream: DataStream, step: JoinStep, scope: Scope, path: Path) -> DataStream:
+JoinStep = model_of(DataStream.join, frozenset({"other", *_Join.model_fields}), _Join)
+
+
+def join(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
     """Return the stream with the columns of a step's table or stream."""
     if (step.table is None) == (step.stream is None):
         raise ConfigError("a join has one of table and stream", hint="{table: customers, on: id}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ConfigDict, Field, create_model
 
 from volley.config.keyed import AggregateStep, JoinStep, SeriesStep, WindowStep, aggregate, join, ordered, windowed
 from volley.config.scope import Expression, Scope
 from volley.documents.mistakes import Path
-from volley.documents.models import Model, Names, Number, Span, Whole, given
+from volley.documents.models import Model, Names, Whole, given, model_of
 from volley.errors import ExpressionError, VolleyError
 from volley.plan.expressions import Expr
 from volley.stream.stream import DataStream
@@ -19,38 +19,14 @@ from volley.stream.stream import DataStream
 __all__ = ["VERBS", "Step", "apply_steps"]
 
 
-class Explosion(Model):
-    """Which list is exploded."""
-
-    column: str = Field(description="The list's column.")
-    keep_empty: bool = Field(False, description="True: a row without items stays, with a null.")
-
-
-class Sample(Model):
-    """Which part of the rows is kept."""
-
-    fraction: Number = Field(description="The part of the keys, above 0 and at most 1.")
-    by: Names = Field(description="The key columns.")
-    seed: Whole = Field(0, description="Another number keeps other keys.")
-
-
-class Repartition(Model):
-    """Which tasks write which rows."""
-
-    tasks: Whole | None = Field(None, description="The number of tasks; without it, that of Spark's cores.")
-    by: Names = Field([], description="Rows with equal values of these columns go to one task.")
-
-
-class Deduplication(Model):
-    """Which rows count as the same."""
+class _Deduplication(Model):
+    """Which rows count as the same; see `DataStream.deduplicate`."""
 
     keys: Names = Field(description="The key columns.")
-    event_time: str | None = Field(None, description="A timestamp column, with within.")
-    within: Span | None = Field(None, description="How far two rows of one key are apart at most.")
-    late: Literal["drop", "dead_letter"] | None = Field(None, description="What happens to late rows.")
-    max_ahead: Span | None = Field(None, description="How far ahead of the clock a row can be; null = no limit.")
-    idle_after: Span | None = Field(None, description="A source without rows for so long holds nothing back.")
-    buckets: Whole | None = Field(None, description="The number of parts of the state.")
+
+
+Deduplication = model_of(DataStream.deduplicate, frozenset({"keys"}), _Deduplication)
+Explosion, Sample, Repartition = map(model_of, (DataStream.explode, DataStream.sample, DataStream.repartition))
 
 
 @dataclass(frozen=True)
@@ -96,23 +72,23 @@ def _with_column(stream: DataStream, columns: dict[str, Expression], scope: Scop
     return stream
 
 
-def _deduplicate(stream: DataStream, by: list[str] | Deduplication, scope: Scope, path: Path) -> DataStream:
+def _deduplicate(stream: DataStream, by: Any, scope: Scope, path: Path) -> DataStream:
     if isinstance(by, list):
         return stream.deduplicate(*by)
     settings = given(by)
     return stream.deduplicate(*settings.pop("keys"), **settings)
 
 
-def _explode(stream: DataStream, step: str | Explosion, scope: Scope, path: Path) -> DataStream:
-    return stream.explode(step) if isinstance(step, str) else stream.explode(step.column, step.keep_empty)
+def _explode(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
+    return stream.explode(step) if isinstance(step, str) else stream.explode(**given(step))
 
 
-def _sample(stream: DataStream, step: Sample, scope: Scope, path: Path) -> DataStream:
-    return stream.sample(step.fraction, step.by, step.seed)
+def _sample(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
+    return stream.sample(**given(step))
 
 
-def _repartition(stream: DataStream, step: int | Repartition, scope: Scope, path: Path) -> DataStream:
-    return stream.repartition(step) if isinstance(step, int) else stream.repartition(step.tasks, step.by)
+def _repartition(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
+    return stream.repartition(step) if isinstance(step, int) else stream.repartition(**given(step))
 
 
 def _union(stream: DataStream, names: list[str], scope: Scope, path: Path) -> DataStream:

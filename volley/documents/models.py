@@ -1,4 +1,4 @@
-"""Pydantic models of settings: types for fields, and models made from the frozen classes that settings become."""
+"""Pydantic models of settings: types of fields, and models made from frozen classes, and from methods, in Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import types
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -125,12 +125,13 @@ _TYPES: dict[Any, Any] = {
 
 @cache
 def model_of(settings: Any, leave_out: Collection[str] = frozenset(), base: type[Model] = Model) -> type[Model]:
-    """Return the model of a frozen class' settings, by the names, types and descriptions that it has itself.
+    """Return the model of settings, by the names, types and descriptions that they have in Python.
 
     Args:
-        settings: A dataclass. Its constructor checks the values; the model checks their types. A mapping with known
-            keys has a dataclass with a field for each under ``"keys"`` in its field's metadata.
-        leave_out: Fields that documents don't have, or have in another way.
+        settings: A dataclass, or a method, whose arguments are the settings. It checks the values; the model checks
+            their types. A mapping with known keys has a dataclass with a field for each under ``"keys"`` in its field's
+            metadata.
+        leave_out: Settings that documents don't have, or have in another way.
         base: The model of settings that documents have beside these.
 
     Example:
@@ -138,24 +139,49 @@ def model_of(settings: Any, leave_out: Collection[str] = frozenset(), base: type
         >>> model_of(ConsoleSink).model_fields["rows"].description
         'The maximum number of rows to print per epoch. Each task sends at most as many to the driver.'
     """
-    hints = get_type_hints(settings, localns={"SchemaLike": SchemaText, "SparkSession": Any}, include_extras=True)
+    required = _fields_of(settings) if isinstance(settings, type) else _arguments_of(settings)
+    names = [name for name in required if name not in leave_out and not name.startswith("_")]
+    hints, keys = _hints_of(settings, names), _keys_of(settings)
     described = descriptions(settings)
     definitions: dict[str, Any] = {
-        field.name: (
-            _type_of(hints[field.name], field.metadata.get("keys")),
-            Field(
-                default=... if field.default is field.default_factory is MISSING else None,
-                description=described.get(field.name),
-            ),
+        name: (
+            _type_of(hints[name], keys.get(name)),
+            Field(default=... if required[name] else None, description=described.get(name)),
         )
-        for field in fields(settings)
-        if field.name not in leave_out and not field.name.startswith("_")
+        for name in names
     }
-    summary = (inspect.getdoc(settings if base is Model else base) or "").partition("\n\n")[0]
+    described_by = settings if base is Model else base
+    summary = (inspect.getdoc(described_by) or "").partition("\n\n")[0]
     with warnings.catch_warnings():
         # A deprecated method of pydantic's models has this name.
         warnings.filterwarnings("ignore", 'Field name "schema"')
-        return create_model(settings.__name__, __base__=base, __doc__=summary, **definitions)
+        return create_model(described_by.__name__.strip("_"), __base__=base, __doc__=summary, **definitions)
+
+
+def _fields_of(settings: Any) -> dict[str, bool]:
+    """Return the fields of a dataclass, and whether each is required."""
+    return {field.name: field.default is field.default_factory is MISSING for field in fields(settings)}
+
+
+def _arguments_of(method: Any) -> dict[str, bool]:
+    """Return the arguments of a method, and whether each is required."""
+    _, *parameters = inspect.signature(method).parameters.values()
+    return {parameter.name: parameter.default is inspect.Parameter.empty for parameter in parameters}
+
+
+def _keys_of(settings: Any) -> dict[str, Any]:
+    """Return the classes of the keys of those fields that are mappings with known ones."""
+    return {field.name: field.metadata.get("keys") for field in fields(settings)} if is_dataclass(settings) else {}
+
+
+def _hints_of(settings: Any, names: Collection[str]) -> dict[str, Any]:
+    ours = {"SchemaLike": SchemaText, "SparkSession": Any}
+    if isinstance(settings, type):
+        return get_type_hints(settings, localns=ours, include_extras=True)
+    method = inspect.unwrap(settings)
+    # Types of other arguments may be known to type checkers only.
+    annotations = {name: method.__annotations__[name] for name in names}
+    return get_type_hints(types.SimpleNamespace(__annotations__=annotations), method.__globals__, ours)
 
 
 def _type_of(hint: Any, keys: Any = None) -> Any:
@@ -169,8 +195,8 @@ def _type_of(hint: Any, keys: Any = None) -> Any:
     return ours | None if types.NoneType in parts else ours
 
 
-def descriptions(settings: type[Any]) -> dict[str, str]:
-    """Return what the docstring of a class, or of its ``with_…`` methods, says about each setting.
+def descriptions(settings: Any) -> dict[str, str]:
+    """Return what the docstring of a class, of its ``with_…`` methods, or of a method, says about each setting.
 
     Example:
         >>> from volley.iceberg.config import IcebergSinkConfig
@@ -182,7 +208,7 @@ def descriptions(settings: type[Any]) -> dict[str, str]:
         for name, method in vars(settings).items()
         if name.startswith("with_")
     }
-    for base in reversed(settings.__mro__):
+    for base in reversed(getattr(settings, "__mro__", (settings,))):
         text = (inspect.getdoc(base) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
         for name, description in re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", text, re.MULTILINE):
             found[name] = re.sub(r"\s+", " ", description)
