@@ -24,7 +24,7 @@ import pyarrow as pa
 from volley import FileSource, SourceContext, VolleyError
 from volley.columns.casts import cast, try_cast
 from volley.columns.exact import array_of
-from volley.connectors.files.entries import LoggedFile
+from volley.connectors.files.listing import LoggedFile
 from volley.contracts.rows import BadRow
 from volley.formats.messages import JsonValues
 from volley.types.arrow import arrow_type

@@ -30,7 +30,7 @@ from volley import (
     sum_,
     tumbling,
 )
-from volley.connectors.files.entries import LoggedFile
+from volley.connectors.files.listing import LoggedFile
 from volley.connectors.files.log import FileLog
 from volley.connectors.postgres import slot
 from volley.connectors.postgres.known import CapturedTable, CapturedTables

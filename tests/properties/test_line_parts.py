@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
-from volley.connectors.files.entries import LoggedFile
+from volley.connectors.files.listing import LoggedFile
 from volley.contracts.rows import BadRow
 from volley.formats import csv as csv_format
 from volley.formats import json_chunks, json_lines, line_parts

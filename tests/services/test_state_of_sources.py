@@ -9,7 +9,7 @@ from s3fs import S3FileSystem
 
 from tests.servers.seaweed import Seaweed
 from volley.connectors.files import log
-from volley.connectors.files.entries import LoggedFile
+from volley.connectors.files.listing import LoggedFile
 from volley.connectors.files.log import FileLog
 
 

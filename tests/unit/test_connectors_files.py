@@ -38,7 +38,7 @@ from volley import (
     SourceError,
     StorageError,
 )
-from volley.connectors.files.entries import LoggedFile
+from volley.connectors.files.listing import LoggedFile
 from volley.formats import files
 from volley.formats.files import FORMATS, FileFormat, pack
 from volley.formats.options import CsvOptions, JsonOptions

@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: KafkaSource("b:1", "t", value_format="jsn"),  # type: ignore[arg-type]
         "did you mean 'json'",
     ),
-    "no schema": (lambda: KafkaSource("b:1", "t"), "JSON messages need a schema"),
+    "no schema": (lambda: KafkaSource("b:1", "t"), "JSON needs a schema"),
     "a type": (lambda: KafkaSource("b:1", "t", schema="id lng"), "unknown type"),
     "a schema of bytes": (lambda: KafkaSource("b:1", "t", value_format="raw", schema="id long"), "leave schema out"),
     "avro without a schema": (lambda: KafkaSource("b:1", "t", value_format="avro"), "Avro needs a schema"),

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 from volley import FileSource, SourceContext, StorageError
 from volley.connectors.files import entries, log
-from volley.connectors.files.entries import LoggedFile, Names, rows_of
+from volley.connectors.files.entries import Names, rows_of
+from volley.connectors.files.listing import LoggedFile
 from volley.connectors.files.log import FileLog
 from volley.storage.state_formats import FILE_LOG
 

@@ -17,7 +17,7 @@ import pytest
 from volley import FileSource, MemorySource, SourceContext, SourceError
 from volley.columns.casts import try_cast
 from volley.columns.decimals import decimals_of, in_scale, plain
-from volley.connectors.files.entries import LoggedFile
+from volley.connectors.files.listing import LoggedFile
 from volley.contracts.rows import BadRow
 from volley.formats import json_checks
 from volley.formats.json import fault, parsed

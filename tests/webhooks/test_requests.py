@@ -19,9 +19,10 @@ import pytest
 
 from tests.servers.certificates import self_signed
 from tests.webhooks.hooks import Answer, Hook, receiving
-from volley import BearerAuth, ConfigError, HmacAuth, ServerTls, WebhookSource
+from volley import BearerAuth, ConfigError, HmacAuth, KafkaSource, ServerTls, WebhookSource
 from volley.connectors.webhook.frames import Entry
-from volley.connectors.webhook.reader import Requests, decoder_of, rows_of
+from volley.connectors.webhook.reader import Requests, rows_of
+from volley.formats.messages import decoder_of
 
 SECRET, OLD = "the-new-secret", "the-old-secret"
 
@@ -74,7 +75,7 @@ def test_headers_that_are_too_large(tmp_path: Path) -> None:
 def test_a_log_with_headers_that_are_not_utf_8() -> None:
     """Earlier versions stored the surrogates that aiohttp decodes such bytes to."""
     requests = Requests([Entry(b"", b'["\\udcff", null]', b"x")], [0], 0)
-    rows = rows_of(decoder_of("raw", None, "ignore"), [], ["a", "b"])
+    rows = rows_of(decoder_of("raw", None, "drop", "unknown"), [], ["a", "b"])
     (batch,) = rows.read([requests])
     assert batch.to_pylist() == [{"value": b"x", "a": "\ufffd", "b": None}]
 
@@ -338,6 +339,13 @@ def test_settings_that_are_wrong() -> None:
     for secret in ("", [], [""], None, 1):
         with pytest.raises(ConfigError):
             HmacAuth("github", secret)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data_type", ["map<string,string>", "array<map<string,long>>"])
+def test_a_column_that_json_can_not_be_read_into_is_refused_before_a_request_comes(data_type: str) -> None:
+    for source in (WebhookSource(schema=f"labels {data_type}"), KafkaSource("b:1", "t", schema=f"labels {data_type}")):
+        with pytest.raises(ConfigError, match="column 'labels': JSON can't be read into"):
+            source.declared()
 
 
 def test_secrets_are_not_shown() -> None:

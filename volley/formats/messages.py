@@ -14,14 +14,35 @@ import pyarrow as pa
 from volley.columns.bisect import sort_failing
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
+from volley.formats import json
 from volley.formats.input_file import Columns
 from volley.formats.json_parser import JsonParser
 from volley.formats.rows import Sorted, message_of
+from volley.types.arrow import arrow_schema, canonical_schema
 
-__all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors"]
+__all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors", "decoder_of"]
 
 Values = Sequence[bytes | None]
 _OPENED, _CLOSED = b"{}"
+
+
+def decoder_of(value_format: str, schema: object, on_unknown: str, unknown: str) -> Decoder:
+    """Return the decoder of values in JSON, text or bytes.
+
+    Args:
+        value_format: ``"json"``, ``"string"`` or ``"raw"``.
+        schema: The columns of JSON.
+        on_unknown: What to do with JSON fields that the schema lacks.
+        unknown: The column that keeps them.
+
+    Raises:
+        ConfigError: If JSON can't be read into a column.
+    """
+    if value_format != "json":
+        return PlainValues(text=value_format == "string")
+    columns = canonical_schema(arrow_schema(schema))
+    json.check(columns)
+    return JsonValues(columns, on_unknown, unknown)
 
 
 class TooManyError(SourceError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal, get_args
@@ -11,8 +11,12 @@ from typing import Any, Literal, get_args
 from volley.checks import keep, names, one_of, optional
 from volley.errors import ConfigError
 from volley.types.names import READ, unknown_directives
+from volley.types.schemas import check_schema, column_names
 
-__all__ = ["CsvOptions", "JsonOptions", "NoOptions", "OnUnknown", "fate_of_unknown", "on_unknown"]
+__all__ = [
+    *("CsvOptions", "JsonOptions", "NoOptions", "OnUnknown", "check_columns", "fate_of_unknown", "on_unknown"),
+    *("parts_of", "value_schema"),
+]
 
 OnUnknown = Literal["warn", "keep", "fail", "drop"]
 """What a source does with fields that its schema lacks."""
@@ -49,6 +53,64 @@ def fate_of_unknown(policy: OnUnknown, column: str, by_row: bool = True) -> str:
         "drop": "are left out without a warning",
     }
     return f"fields that the schema lacks {fates[policy]}"
+
+
+def value_schema(value_format: str, schema: Any) -> Any:
+    """Return the schema of messages in a hashable form; None if they have one column.
+
+    Args:
+        value_format: ``"json"``; or ``"string"`` or ``"raw"``, which have the column ``value``.
+        schema: The schema as the user gave it.
+
+    Raises:
+        ConfigError: If the format needs a schema and there is none, or takes none.
+    """
+    if value_format == "json":
+        if schema is None:
+            raise ConfigError("JSON needs a schema", hint='schema="id long, name string"; or value_format="raw"')
+        return check_schema(schema)
+    if schema is not None:
+        raise ConfigError(f"value_format={value_format!r} has one column, value; no schema", hint="leave schema out")
+    return None
+
+
+def parts_of(include: Any, known: Sequence[str]) -> tuple[str, ...]:
+    """Return the parts of a message to add as columns.
+
+    Raises:
+        ConfigError: If one is not among the known ones, or given twice.
+    """
+    parts = names("include", include)
+    for number, part in enumerate(parts):
+        one_of(known)("include", part)
+        if part in parts[:number]:
+            raise ConfigError(f"include names {part!r} twice", hint="once is enough")
+    return parts
+
+
+def check_columns(value_format: str, schema: Any, policy: OnUnknown, unknown: str, added: Iterable[str]) -> None:
+    """Check that the columns of messages have names of their own.
+
+    Args:
+        value_format: The format of values, such as ``"json"``.
+        schema: Their schema.
+        policy: What to do with unknown fields of JSON.
+        unknown: The column that keeps them.
+        added: The columns that are added.
+
+    Raises:
+        ConfigError: If two columns have one name, or the policy does not apply to the format.
+    """
+    if policy != "warn" and value_format != "json":
+        raise ConfigError(f"on_unknown={policy!r} is for JSON, not for {value_format}", hint="leave it out")
+    values = {"json": lambda: column_names(schema), "avro": list}.get(value_format, lambda: ["value"])()
+    columns = [*values, *added, *([unknown] if policy == "keep" else [])]
+    for number, name in enumerate(columns):
+        if name in columns[:number]:
+            raise ConfigError(
+                f"column {name!r} is there twice: in the schema, or in what the settings add",
+                hint="leave one out, or name it otherwise",
+            )
 
 
 @dataclass(frozen=True)

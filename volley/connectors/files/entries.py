@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, compress, islice
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["BLOCK", "LoggedFile", "Names", "blocks_of", "files_of", "rows_of"]
+from volley.connectors.files.listing import LoggedFile
+
+__all__ = ["BLOCK", "Names", "blocks_of", "files_of", "rows_of"]
 
 BLOCK = 4096
 """The entries of a block of a merged file."""
@@ -30,20 +31,6 @@ _ROWS = pa.schema(
         "hash": pa.binary(_HASH_BYTES),
     }
 )
-
-
-@dataclass(frozen=True)
-class LoggedFile:
-    """A file as it was when it was first listed.
-
-    Args:
-        size: Its size in bytes.
-        modified: When it was last written, in seconds since 1970; None = unknown, as in logs of Volley 0.2.
-    """
-
-    path: str
-    size: int
-    modified: float | None = None
 
 
 def rows_of(listed: Sequence[LoggedFile], before: bytes) -> pa.RecordBatch:

@@ -7,15 +7,15 @@ import posixpath
 import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from volley.connectors.files.entries import LoggedFile
 from volley.errors import SourceError, SourceNotFoundError, VolleyError
 from volley.secrets import redact_uri, redacted
 from volley.storage.paths import filesystem, modified_time
 
-__all__ = ["HIDDEN_PREFIX", "MARKERS", "check_exists", "check_not_empty", "list_files", "start_of"]
+__all__ = ["HIDDEN_PREFIX", "MARKERS", "LoggedFile", "check_exists", "check_not_empty", "list_files", "start_of"]
 
 MARKERS = "_volley"
 """The folder of a FileSink's marker files, beside the files of its epochs."""
@@ -39,6 +39,20 @@ _LEFT_OUT = (
     f"names that begin with ., _ or ~$, end in .crc, {', '.join(_UNFINISHED[:-1])} or {_UNFINISHED[-1]}, or are #…#, "
     "are left out, and so are links"
 )
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file as it was when it was first listed.
+
+    Args:
+        size: Its size in bytes.
+        modified: When it was last written, in seconds since 1970; None = unknown, as in logs of Volley 0.2.
+    """
+
+    path: str
+    size: int
+    modified: float | None = None
 
 
 def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = ()) -> None:

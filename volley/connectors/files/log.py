@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from volley.connectors.files.entries import BLOCK, LoggedFile, Names, blocks_of, files_of, rows_of
+from volley.connectors.files.entries import BLOCK, Names, blocks_of, files_of, rows_of
+from volley.connectors.files.listing import LoggedFile
 from volley.contracts.source import Offset
 from volley.errors import StorageError
 from volley.storage.paths import filesystem

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from volley.columns.dictionaries import as_keys
 from volley.connectors.files.columns import FileColumns, folder_texts, folder_values, with_folders, with_included
-from volley.connectors.files.entries import LoggedFile
-from volley.connectors.files.listing import check_exists, check_not_empty, list_files, start_of
+from volley.connectors.files.listing import LoggedFile, check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader, SourceContext

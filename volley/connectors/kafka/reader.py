@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,17 +22,12 @@ from volley.connectors.kafka.offsets import (
     splits_of,
 )
 from volley.connectors.kafka.ranges import RowReader, metadata_fields
-from volley.connectors.kafka.settings import UNKNOWN
 from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
-from volley.formats import json as json_format
-from volley.formats.avro import AvroValues
-from volley.formats.messages import Decoder, JsonValues, PlainValues
-from volley.formats.schema_registry import Registry
-from volley.types.arrow import arrow_schema, canonical_schema
+from volley.formats.messages import Decoder
 
-__all__ = ["KafkaReader", "RowReader", "avro_decoder", "beginning", "columns", "plain_decoder"]
+__all__ = ["KafkaReader", "RowReader", "beginning", "columns"]
 
 _log = logging.getLogger(__name__)
 
@@ -173,32 +167,6 @@ def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], si
             hint=f"it has {sum(partition.topic == topic for partition in partitions)} partitions, counted from 0",
         )
     return as_offset({**cluster.earliest(partitions), **named}, ids)
-
-
-def plain_decoder(value_format: str, schema: Any, on_unknown: str) -> Decoder:
-    """Return the decoder of values in JSON, text or bytes.
-
-    Args:
-        value_format: ``"json"``, ``"string"`` or ``"raw"``.
-        on_unknown: What to do with JSON fields that the schema lacks.
-
-    Raises:
-        ConfigError: If JSON can't be read into a column.
-    """
-    if value_format != "json":
-        return PlainValues(text=value_format == "string")
-    fields = canonical_schema(arrow_schema(schema))
-    json_format.check(fields)
-    return JsonValues(fields, on_unknown, UNKNOWN)
-
-
-def avro_decoder(schema: str, registry: Registry | None) -> Decoder:
-    """Return the decoder of values in Avro.
-
-    Args:
-        registry: The registry of the writer schemas; None = all messages were written with `schema`.
-    """
-    return AvroValues(schema, registry)
 
 
 def columns(values: Decoder, include: Sequence[str]) -> pa.Schema:

@@ -11,18 +11,9 @@ from typing import Any
 
 from volley.checks import names, of_type, one_of
 from volley.errors import ConfigError
-from volley.types.schemas import check_schema, column_names
+from volley.formats.options import value_schema
 
-__all__ = [
-    "METADATA",
-    "UNKNOWN",
-    "brokers",
-    "check_sizes",
-    "check_start",
-    "columns_beside",
-    "topics_of",
-    "value_schema",
-]
+__all__ = ["METADATA", "UNKNOWN", "brokers", "check_sizes", "check_start", "schema_of", "topics_of"]
 
 METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
 """The parts of a message besides its value; their columns are named ``kafka_…``."""
@@ -116,28 +107,15 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def value_schema(format: str, schema: Any, registry: str | None, topics: Sequence[str] | None) -> Any:
+def schema_of(value_format: str, schema: Any, registry: str | None, topics: Sequence[str] | None) -> Any:
     """Return the schema of messages in a hashable form; None if there is none, or the registry has it.
-
-    Args:
-        format: The format of values, such as ``"json"``.
-        registry: The URL of the schema registry.
-        topics: The topics; None = a pattern selects them.
 
     Raises:
         ConfigError: If the format needs a schema and there is none, or takes none.
     """
-    if registry is not None and (format != "avro" or not re.match("https?://", registry)):
+    if registry is not None and (value_format != "avro" or not re.match("https?://", registry)):
         raise ConfigError("registry is the URL of a schema registry, for Avro", hint='for example "http://host:8081"')
-    if format == "avro":
-        return _avro_schema(schema, registry, topics)
-    if format == "json":
-        if schema is None:
-            raise ConfigError("JSON messages need a schema", hint='schema="id long, name string"')
-        return check_schema(schema)
-    if schema is not None:
-        raise ConfigError(f"value_format={format!r} has one column, value; no schema", hint="leave schema out")
-    return None
+    return _avro_schema(schema, registry, topics) if value_format == "avro" else value_schema(value_format, schema)
 
 
 def _avro_schema(schema: Any, registry: str | None, topics: Sequence[str] | None) -> str | None:
@@ -149,26 +127,3 @@ def _avro_schema(schema: Any, registry: str | None, topics: Sequence[str] | None
             )
         return None
     return schema if isinstance(schema, str) else json.dumps(schema)
-
-
-def columns_beside(include: Sequence[str], on_unknown: str, format: str, schema: Any) -> tuple[str, ...]:
-    """Return the parts of a message to add as columns.
-
-    Raises:
-        ConfigError: If a part is unknown or given twice, the schema has its column, or `on_unknown` doesn't apply to
-            the format.
-    """
-    if on_unknown != "warn" and format != "json":
-        raise ConfigError(f"on_unknown={on_unknown!r} is for JSON, not for {format}", hint="leave it out")
-    parts = names("include", include)
-    for part in parts:
-        one_of(METADATA)("include", part)
-    if duplicates := [name for name, count in Counter(parts).items() if count > 1]:
-        raise ConfigError(f"include names {duplicates[0]!r} twice", hint="once is enough")
-    added = {f"kafka_{part}" for part in parts} | ({UNKNOWN} if on_unknown == "keep" else set())
-    if conflicts := sorted(added & set(column_names(schema) if format == "json" else [])):
-        raise ConfigError(
-            f"column {conflicts[0]!r} is in the schema, and is what include or on_unknown would add",
-            hint="leave it out there, or out of the schema",
-        )
-    return parts

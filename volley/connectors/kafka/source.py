@@ -12,11 +12,11 @@ from volley.checks import Duration, count, duration, flag, keep, mapping, names,
 from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
-from volley.connectors.kafka.settings import UNKNOWN
+from volley.connectors.kafka.settings import METADATA, UNKNOWN
 from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import brief_methods
-from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
+from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of
 from volley.formats.schema_registry import Registry
 from volley.secrets import redacted_html, redacted_repr
 from volley.storage.remembered import read_or_create
@@ -117,8 +117,10 @@ include=('key', 'offset'))
         settings.check_sizes(self.min_rows_per_split, self.max_rows_per_split)
         settings.check_start(self.starting_offsets, self.starting_timestamp, self.topics)
         self._keep("bootstrap_servers", settings.brokers(self.bootstrap_servers))
-        self._keep("schema", settings.value_schema(self.value_format, self.schema, self.registry, self.topics))
-        self._keep("include", settings.columns_beside(self.include, self.on_unknown, self.value_format, self.schema))
+        self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, self.topics))
+        self._keep("include", parts_of(self.include, METADATA))
+        added = [f"kafka_{part}" for part in self.include]
+        check_columns(self.value_format, self.schema, self.on_unknown, UNKNOWN, added)
         self._keep("topics", settings.topics_of(self.topics, self.pattern))
 
     def _keep(self, name: str, value: Any) -> None:
@@ -176,12 +178,13 @@ include=('key', 'offset'))
     _repr_html_ = redacted_html
 
     def _decoder(self, context: SourceContext) -> Decoder:
-        from volley.connectors.kafka.reader import avro_decoder, plain_decoder
+        from volley.formats.avro import AvroValues
+        from volley.formats.messages import decoder_of
 
         if self.value_format != "avro":
-            return plain_decoder(self.value_format, self.schema, self.on_unknown)
+            return decoder_of(self.value_format, self.schema, self.on_unknown, UNKNOWN)
         registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
-        return avro_decoder(str(self.schema or self._remembered_schema(context)), registry)
+        return AvroValues(str(self.schema or self._remembered_schema(context)), registry)
 
     def _remembered_schema(self, context: SourceContext) -> str:
         # Parsed to check that the file is complete.

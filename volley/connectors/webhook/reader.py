@@ -18,15 +18,13 @@ from volley.connectors.webhook.batches import Faults
 from volley.connectors.webhook.frames import Entry, Frame, FrameHead, frames, heads, unpacked
 from volley.connectors.webhook.log import LogFolder, LogSegment, Mark
 from volley.connectors.webhook.process import ReceiverProcess
-from volley.connectors.webhook.settings import UNKNOWN
 from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader
 from volley.errors import SourceError
-from volley.formats.messages import Decoder, JsonValues, MessageRows, PlainValues, decode_errors
-from volley.types.arrow import arrow_schema, canonical_schema
+from volley.formats.messages import Decoder, MessageRows, decode_errors
 
-__all__ = ["Requests", "WebhookReader", "decoder_of", "faults_of", "rows_of"]
+__all__ = ["Requests", "WebhookReader", "faults_of", "rows_of"]
 
 _SMALLEST_SPLIT = 4 << 20
 _CHUNK_BYTES = 4 << 20
@@ -280,18 +278,6 @@ class Requests:
     def position(self, row: int) -> str:
         """Return the number of a request."""
         return f"request {self.first + row}"
-
-
-def decoder_of(value_format: str, schema: object, on_unknown: str) -> Decoder:
-    """Return the decoder of bodies.
-
-    Args:
-        value_format: ``"json"``, ``"string"`` or ``"raw"``.
-        on_unknown: What to do with JSON fields that the schema lacks.
-    """
-    if value_format == "json":
-        return JsonValues(canonical_schema(arrow_schema(schema)), on_unknown, UNKNOWN)
-    return PlainValues(value_format == "string")
 
 
 def rows_of(decoder: Decoder, include: Sequence[str], headers: Sequence[str]) -> MessageRows:

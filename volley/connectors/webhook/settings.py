@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import names, one_of, optional, text
+from volley.checks import optional, text
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.connectors.webhook.keys import json_path
 from volley.errors import ConfigError
-from volley.types.schemas import check_schema, column_names
 
 if TYPE_CHECKING:
     from volley.formats.messages import Decoder
 
 __all__ = [
-    "METADATA",
-    "UNKNOWN",
-    "ReceiverSettings",
-    "check_columns",
-    "check_idempotency",
-    "check_include",
-    "check_path",
-    "check_port",
-    "value_schema",
+    *("METADATA", "UNKNOWN", "ReceiverSettings"),
+    *("check_headers", "check_idempotency", "check_path", "check_port"),
 ]
 
 METADATA = ("key", "received_at")
@@ -88,45 +80,8 @@ def check_idempotency(name: str, value: Any) -> str | None:
     return str(value)
 
 
-def value_schema(value_format: str, schema: Any) -> Any:
-    """Return the schema of bodies in a hashable form; None if they have one column.
-
-    Raises:
-        ConfigError: If the format needs a schema and there is none, or takes none.
-    """
-    if value_format == "json":
-        if schema is None:
-            raise ConfigError("JSON bodies need a schema", hint='schema="id long, name string"; or value_format="raw"')
-        return check_schema(schema)
-    if schema is not None:
-        raise ConfigError(f"value_format={value_format!r} has one column, value; no schema", hint="leave schema out")
-    return None
-
-
-def check_include(name: str, value: Any) -> tuple[str, ...]:
-    """Return the parts of a request to add as columns."""
-    parts = names(name, value)
-    for part in parts:
-        one_of(METADATA)(name, part)
-    if len(set(parts)) < len(parts):
-        raise ConfigError(f"{name} names a part twice", hint="once is enough")
-    return parts
-
-
-def check_columns(value_format: str, schema: Any, on_unknown: str, include: Sequence[str], headers: Any) -> None:
-    """Check that all columns have names of their own.
-
-    Raises:
-        ConfigError: If two columns have one name, or `on_unknown` does not apply to the format.
-    """
-    if on_unknown != "warn" and value_format != "json":
-        raise ConfigError(f"on_unknown={on_unknown!r} is for JSON, not for {value_format}", hint="leave it out")
-    columns = column_names(schema) if value_format == "json" else ["value"]
-    added = [f"http_{part}" for part in include] + ([UNKNOWN] if on_unknown == "keep" else [])
-    if not isinstance(headers, Mapping) or not all(isinstance(header, str) for header in headers.values()):
-        raise ConfigError("header_columns is no dict of texts", hint='{"event": "X-GitHub-Event"}')
-    if conflicts := sorted((set(added) & set(columns)) | (set(headers) & {*added, *columns})):
-        raise ConfigError(
-            f"column {conflicts[0]!r} is there twice: in the schema, or in what the settings add",
-            hint="leave one out, or name a header's column otherwise",
-        )
+def check_headers(name: str, value: Any) -> Mapping[str, str]:
+    """Return the columns of headers, with the headers that they have."""
+    if not isinstance(value, Mapping) or not all(isinstance(header, str) for header in value.values()):
+        raise ConfigError(f"{name} is no dict of texts", hint='{"event": "X-GitHub-Event"}')
+    return value

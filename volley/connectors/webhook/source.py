@@ -14,7 +14,7 @@ from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.contracts.reports import Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
-from volley.formats.options import OnUnknown, fate_of_unknown, on_unknown
+from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of, value_schema
 from volley.secrets import redacted_html, redacted_repr
 from volley.storage.paths import absolute, write_and_delete
 from volley.storage.remembered import read_or_create
@@ -109,15 +109,17 @@ class WebhookSource(Source):
     def __post_init__(self) -> None:
         keep(self, port=settings.check_port, path=settings.check_path, host=text, bounded=flag)
         keep(self, value_format=one_of(("json", "string", "raw")), on_unknown=on_unknown)
-        keep(self, on_bad=one_of(("reject", "dead_letter")), include=settings.check_include)
+        keep(self, on_bad=one_of(("reject", "dead_letter")), header_columns=settings.check_headers)
         keep(self, idempotency=settings.check_idempotency, remember_keys=duration, timeout=duration)
         keep(self, max_body=size, max_staged=size, max_waiting=count, max_connections=count)
         keep(self, max_rate=optional(count), max_requests_per_epoch=optional(count), folder=optional(path))
         keep(self, tls=optional(of_type(ServerTls, 'ServerTls("server.pem", "server.key")')))
         if not isinstance(self.auth, HmacAuth | BearerAuth | None):
             raise ConfigError("auth is of another type", hint=_AUTH_HINT)
-        object.__setattr__(self, "schema", settings.value_schema(self.value_format, self.schema))
-        settings.check_columns(self.value_format, self.schema, self.on_unknown, self.include, self.header_columns)
+        object.__setattr__(self, "schema", value_schema(self.value_format, self.schema))
+        object.__setattr__(self, "include", parts_of(self.include, settings.METADATA))
+        added = [*(f"http_{part}" for part in self.include), *self.header_columns]
+        check_columns(self.value_format, self.schema, self.on_unknown, settings.UNKNOWN, added)
         if "key" in self.include and self.idempotency is None:
             raise ConfigError("include has the key, and requests have none", hint='idempotency="header:…"')
 
@@ -180,10 +182,10 @@ class WebhookSource(Source):
 
     def _decoder(self, warns: bool) -> Decoder:
         """Return what decodes bodies; the tasks warn of unknown fields, the receiver does not look for them."""
-        from volley.connectors.webhook.reader import decoder_of
+        from volley.formats.messages import decoder_of
 
         policy = "drop" if self.on_unknown == "warn" and not warns else self.on_unknown
-        return decoder_of(self.value_format, self.schema, policy)
+        return decoder_of(self.value_format, self.schema, policy, settings.UNKNOWN)
 
     def _receiver(self, folder: str) -> settings.ReceiverSettings:
         checks_bodies = self.on_bad == "reject" and self.value_format != "raw"
