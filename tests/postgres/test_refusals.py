@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg2
 import pytest
 
 from tests.captured import Database
@@ -12,7 +13,8 @@ from tests.postgres.runs import running
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import ConfigError, PostgresSource, SourceContext, SourceError
-from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.connection import server_errors
+from volley.connectors.postgres.settings import ANEW, Server
 from volley.storage.state_formats import SLOT
 
 
@@ -105,6 +107,62 @@ def test_a_role_that_may_not_replicate(shop: Database, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="may not read table"):
         shop.source(user=role, password="hush-hush").open(SourceContext(str(tmp_path)))
     shop.run(f"drop role {role}")
+
+
+def test_a_role_that_may_not_make_the_publication(shop: Database, tmp_path: Path) -> None:
+    """The statement of the hint heals it."""
+    role = f"p{shop.name}"[:60]
+    shop.run(f"create role {role} login replication password 'hush'", f"grant select on orders to {role}")
+    source = shop.source(user=role, password="hush")
+    (probe,) = source.probes()
+    for look in (probe.run, lambda: source.open(SourceContext(f"{tmp_path}/state"))):
+        with pytest.raises(SourceError, match=f"publication 'volley' is not there, and role '{role}' may not") as error:
+            look()
+        unchanged(shop)
+    # Of the database, and not of the table.
+    shop.run(f"grant create on database {shop.name} to {role}")
+    with pytest.raises(SourceError, match=f"role '{role}' may not create it: must be owner"), running(source, tmp_path):
+        pass
+    unchanged(shop)
+    shop.run(str(error.value.hint).partition("run: ")[2])
+    with running(source, tmp_path) as run:
+        assert len(run.epoch()) == 1000
+    shop.drop_slots()
+    shop.run(f"drop owned by {role}", f"drop role {role}")
+
+
+def test_connections_that_are_refused_say_why(shop: Database) -> None:
+    role = f"c{shop.name}"[:60]
+    shop.run(f"create role {role} login replication password 'hush' connection limit 0")
+    for settings, message, hint in (
+        ({"database": "nowhere"}, 'database "nowhere" does not exist', "check database="),
+        ({"user": role, "password": "hush"}, "too many connections for role", "max_connections"),
+        ({"host": "nohost.invalid"}, "could not translate host name", "check host="),
+    ):
+        with pytest.raises(SourceError, match=message) as error:
+            shop.source(**settings).probes()[0].run()
+        assert hint in str(error.value.hint)
+    shop.run(f"drop role {role}")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("FATAL:  number of requested standby connections exceeds max_wal_senders (currently 2)", "max_wal_senders"),
+        ("FATAL:  remaining connection slots are reserved for superuser connections", "max_connections"),
+        ("FATAL:  sorry, too many clients already", "max_connections"),
+        ('FATAL:  no pg_hba.conf entry for replication connection from host "::1", user "a"', "a line of its own"),
+        ('FATAL:  role "a" is not permitted to log in', "grant the role"),
+        ("server does not support SSL, but SSL was required", "sslmode"),
+        ('root certificate file "/x" does not exist', "sslrootcert"),
+        ("connection refused", "check that the server runs"),
+    ],
+)
+def test_each_refusal_of_a_connection_has_its_way_out(text: str, hint: str) -> None:
+    server = Server("h", 5432, "d", "u", None, 1)
+    with pytest.raises(SourceError) as error, server_errors(server, "connecting"):
+        raise psycopg2.OperationalError(text)
+    assert hint in str(error.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -39,6 +40,26 @@ _POOLER = (
     "connect to the server itself: a pooler such as PgBouncer is before it, which passes on neither the settings of a "
     "session nor replication"
 )
+# What the text of a refused connection has, which comes without a code, and what to do.
+_REFUSALS = (
+    (
+        "authentication|password|pg_hba.conf",
+        "check user and password, and the server's pg_hba.conf (a replication connection has a line of its own)",
+    ),
+    ('database ".*" does not exist', "check database=; case counts"),
+    (
+        "max_wal_senders",
+        "end another reader of the log, or raise the server's max_wal_senders: the job needs one such connection",
+    ),
+    (
+        "too many connections|too many clients|remaining connection slots",
+        "end connections that are not needed, or raise the server's max_connections, or the limit of the role or the "
+        "database: the job needs two, and while it loads one more a task",
+    ),
+    ("not permitted to log in|permission denied for database", "grant the role what the message names"),
+    ("could not translate host name", "check host=, and this machine's DNS"),
+    ("SSL|certificate", 'check options={"sslmode": …, "sslrootcert": …}, and whether the server has TLS on'),
+)
 # Of texts that their encoding, or UTF-8, does not have: the codes, which a load does not show, and what it shows.
 _NO_TEXT = ("22021", "22P05")
 _NO_TEXT_MESSAGES = ("byte sequence for encoding", "has no equivalent in encoding")
@@ -64,8 +85,8 @@ def _hint(error: psycopg2.Error) -> str:
         return _POOLER
     if (hint := encoding_hint(error)) is not None:
         return hint
-    if "authentication" in text or "password" in text:
-        return "check user and password, and the server's pg_hba.conf (a replication connection has a line of its own)"
+    if (hint := next((hint for pattern, hint in _REFUSALS if re.search(pattern, text)), None)) is not None:
+        return hint
     if isinstance(error, psycopg2.errors.InsufficientPrivilege):
         return "grant the role what the message names"
     return "check that the server runs, and can be reached from here" if error.pgcode is None else "see the cause"

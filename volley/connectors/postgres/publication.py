@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import psycopg2
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.catalog import GENERATED_SINCE, SCHEMAS_SINCE, members
@@ -14,6 +15,7 @@ from volley.errors import SourceError, SourceNotFoundError
 
 __all__ = [
     "check_has",
+    "check_may_create",
     "check_partitions",
     "check_sent",
     "check_writers",
@@ -109,6 +111,8 @@ _EVERY = """
 _LACKS_ROOT = """
     select relkind = 'p' and not pubviaroot from pg_class, pg_publication where pg_class.oid = %s and pubname = %s
 """
+_MAY_CREATE = "select current_database(), has_database_privilege(current_database(), 'create')"
+_SHOWN = 500
 _VIA_ROOT = "publish_via_partition_root = true"
 _STORED = "publish_generated_columns = stored"
 
@@ -150,14 +154,41 @@ def ensure_publication(connection: Connection, name: str, selection: Selection) 
     Raises:
         SourceError: If it lacks one, or those who write to a table would fail once it is published.
     """
-    if not exists(connection, name):
-        check_writers(connection, *_members(connection, selection))
-        # Its writers would break if the replica identity had a column that is generated, and not published.
-        options = [_VIA_ROOT, *([_STORED] if connection.server_version >= GENERATED_SINCE else [])]
-        members = _written(*_members(connection, selection))
-        query(connection, f'create publication "{name}" for {members} with ({", ".join(options)})')
+    if exists(connection, name):
+        _check_has_all(connection, name, selection)
         return
-    _check_has_all(connection, name, selection)
+    check_writers(connection, *_members(connection, selection))
+    try:
+        query(connection, _creation(connection, name, selection))
+    except psycopg2.errors.InsufficientPrivilege as error:
+        raise _not_made(connection, name, selection, str(error).strip()) from error
+
+
+def _creation(connection: Connection, name: str, selection: Selection) -> str:
+    """Return the statement that creates the publication."""
+    # Its writers would break if the replica identity had a column that is generated, and not published.
+    options = [_VIA_ROOT, *([_STORED] if connection.server_version >= GENERATED_SINCE else [])]
+    members = _written(*_members(connection, selection))
+    return f'create publication "{name}" for {members} with ({", ".join(options)})'
+
+
+def check_may_create(connection: Connection, name: str, selection: Selection) -> None:
+    """Raise SourceError if there is no publication, and the role has not the right to create one."""
+    if exists(connection, name):
+        return
+    ((database, may_create),) = query(connection, _MAY_CREATE)
+    if not may_create:
+        raise _not_made(connection, name, selection, f"permission denied for database {database}")
+
+
+def _not_made(connection: Connection, name: str, selection: Selection, reason: str) -> SourceError:
+    """Return the error of a role that may not create the publication, with what its owner has to run."""
+    ((role,),) = query(connection, "select current_user")
+    statement = _creation(connection, name, selection)
+    return SourceError(
+        f"publication {name!r} is not there, and role {role!r} may not create it: {reason}",
+        hint=f"let the owner of the tables run: {statement if len(statement) <= _SHOWN else f'{statement[:_SHOWN]} …'}",
+    )
 
 
 def _check_has_all(connection: Connection, name: str, selection: Selection) -> None:

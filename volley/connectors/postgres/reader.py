@@ -23,7 +23,7 @@ from volley.connectors.postgres.connection import (
 from volley.connectors.postgres.known import CapturedTable, CapturedTables
 from volley.connectors.postgres.load import ExportedSnapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
-from volley.connectors.postgres.publication import ensure_publication, selected_tables
+from volley.connectors.postgres.publication import check_may_create, ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
 from volley.connectors.postgres.rows import ManyTables, OneTable, form_of
@@ -55,6 +55,7 @@ def inspect(capture: Capture) -> ChangeReader:
         identify(capture.server)
         tables = selected_tables(connection, capture.publication, capture.selection)
         check_tables(connection, tables, capture.loads)
+        check_may_create(connection, capture.publication, capture.selection)
         for table in tables:
             check_changes(connection, capture.publication, table, is_keyed=not capture.changelog)
     if capture.packed:
