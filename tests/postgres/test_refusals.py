@@ -14,7 +14,7 @@ from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import ConfigError, PostgresSource, SourceContext, SourceError
 from volley.connectors.postgres.connection import server_errors
-from volley.connectors.postgres.settings import ANEW, Server
+from volley.connectors.postgres.settings import ANEW, ServerAddress
 from volley.storage.state_formats import SLOT
 
 
@@ -159,7 +159,7 @@ def test_connections_that_are_refused_say_why(shop: Database) -> None:
     ],
 )
 def test_each_refusal_of_a_connection_has_its_way_out(text: str, hint: str) -> None:
-    server = Server("h", 5432, "d", "u", None, 1)
+    server = ServerAddress("h", 5432, "d", "u", None, 1)
     with pytest.raises(SourceError) as error, server_errors(server, "connecting"):
         raise psycopg2.OperationalError(text)
     assert hint in str(error.value.hint)
