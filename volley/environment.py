@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
@@ -23,9 +22,9 @@ from volley.errors import ConfigError, PlanError, VolleyError, brief_methods
 from volley.html_table import settings_html
 from volley.metrics.endpoint import Endpoint
 from volley.metrics.metrics import Metrics
-from volley.plan import graph, nodes
+from volley.plan import nodes
+from volley.plan.job import JobGraph
 from volley.plan.places import caller
-from volley.plan.stages import Stages, stages
 from volley.secrets import redact_uri
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Environment"]
 
-_beginning = threading.Lock()
 _ONE_PATH = "Environment(arrow_native=…) has no effect: all steps run on Arrow batches; leave it out"
 
 
@@ -167,10 +165,9 @@ class Environment:
             >>> job.stop()  # doctest: +SKIP
         """
         start = Start.of(name, options)
-        writes = self._writes(pipelines)
-        _check(writes)
+        graph = self._graph(pipelines)
         with shown(name) if start.progress else nullcontext(), ExitStack() as on_failure:
-            job = self._start(writes, start, on_failure)
+            job = self._start(graph, start, on_failure)
             on_failure.pop_all()
         if start.progress and notebook.is_running():
             notebook.watch(job)
@@ -262,8 +259,8 @@ class Environment:
 
         return run
 
-    def _writes(self, pipelines: Sequence[Pipeline]) -> list[nodes.Write]:
-        """Check the pipelines and return the writes of all of them."""
+    def _graph(self, pipelines: Sequence[Pipeline]) -> JobGraph:
+        """Return the graph that pipelines make."""
         if not pipelines:
             raise ConfigError(
                 "a job needs a pipeline",
@@ -278,17 +275,16 @@ class Environment:
                 raise ConfigError(
                     "a pipeline was made in another environment", hint="begin it with from_source of this one"
                 )
-        return [write for pipeline in pipelines for write in pipeline._writes]
+        return JobGraph.of([write for pipeline in pipelines for write in pipeline._writes])
 
-    def _start(self, writes: Sequence[nodes.Write], start: Start, on_failure: ExitStack) -> Job:
+    def _start(self, graph: JobGraph, start: Start, on_failure: ExitStack) -> Job:
         if self.spark is None:
             _refuse_remote()
-            self._begin_jvm(writes)
+            self._begin_jvm(graph.worker_modules)
 
         from volley.engine.checkpoint import Checkpoint, locate
+        from volley.engine.context import JobContext
         from volley.engine.job import Job
-        from volley.engine.launch import launch
-        from volley.engine.run import OnEpochEnd, Run
         from volley.engine.running import release, reserve
         from volley.spark.session import usable_session
 
@@ -301,49 +297,30 @@ class Environment:
                 metrics.to_registry(), start.metrics_host, start.metrics_port, start.metrics_allowed_hosts
             )
             on_failure.callback(endpoint.close)
-        checkpoint = Checkpoint(folder, start.name)
-        sources = [read.source for read in graph.reads(writes)]
-        bounded = start.once or graph.is_bounded(writes)
-        options = start
 
         def session() -> SparkSession:
             enter("starting Spark")
-            opened = usable_session(self.spark, self.master, graph.worker_modules(writes))
+            opened = usable_session(self.spark, self.master, graph.worker_modules)
             enter("planning")
             return opened
 
-        assert start.outage is None or isinstance(start.outage, timedelta)
-        outage = None if start.outage is None else start.outage.total_seconds()
-
-        def begin(on_epoch_end: OnEpochEnd) -> Run:
-            nonlocal options
-            enter("checking")
-            # Spark's session and Python's settings for it are one for all jobs.
-            with _beginning, ExitStack() as undo:
-                epochs = launch(writes, options, checkpoint, session, metrics, undo)
-                run = Run(epochs, bounded, on_epoch_end, outage, list(map(repr, sources)))
-                run.start(self._interval(writes))
-                undo.pop_all()
-            checkpoint.forget()
-            # The next run goes on where this one stops.
-            options = replace(start, fresh=False, into=None)
-            return run
-
-        job = Job(start, begin, metrics, endpoint, [write.sink for write in writes], partial(release, folder))
+        checkpoint = Checkpoint(folder, start.name)
+        context = JobContext(start, graph, checkpoint, metrics, session, self._interval(graph))
+        job = Job(context, endpoint, partial(release, folder))
         job._start()
         return job
 
-    def _begin_jvm(self, writes: Sequence[nodes.Write]) -> None:
+    def _begin_jvm(self, modules: Iterable[str]) -> None:
         """Let the JVM start while this process imports, plans and checks."""
         from volley.spark import jvm
 
         # What is wrong is raised where the session is opened, after all checks that don't need Spark.
         with suppress(VolleyError, OSError):
-            jvm.begin(self.master or jvm.LOCAL, sorted(graph.worker_modules(writes)))
+            jvm.begin(self.master or jvm.LOCAL, sorted(modules))
 
-    def _interval(self, writes: Sequence[nodes.Write]) -> timedelta:
+    def _interval(self, graph: JobGraph) -> timedelta:
         assert isinstance(self.checkpoint_interval, timedelta)
-        waits = (write.sink.flush_interval for write in writes)
+        waits = (write.sink.flush_interval for write in graph.writes)
         return min([self.checkpoint_interval, *(wait for wait in waits if wait is not None)])
 
     _repr_html_ = settings_html
@@ -363,21 +340,3 @@ def _check_session(spark: object) -> None:
 
         refuse_connect(spark)
         checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
-
-
-def _check_late_rows(job: Stages, writes: Sequence[nodes.Write]) -> None:
-    for step, behind in zip(job.keyed, job.behind, strict=True):
-        to_dead_letter = step.timing is not None and step.timing.late == "dead_letter"
-        if to_dead_letter and not any(writes[sink].dead_letter for sink in behind):
-            raise PlanError(
-                f'{step.label()} has late="dead_letter", and no sink behind it has a dead letter',
-                hint="give the sink one: to_sink(sink, dead_letter=…)",
-            )
-
-
-def _check(writes: Sequence[nodes.Write]) -> None:
-    sinks = [write.sink for write in writes]
-    for number, sink in enumerate(sinks):
-        if any(other is sink for other in sinks[:number]):
-            raise PlanError(f"{sink!r} is in this job twice", hint="make a second sink")
-    _check_late_rows(stages(writes), writes)

@@ -47,6 +47,7 @@ from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.parking import Backlog, ParkedRows, ParkingWriter
+from volley.plan.job import JobGraph
 from volley.spark.log import SparkLog
 from volley.task.joined_rows import read_index, read_list, read_pin
 
@@ -81,7 +82,8 @@ def write_pipeline(folder: Path) -> None:
 
 def read_pipeline(folder: Path) -> object:
     (folder / "metadata").write_text('{"id":"' + QUERY + '"}')
-    return Checkpoint(str(folder), "job").bind(Binding(None, ["files"], ["aggregate"], {}), [], False, False)
+    with patch.object(Binding, "of", return_value=Binding(None, ["files"], ["aggregate"], {})):
+        return Checkpoint(str(folder), "job").bind(JobGraph.of([]), backfill=False, new_query=False)
 
 
 def _sink(folder: Path) -> Any:

@@ -19,6 +19,7 @@ from volley import (
     tumbling,
 )
 from volley.engine.checkpoint import Binding
+from volley.plan.job import JobGraph
 
 
 def windows(rows: DataStream) -> DataStream:
@@ -35,7 +36,7 @@ def binding(folder: Path, **streams: DataStream) -> Binding:
     configs = {name: IcebergSinkConfig(namespace="db", table=name, storage=storage) for name in streams}
     pipelines = [stream.to_sink(IcebergSink(configs[name])) for name, stream in streams.items()]
     writes = [write for pipeline in pipelines for write in pipeline._writes]
-    return Binding.of(writes, [])
+    return Binding.of(JobGraph.of(writes))
 
 
 def stateful(folder: Path, **streams: DataStream) -> list[str]:

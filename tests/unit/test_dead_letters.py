@@ -32,7 +32,7 @@ from volley.connectors.memory.sink import MemorySink
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, SinkContext, Writer
 from volley.engine.dead_letters import DeadLetterSinks
-from volley.plan.graph import reads
+from volley.plan.job import JobGraph
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
 from volley.task.collect import MemoryTaskWriter
@@ -104,14 +104,15 @@ def stream(source: Source) -> DataStream:
 def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda sink: True) -> list[WriteResult]:
     """One epoch in one task, committed; `due` tells which sinks lack it. Returns what the task wrote."""
     writes = pipeline._writes
-    (read,) = reads(writes)
+    graph = JobGraph.of(writes)
+    (read,) = graph.reads
     reader = read.source.open(SourceContext(str(folder / "state")))
     schemas = Schemas(lambda read: reader.schema)
-    tree = grow(read, dict(enumerate(writes)), schemas, dictionaries=False)
+    tree = grow(read, graph.ends, graph.followers, schemas, dictionaries=False)
     steps = tuple(SinkStep(schemas.known(write), write.sink.batch_size) for write in writes)
     opened = [write.sink.open(SinkContext("job", schemas.known(write), Metrics())) for write in writes]
-    targets = DeadLetterSinks.open(writes, "job", Metrics())
-    letters = targets.letters("job", EPOCH, [True] * len(targets.sinks))
+    targets = DeadLetterSinks.open(graph, "job", Metrics())
+    letters = targets.letters("job", EPOCH, [True] * len(targets.committers))
     start = reader.initial_offset()
     splits = [InputSplit(0, split) for split in reader.splits(start, reader.latest_offset(start, None, None))]
     writers = tuple(each.writer(EPOCH) if due(sink) else None for sink, each in enumerate(opened))

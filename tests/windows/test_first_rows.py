@@ -27,7 +27,7 @@ from volley import (
     count,
     tumbling,
 )
-from volley.plan.stages import stages
+from volley.plan.job import JobGraph
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("number", pa.int64()), ("k", pa.string()), ("x", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
@@ -237,8 +237,12 @@ def test_keys_of_every_type(values: pa.Array, tmp_path: Path) -> None:
         (lambda: STREAM.deduplicate("nope").schema, ExpressionError, "unknown column 'nope'"),
         (lambda: STREAM.deduplicate("k", event_time="x", within="1m").schema, ExpressionError, "not a timestamp"),
         (lambda: STREAM.deduplicate("k", late="dead_letter"), ConfigError, "no event_time"),
-        (lambda: stages(TOTALS.deduplicate("k").to_sink(MemorySink("out"))._writes), PlanError, "follows .* aggregate"),
-        (lambda: stages(TOTALS.limit(3).to_sink(MemorySink("out"))._writes), PlanError, "follows .* aggregate"),
+        (
+            lambda: JobGraph.of(TOTALS.deduplicate("k").to_sink(MemorySink("out"))._writes),
+            PlanError,
+            "follows .* aggregate",
+        ),
+        (lambda: JobGraph.of(TOTALS.limit(3).to_sink(MemorySink("out"))._writes), PlanError, "follows .* aggregate"),
     ],
 )
 def test_what_is_refused(build: Any, error: type[VolleyError], message: str) -> None:

@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 from volley.contracts.sink import Sink
 from volley.errors import ConfigError, PlanError, StorageError
-from volley.plan import graph, keyed_nodes, nodes
+from volley.plan import nodes
+from volley.plan.job import JobGraph
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
 from volley.storage.local import make_folder
@@ -83,11 +84,11 @@ class Binding:
     targets: Mapping[str, str | None] | None = None
 
     @classmethod
-    def of(cls, writes: Sequence[nodes.Write], targets: Sequence[str]) -> Binding:
+    def of(cls, graph: JobGraph) -> Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
-        sources = [(read.source.identity, read) for read in graph.reads(writes)]
-        steps = [(node.state, node) for node in graph.walk(writes) if isinstance(node, keyed_nodes.Keyed)]
-        return cls(str(uuid.uuid4()), _told_apart(sources, writes), _told_apart(steps, writes), dict.fromkeys(targets))
+        sources = _told_apart([(read.source.identity, read) for read in graph.reads], graph)
+        steps = _told_apart([(step.state, step) for step in graph.keyed], graph)
+        return cls(str(uuid.uuid4()), sources, steps, dict.fromkeys(filter(None, graph.targets)))
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Binding:
@@ -116,7 +117,7 @@ class Binding:
         return _FORMAT.seal(json.dumps(asdict(self), indent=2).encode())
 
 
-def _told_apart(labels: Sequence[tuple[str, nodes.Node]], writes: Sequence[nodes.Write]) -> list[str]:
+def _told_apart(labels: Sequence[tuple[str, nodes.Node]], graph: JobGraph) -> list[str]:
     """Return labels by which a restarted job finds the offsets or the state of each source or step.
 
     The sinks of a job may change places, and with them sources or steps that are alike: these are told apart by the
@@ -124,17 +125,17 @@ def _told_apart(labels: Sequence[tuple[str, nodes.Node]], writes: Sequence[nodes
 
     Args:
         labels: Each with a node that has its rows.
-        writes: The writes of the job.
+        graph: The job's graph.
     """
-    named = [(label, _behind(node, writes)) for label, node in labels]
+    named = [(label, _sinks_behind(node, graph)) for label, node in labels]
     alike = Counter(label for label, _ in {*named})
     return [label if alike[label] == 1 else f"{label}, for {sinks}" for label, sinks in named]
 
 
-def _behind(node: nodes.Node, writes: Sequence[nodes.Write]) -> str:
+def _sinks_behind(node: nodes.Node, graph: JobGraph) -> str:
     """Return the names of the sinks behind a node."""
-    behind = [write.sink for write in writes if any(each is node for each in graph.walk([write]))]
-    return " and ".join(sorted(sink.target or sink.label for sink in behind))
+    sinks = [graph.writes[number].sink for number in graph.sinks_behind[id(node)]]
+    return " and ".join(sorted(sink.target or sink.label for sink in sinks))
 
 
 class Checkpoint:
@@ -238,15 +239,14 @@ class Checkpoint:
                 _log.warning("%s: the last start died while starting over: its old checkpoint is restored", self.job)
                 self.restore()
 
-    def bind(self, now: Binding, sinks: Sequence[str], backfill: bool, new_query: bool) -> Binding:
+    def bind(self, graph: JobGraph, backfill: bool, new_query: bool) -> Binding:
         """Bind a new checkpoint to a job, or check that the job can resume from an existing one.
 
         Stateless steps may change between two runs. Sources and stateful steps may not: the checkpoint's offsets and
         state refer to them. A new target lacks the rows of all epochs so far.
 
         Args:
-            now: The binding of the job.
-            sinks: The target names of its sinks; the other targets are dead letters, which may change.
+            graph: The job's graph. Its dead letters may change, its sinks may not.
             backfill: True if a backfill fills new targets with the rows of all epochs so far.
             new_query: True to give a checkpoint that has read nothing a new query, of which no target has epochs.
 
@@ -257,6 +257,7 @@ class Checkpoint:
             PlanError: If the checkpoint belongs to another pipeline; names the difference.
             StorageError: If the checkpoint folder can't be read or written.
         """
+        now = Binding.of(graph)
         with usable(self.url):
             self.check_ours()
             if not self.begun:
@@ -266,7 +267,8 @@ class Checkpoint:
         _compare(old, now, self.url)
         if old.targets is not None:
             dropped = sorted(set(old.targets) - set(now.targets or ()))
-            _compare_targets(self.job, self.url, sorted(set(sinks) - set(old.targets)), dropped, backfill)
+            sinks = set(filter(None, graph.targets[: len(graph.writes)]))
+            _compare_targets(self.job, self.url, sorted(sinks - set(old.targets)), dropped, backfill)
         return replace(old, query_id=self.query_id, sources=now.sources, stateful=now.stateful)
 
     def bind_targets(self, bound: Binding, identities: Mapping[str, str | None]) -> None:

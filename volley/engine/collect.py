@@ -86,10 +86,10 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
         Schemas(lambda read: known[id(read)]).known(write)
         (write,) = with_rows([write])
         schemas = Schemas(lambda read: known[id(read)])
-        rows = _Rows(limit)
+        rows, followers = _Rows(limit), graph.followers_in(graph.walk([write]))
         plan = TaskPlan(
             tuple(reader.split_reader() for reader in readers),
-            tuple(grow(read, {0: write}, schemas, dictionaries=False) for read in reads),
+            tuple(grow(read, {0: write}, followers, schemas, dictionaries=False) for read in reads),
             (SinkStep(schemas.known(write), None, write.order),),
         )
         with suppress(_Enough):
@@ -165,7 +165,8 @@ def _reads(node: nodes.Node) -> list[nodes.Read]:
 
 
 def _opened(write: nodes.Write, read: nodes.Read, state: Path) -> Reader:
-    context = SourceContext(str(state), predicate=used_rows([write], read), columns=used_columns([write], read))
+    followers = graph.followers_in(graph.walk([write]))
+    context = SourceContext(str(state), predicate=used_rows(followers, read), columns=used_columns(followers, read))
     return read.source.open(context)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volley.contracts.epoch import Epoch
-from volley.contracts.sink import Committer, Sink, SinkContext
-from volley.plan.nodes import Write
+from volley.contracts.sink import Committer, SinkContext
+from volley.plan.job import JobGraph
 from volley.task.sorter import SCHEMA, DeadLetters
 
 if TYPE_CHECKING:
     from volley.metrics.metrics import Metrics
 
-__all__ = ["DeadLetterSinks", "dead_letters"]
+__all__ = ["DeadLetterSinks"]
 
 
 @dataclass(frozen=True)
@@ -22,23 +22,21 @@ class DeadLetterSinks:
     """The open dead-letter sinks of a job, each once, even if several sinks share it.
 
     Args:
-        sinks: The dead-letter sinks.
         committers: Their committers.
         routes: Per sink of the job, the index of its dead-letter sink; None = it has none.
         counters: The metrics of each dead-letter sink.
     """
 
-    sinks: tuple[Sink, ...]
     committers: tuple[Committer, ...]
     routes: tuple[int | None, ...]
     counters: tuple[Metrics, ...]
 
     @classmethod
-    def open(cls, writes: Sequence[Write], job: str, metrics: Metrics, known: Collection[str] = ()) -> DeadLetterSinks:
+    def open(cls, graph: JobGraph, job: str, metrics: Metrics, known: Collection[str] = ()) -> DeadLetterSinks:
         """Open the dead-letter sinks of a job.
 
         Args:
-            writes: The writes of the job.
+            graph: The job's graph.
             job: The job's name.
             metrics: The job's counters.
             known: The names of targets that the job has written to before.
@@ -46,14 +44,14 @@ class DeadLetterSinks:
         Raises:
             VolleyError: If dead letters can't be written there.
         """
-        sinks = dead_letters(writes)
+        sinks = graph.letters
         counters = tuple(metrics.of_sink(sink.label) for sink in sinks)
         committers = tuple(
             sink.open(SinkContext(job, SCHEMA, counter, resumed=sink.target in known, shared=True))
             for sink, counter in zip(sinks, counters, strict=True)
         )
-        routes = tuple(None if write.dead_letter is None else sinks.index(write.dead_letter) for write in writes)
-        return cls(tuple(sinks), committers, routes, counters)
+        routes = tuple(None if write.dead_letter is None else sinks.index(write.dead_letter) for write in graph.writes)
+        return cls(committers, routes, counters)
 
     def letters(
         self, job: str, epoch: Epoch, due: Sequence[bool], behind: Sequence[Sequence[int]] = ()
@@ -76,12 +74,3 @@ class DeadLetterSinks:
             next((self.routes[sink] for sink in sinks if self.routes[sink] is not None), None) for sinks in behind
         )
         return DeadLetters(job, epoch.number, writers, (*self.routes, *of_inputs))
-
-
-def dead_letters(writes: Sequence[Write]) -> list[Sink]:
-    """Return the dead-letter sinks of a job, each once."""
-    sinks: list[Sink] = []
-    for write in writes:
-        if write.dead_letter is not None and write.dead_letter not in sinks:
-            sinks.append(write.dead_letter)
-    return sinks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, ExecutorTask
 from volley.contracts.source import Split
+from volley.engine.context import JobContext
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
@@ -21,7 +22,7 @@ from volley.engine.run_start import RunStart
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics.metrics import Metrics
 from volley.spark.compile import CompiledPlan
-from volley.spark.log import SparkLog
+from volley.spark.log import PlannedEpochs, SparkLog
 from volley.spark.progress import EpochCounters
 from volley.spark.run import evaluate, run_on_executors, run_sources
 from volley.task.failpoints import reach
@@ -92,15 +93,13 @@ class Epochs:
     """Runs the epochs of one job.
 
     Args:
-        job: The job's name.
+        job: The job.
         plan: The compiled plan.
-        splits: Returns the splits of an epoch, each with its reader's index.
+        planned: Has the splits of each epoch.
         committers: One per sink of the job.
         executor_tasks: Per sink: runs its executor tasks and counts what they write.
-        targets: The dead-letter sinks.
+        letters: The dead-letter sinks.
         counters: The counts of the running epoch.
-        metrics: The job's counters.
-        log: Spark's log of the query.
         landed: The last known epoch of each target.
         tables: The tables that it joins.
         unfinished: The epoch in which an earlier run died, if any.
@@ -109,21 +108,24 @@ class Epochs:
         run_start: Records the first epoch of a bounded run; None = no sink asks for it.
     """
 
-    job: str
+    job: JobContext
     plan: CompiledPlan
-    splits: Callable[[int], list[tuple[int, Split]]]
+    planned: PlannedEpochs
     committers: Sequence[Committer]
     executor_tasks: Sequence[ExecutorTasks]
-    targets: DeadLetterSinks
+    letters: DeadLetterSinks
     counters: EpochCounters
-    metrics: Metrics
-    log: SparkLog
     landed: Landed
     tables: JoinedTables
     unfinished: int | None
     speculative: bool
     levels: Levels | None = None
     run_start: RunStart | None = None
+
+    @property
+    def log(self) -> SparkLog:
+        """Spark's log of the query."""
+        return self.job.checkpoint.log
 
     @cached_property
     def first(self) -> int | None:
@@ -142,7 +144,7 @@ class Epochs:
     @cached_property
     def notes(self) -> Notes:
         """What its tasks have noted while they read."""
-        return Notes(self.job, self.plan.notes, self.metrics.record_lost)
+        return Notes(self.job.name, self.plan.notes, self.job.metrics.record_lost)
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""
@@ -162,21 +164,22 @@ class Epochs:
         due = [
             is_new and self._is_empty(committer, epoch) for committer, is_new in zip(self.committers, new, strict=True)
         ]
-        routes = {route for route, is_due in zip(self.targets.routes, due, strict=True) if is_due and route is not None}
+        routes = {route for route, is_due in zip(self.letters.routes, due, strict=True) if is_due and route is not None}
         letters_due = [
             number in routes and self._is_empty(committer, epoch)
-            for number, committer in enumerate(self.targets.committers)
+            for number, committer in enumerate(self.letters.committers)
         ]
         if any(due):
-            self._write_and_commit(self.plan.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
+            splits = self.planned.splits_up_to(epoch.number)
+            self._write_and_commit(self.plan.frame, epoch, splits, [*due, *letters_due], self._no_results())
 
     def remember(self, query_id: str) -> None:
         """Record the last epoch of each target in the checkpoint, for the next run to check."""
         try:
-            self.landed.remember(self._all, query_id)
+            self.landed.remember(self.all_committers, query_id)
         except Exception as error:
             # Not a failure of the run: the next one checks against the older record.
-            _log.warning("%s: the last epochs of its targets were not recorded: %s", self.job, error)
+            _log.warning("%s: the last epochs of its targets were not recorded: %s", self.job.name, error)
 
     @staticmethod
     def _is_empty(committer: Committer, epoch: Epoch) -> bool:
@@ -203,7 +206,7 @@ class Epochs:
         self._drop_results()
         due, count = self._due(epoch), len(self.committers)
         skipped = not any(due[:count])
-        results: list[list[WriteResult]] = [[] for _ in self._all]
+        results = self._no_results()
         if skipped:
             reach("in-recovery", epoch.number)
             if self.levels is not None:
@@ -214,26 +217,29 @@ class Epochs:
             reach("before-files", epoch.number)
             self.log.make_durable(epoch.number)
             self.tables.pin(epoch.number)
-            self._write_and_commit(frame, epoch, due, results)
+            self._write_and_commit(frame, epoch, self.planned.splits(epoch.number), due, results)
             if self.levels is not None:
                 self.levels.record()
             reach("before-checkpoint", epoch.number)
         sinks = [[*written, *tasks.take()] for written, tasks in zip(results, self.executor_tasks, strict=False)]
         return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
 
+    def _no_results(self) -> list[list[WriteResult]]:
+        return [[] for _ in self.all_committers]
+
     @cached_property
-    def _all(self) -> tuple[Committer, ...]:
+    def all_committers(self) -> tuple[Committer, ...]:
         """All committers in the order of a task's results: the sinks', then the dead letters'."""
-        return (*self.committers, *self.targets.committers)
+        return (*self.committers, *self.letters.committers)
 
     @cached_property
     def _committer_metrics(self) -> tuple[Metrics, ...]:
         """The metrics of each committer, in the same order."""
-        return (*(tasks.metrics for tasks in self.executor_tasks), *self.targets.counters)
+        return (*(tasks.metrics for tasks in self.executor_tasks), *self.letters.counters)
 
     def _due(self, epoch: Epoch) -> list[bool]:
         """Return per committer whether its target lacks the epoch."""
-        return [self._needs_epoch(committer, epoch) for committer in self._all]
+        return [self._needs_epoch(committer, epoch) for committer in self.all_committers]
 
     def _needs_epoch(self, committer: Committer, epoch: Epoch) -> bool:
         last = committer.last_epoch(epoch.query_id)
@@ -241,11 +247,16 @@ class Epochs:
         return committer.lacks(epoch, last)
 
     def _write_and_commit(
-        self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]
+        self,
+        frame: DataFrame,
+        epoch: Epoch,
+        splits: Sequence[tuple[int, Split]],
+        due: list[bool],
+        landed: list[list[WriteResult]],
     ) -> None:
         """Write and commit; again if a target's layout has changed. Fills `landed` with the committed results."""
         for attempt in range(1, _ATTEMPTS + 1):
-            results = self._write(frame, epoch, due)
+            results = self._write(frame, epoch, splits, due)
             reach("after-files", epoch.number)
             try:
                 self._commit_all(epoch, results, due, landed)
@@ -253,7 +264,7 @@ class Epochs:
             except LayoutChangedError as error:
                 if attempt == _ATTEMPTS:
                     raise
-                _log.warning("%s: epoch %d is written again: %s", self.job, epoch.number, error.message)
+                _log.warning("%s: epoch %d is written again: %s", self.job.name, epoch.number, error.message)
             self._drop_results()
             # Targets that were committed before the failing one have the epoch now.
             due = self._due(epoch)
@@ -263,24 +274,26 @@ class Epochs:
         for tasks in self.executor_tasks:
             tasks.take()
 
-    def _write(self, frame: DataFrame, epoch: Epoch, all_due: Sequence[bool]) -> list[list[WriteResult]]:
+    def _write(
+        self, frame: DataFrame, epoch: Epoch, splits: Sequence[tuple[int, Split]], all_due: Sequence[bool]
+    ) -> list[list[WriteResult]]:
         due, letters_due = all_due[: len(self.committers)], all_due[len(self.committers) :]
         writers = tuple(
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
         behind = [] if self.levels is None else self.levels.behind_inputs
-        letters = self.targets.letters(self.job, epoch, letters_due, behind)
+        letters = self.letters.letters(self.job.name, epoch, letters_due, behind)
         task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
         if self.levels is not None:
             task = self.levels.task(task, due)
-        splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
+        inputs = [InputSplit(reader, split) for reader, split in splits]
         reading = replace(task, writers=task.plan.reached(task.writers))
-        results = run_sources(frame.sparkSession, reading, splits, frame if self.plan.has_frames else None)
+        results = run_sources(frame.sparkSession, reading, inputs, frame if self.plan.has_frames else None)
         tasks = [result for _, result in results]
         self.notes.record(tasks)
         if self.levels is not None:
             tasks = self.levels.run(frame.sparkSession, task, results)
-        return [[task[index] for task in tasks] for index in range(len(self._all))]
+        return [[task[index] for task in tasks] for index in range(len(self.all_committers))]
 
     def _commit_all(
         self,
@@ -291,7 +304,7 @@ class Epochs:
     ) -> None:
         # Commit dead letters first, so that a rejected row is never missing from both.
         count = len(self.committers)
-        order = [*range(count, len(self._all)), *range(count)]
+        order = [*range(count, len(self.all_committers)), *range(count)]
         for position, index in enumerate(order):
             if index == 0:
                 reach("between-commits", epoch.number)
@@ -302,7 +315,7 @@ class Epochs:
             except Exception:
                 for later in order[position + 1 :]:
                     if due[later]:
-                        self._all[later].abort(epoch, results[later])
+                        self.all_committers[later].abort(epoch, results[later])
                 raise
             landed[index] = results[index]
             if index >= count:
@@ -311,11 +324,11 @@ class Epochs:
     def _log_rejected(self, index: int, epoch: Epoch, rows: int) -> None:
         if rows:
             self._committer_metrics[index].record_failed(rows)
-            target = self._all[index]
-            _log.warning("%s: %s bad rows of epoch %d are in %s", self.job, f"{rows:,}", epoch.number, target)
+            target = self.all_committers[index]
+            _log.warning("%s: %s bad rows of epoch %d are in %s", self.job.name, f"{rows:,}", epoch.number, target)
 
     def _commit(self, index: int, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        committer, metrics, began = self._all[index], self._committer_metrics[index], time.monotonic()
+        committer, metrics, began = self.all_committers[index], self._committer_metrics[index], time.monotonic()
         try:
             committer.commit(epoch, results)
         except LayoutChangedError:
@@ -337,7 +350,7 @@ class Epochs:
 
     def _log_commit(self, committer: Committer, epoch: Epoch, results: Sequence[WriteResult], seconds: float) -> None:
         fields = {
-            "job": self.job,
+            "job": self.job.name,
             "epoch": epoch.number,
             "target": str(committer),
             "snapshot": committer.snapshot_id(epoch),
@@ -362,12 +375,12 @@ class Epochs:
         if not retried and not self.speculative and epoch.number != self.unfinished:
             return []
         files: list[str] = []
-        for committer in self._all:
+        for committer in self.all_committers:
             # The epoch is committed: don't fail because a folder can't be listed.
             try:
                 files += committer.orphans(epoch)
             except VolleyError as error:
-                _log.warning("%s: can't look for orphaned files: %s", self.job, error.message)
+                _log.warning("%s: can't look for orphaned files: %s", self.job.name, error.message)
         if files:
-            _log.warning("%s: dead attempts of epoch %d left %d files", self.job, epoch.number, len(files))
+            _log.warning("%s: dead attempts of epoch %d left %d files", self.job.name, epoch.number, len(files))
         return files

@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -17,18 +17,18 @@ from pyspark.errors import PySparkException
 from volley import checks
 from volley.columns.rows import Rows
 from volley.contracts.reports import MaintenanceReport
-from volley.contracts.sink import Sink
+from volley.engine.context import JobContext
 from volley.engine.history import History
-from volley.engine.options import Start
+from volley.engine.launch import launch
 from volley.engine.outages import through_outages
+from volley.engine.phases import enter
 from volley.engine.progress import Progress, State
 from volley.engine.restart import Restart
-from volley.engine.run import OnEpochEnd, Run
+from volley.engine.run import Run
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
 from volley.html_table import html_table
 from volley.metrics.endpoint import Endpoint
 from volley.metrics.figures import FinishedEpoch
-from volley.metrics.metrics import Metrics
 from volley.spark.errors import translate
 from volley.spark.output import bound_log
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Job"]
 
 _log = logging.getLogger(__name__)
+_beginning = threading.Lock()
 
 
 @brief_methods
@@ -62,25 +63,20 @@ class Job(Rows):
 
     def __init__(
         self,
-        start: Start,
-        begin: Callable[[OnEpochEnd], Run],
-        metrics: Metrics,
+        context: JobContext,
         endpoint: Endpoint | None = None,
-        sinks: Sequence[Sink] = (),
         on_end: Callable[[], object] = lambda: None,
     ) -> None:
+        start = context.start
         self.name = start.name
-        self.metrics = metrics
+        self.metrics = context.metrics
         self.metrics_url = endpoint.url if endpoint else None
         self.orphans: list[str] = []
-        self._begin = begin
+        self._context = context
         self._restart = start.restart or Restart("never")
-        assert start.outage is None or isinstance(start.outage, timedelta)
-        self._outage = None if start.outage is None else start.outage.total_seconds()
         self._healthy_within = start.healthy_within
         self._history = History(start.name, start.on_epoch, start.on_error)
         self._endpoint = endpoint
-        self._sinks = sinks
         self._on_end = on_end
         self._run: Run | None = None
         self._progress = Progress()
@@ -183,7 +179,8 @@ class Job(Rows):
         return rows
 
     def _readable_sink(self) -> Any:
-        tables = [sink for sink in self._sinks if sink.has_table]
+        sinks = (write.sink for write in self._context.graph.writes)
+        tables: list[Any] = [sink for sink in sinks if sink.has_table]
         if len(tables) != 1:
             raise PlanError(f"job {self.name!r} has {len(tables)} sinks with a table", hint="ask one: sink.table()")
         return tables[0]
@@ -240,13 +237,25 @@ class Job(Rows):
         self.metrics.record_state("running")
         failure = None
         try:
-            self._run = self._begin(self._count)
+            self._run = self._begin()
         except (VolleyError, Py4JError, PySparkException, OSError) as error:
             failure = translate(error, self.name)
             if not self._restart.allows(failure, 1):
                 raise failure from failure.__cause__
         self._watcher = threading.Thread(target=self._watch, args=[failure], name=f"volley-{self.name}", daemon=True)
         self._watcher.start()
+
+    def _begin(self) -> Run:
+        """Begin a run: the first one, or one that goes on where the one before has stopped."""
+        enter("checking")
+        # Spark's session and Python's settings for it are one for all jobs.
+        with _beginning, ExitStack() as undo:
+            run = Run(launch(self._context, undo), self._count)
+            run.start()
+            undo.pop_all()
+        self._context.checkpoint.forget()
+        self._context = self._context.after_start()
+        return run
 
     def _watch(self, failure: VolleyError | None) -> None:
         """Wait for the end of the first run, unless it could not begin, and of those that follow it.
@@ -284,7 +293,7 @@ class Job(Rows):
     def _run_again(self) -> VolleyError | None:
         """Begin another run, wait for its end, and return the error that it failed with."""
         self._run = None
-        run = through_outages(partial(self._begin, self._count), self._outage, self._stop_requested, self.name)
+        run = through_outages(self._begin, self._context.outage, self._stop_requested, self.name)
         self.metrics.record_state("running")
         with self._lock:
             self._run = run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from volley.contracts.sink import Writer
 from volley.contracts.source import Offset, Reader
 from volley.engine.state import KeyedState, Merge
 from volley.metrics.metrics import Metrics
+from volley.spark.compile import CompiledPlan
 from volley.spark.log import NO_OFFSET, SparkLog
 from volley.spark.run import TaskResults, of_sources, run_splits
 from volley.spark.session import runs_locally
@@ -34,29 +35,27 @@ class Levels:
 
     Args:
         job: The job's name.
+        plan: The compiled plan.
+        merging: What the tasks of the keyed steps do.
         states: The state of each keyed step.
-        plan: What the tasks of the keyed steps do.
-        levels: The numbers of the steps of each level.
-        behind: Per keyed step, the sinks behind it.
-        sinks: The number of the job's sinks.
-        sources: The number of its sources; those that Spark reads count as one, the last one.
         metrics: The counters of each sink.
     """
 
     job: str
+    plan: CompiledPlan
+    merging: TaskPlan
     states: tuple[KeyedState, ...]
-    plan: TaskPlan
-    levels: Sequence[Sequence[int]]
-    behind: Sequence[Sequence[int]]
-    sinks: int
-    sources: int
     metrics: Sequence[Metrics]
     _merges: dict[int, Merge] = field(default_factory=dict, compare=False)
 
     @property
     def behind_inputs(self) -> list[Sequence[int]]:
         """For each input of each keyed step, the sinks behind the step."""
-        return [sinks for state, sinks in zip(self.states, self.behind, strict=True) for _ in range(state.inputs)]
+        return [sinks for state, sinks in self._with_sinks() for _ in range(state.inputs)]
+
+    def _with_sinks(self) -> Iterator[tuple[KeyedState, Sequence[int]]]:
+        """Yield the state of each keyed step, and the sinks behind it."""
+        return ((state, self.plan.graph.behind(number)) for number, state in enumerate(self.states))
 
     def task(self, task: Task, due: Sequence[bool]) -> Task:
         """Return the task of an epoch that also makes states of rows, for the steps before due sinks.
@@ -69,7 +68,7 @@ class Levels:
             StorageError: If the state is missing, or damaged.
         """
         partials: list[Writer | None] = []
-        for state, sinks in zip(self.states, self.behind, strict=True):
+        for state, sinks in self._with_sinks():
             is_due = any(due[sink] for sink in sinks)
             if not is_due:
                 state.check(task.epoch)
@@ -93,20 +92,20 @@ class Levels:
             task: The epoch's task, with a writer for each sink and each input of a keyed step.
             results: The results of the tasks that read the job's sources.
         """
-        for level in self.levels:
+        for level in self.plan.graph.levels:
             merges = {number: self._merge(number, task, results) for number in level if self._is_due(number, task)}
             if merges:
                 results = results + self._merged(spark, task, merges, first=len(results))
             self._merges.update(merges)
-        end = self.sinks + sum(state.inputs for state in self.states)
-        return [(*result[: self.sinks], *result[end:]) for _, result in results]
+        first, end = self._first(0), self._first(len(self.states))
+        return [(*result[:first], *result[end:]) for _, result in results]
 
     def _is_due(self, number: int, task: Task) -> bool:
         return task.writers[self._first(number)] is not None
 
     def _first(self, number: int) -> int:
         """Return the place of a step's first input in a task's results."""
-        return self.sinks + sum(state.inputs for state in self.states[:number])
+        return len(self.metrics) + sum(state.inputs for state in self.states[:number])
 
     def _merge(self, number: int, task: Task, results: TaskResults) -> Merge:
         first, state = self._first(number), self.states[number]
@@ -121,9 +120,9 @@ class Levels:
         """Run the tasks of a level. On one machine the driver merges few states itself."""
         reach("after-partials", task.epoch)
         splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]
-        stage = replace(task, plan=self.plan, writers=self.plan.reached(task.writers, merges), first=first)
+        stage = replace(task, plan=self.merging, writers=self.merging.reached(task.writers, merges), first=first)
         is_small = all(merge.is_small for merge in merges.values())
-        if is_small and runs_locally(spark) and self.plan.suits_driver(stage.writers):
+        if is_small and runs_locally(spark) and self.merging.suits_driver(stage.writers):
             # One split a step.
             tasks = (replace(stage, first=first + number) for number in range(len(splits)))
             results = [result for split, own in zip(splits, tasks, strict=True) for result in own([split])]
@@ -131,12 +130,14 @@ class Levels:
             results = run_splits(spark, stage, splits)
         for number, merge in merges.items():
             self.states[number].finish(merge)
-        return of_sources([self.sources + split.reader for split in splits], results)
+        # What Spark reads counts as one source, the last one.
+        sources = len(self.plan.tasks.readers) + 1
+        return of_sources([sources + split.reader for split in splits], results)
 
     def record(self) -> None:
         """Count the rows that were rejected, and the watermarks, of an epoch that is committed."""
         for number, merge in self._merges.items():
-            rejected, metrics = merge.rejected, self.metrics[self.behind[number][0]]
+            rejected, metrics = merge.rejected, self.metrics[self.plan.graph.behind(number)[0]]
             metrics.record_rejected(rejected.late, rejected.early, rejected.untimed)
             if merge.watermark is not None:
                 metrics.record_watermark(merge.watermark)

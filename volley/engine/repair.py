@@ -20,7 +20,7 @@ from volley.storage.remembered import MALFORMED
 from volley.storage.state_formats import INITIAL_OFFSET, LANDED, RUN, SCHEMA
 from volley.types.arrow import read_schema
 
-__all__ = ["check", "repair"]
+__all__ = ["check_files", "repair"]
 
 _INITIAL_OFFSET = "initial-offset.json"
 
@@ -53,7 +53,7 @@ class Damage:
         return StorageError(f"checkpoint file {self.path} {self.fault}", hint=hint)
 
 
-def check(log: SparkLog) -> None:
+def check_files(log: SparkLog) -> None:
     """Check the files that Spark or the job reads at its start.
 
     Raises:

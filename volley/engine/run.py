@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,28 +54,17 @@ class Run:
 
     Args:
         epochs: Runs its epochs.
-        bounded: True to read what the sources have now, then end.
         on_epoch_end: Takes each epoch.
-        outage: How long an epoch is tried again while a catalog is out of reach, in seconds; None = it fails.
-        sources: The texts of its sources, for messages.
     """
 
-    def __init__(
-        self,
-        epochs: Epochs,
-        bounded: bool,
-        on_epoch_end: OnEpochEnd,
-        outage: float | None,
-        sources: Sequence[str],
-    ) -> None:
+    def __init__(self, epochs: Epochs, on_epoch_end: OnEpochEnd) -> None:
         self.epochs = epochs
-        self.bounded = bounded
+        self.job = epochs.job
+        self.bounded = epochs.job.bounded
         self.failure: VolleyError | None = None
         self.has_epochs = False
         self._on_epoch_end = on_epoch_end
-        self._sources = sources
-        self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log)
-        self._outage = outage
+        self._readers = Readers(self.job.name, epochs.plan.readers, epochs.log)
         self._halt = threading.Event()
         self._gate = threading.Condition()
         self._has_rows = False
@@ -87,23 +75,20 @@ class Run:
         self._query: StreamingQuery | None = None
         self._query_id: str | None = None
 
-    def start(self, interval: timedelta) -> None:
+    def start(self) -> None:
         """Start the query.
-
-        Args:
-            interval: The time from the start of one epoch to the start of the next.
 
         Raises:
             VolleyError: If it can't start.
         """
-        every = f"{round(interval.total_seconds() * 1000)} milliseconds"
+        every = f"{round(self.job.interval.total_seconds() * 1000)} milliseconds"
         try:
             self._readers.start()
-            writer = self.epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.epochs.job)
+            writer = self.epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.job.name)
             writer = writer.option("checkpointLocation", self.epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if self.bounded else writer.trigger(processingTime=every)
             session = self.epochs.plan.frame.sparkSession
-            self._query = start_in_pool(session, self.epochs.job, writer.start)
+            self._query = start_in_pool(session, self.job.name, writer.start)
         except BaseException as error:
             self._readers.stop()
             if not isinstance(error, Exception):
@@ -168,8 +153,8 @@ class Run:
         """Let the run end without its query, whose thread is in a source that does not answer."""
         note_hanging(self.epochs.log.checkpoint, query)
         self.failure = SourceError(
-            f"{self.epochs.job}: its query has not ended {STOP_SECONDS} s after it was stopped, as a source does not "
-            f"answer: {', '.join(self._sources)} (Spark: {query.status['message']})",
+            f"{self.job.name}: its query has not ended {STOP_SECONDS} s after it was stopped, as a source does not "
+            f"answer: {self.job.sources} (Spark: {query.status['message']})",
             hint="no epoch comes any more, and the sinks are whole; the job can start again once the source answers",
         )
         _log.warning("%s", self.failure)
@@ -181,7 +166,7 @@ class Run:
             if time.monotonic() - began < due:
                 continue
             if not self._has_rows:
-                _log.warning("%s: no rows after %d s: %s", self.epochs.job, due, ", ".join(self._sources))
+                _log.warning("%s: no rows after %d s: %s", self.job.name, due, self.job.sources)
             due += min(due, _LONGEST_SILENCE)
 
     def _unfinished(self) -> JobError | None:
@@ -190,7 +175,7 @@ class Run:
         if epoch is None:
             return None
         return JobError(
-            f"{self.epochs.job}: Spark's query ended within epoch {epoch} without an error",
+            f"{self.job.name}: Spark's query ended within epoch {epoch} without an error",
             hint="Spark's log tells why; start the job again: it repeats the epoch",
         )
 
@@ -204,7 +189,7 @@ class Run:
 
     def _translate(self, error: Exception) -> VolleyError:
         """Translate what Spark or a worker raised into a VolleyError."""
-        translated = translate(error, self.epochs.job)
+        translated = translate(error, self.job.name)
         if type(translated) is not JobError:
             return translated
         fault = self.epochs.log.fault(str(error), translated, self._in_epoch)
@@ -224,7 +209,7 @@ class Run:
             reach("before-planning", number)
             query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
             attempt = partial(self._attempt, frame, self.epochs.epoch(query_id, number))
-            result = through_outages(attempt, self._outage, self._halt, self.epochs.job)
+            result = through_outages(attempt, self.job.outage, self._halt, self.job.name)
             finished = self._finished(result, time.monotonic() - began)
             self._query_id = query_id
             self.has_epochs |= not finished.skipped
@@ -232,7 +217,7 @@ class Run:
             self._count_rows_read()
             self._readers.committed(number)
             for lag in self._readers.lags(number):
-                self.epochs.metrics.record_lag(lag)
+                self.job.metrics.record_lag(lag)
             self._on_epoch_end(finished, result.orphans)
         except VolleyError as error:
             self.failure = error
@@ -248,7 +233,7 @@ class Run:
 
     def _count_rows_read(self) -> None:
         for source, rows in zip(self.epochs.plan.sources, self.epochs.counters.rows_read, strict=True):
-            self.epochs.metrics.record_read(source.identity, rows)
+            self.job.metrics.record_read(source.identity, rows)
 
     def _attempt(self, frame: DataFrame, epoch: Epoch) -> EpochResult:
         """Run an epoch once; what an attempt before has counted does not count."""

@@ -1,23 +1,15 @@
-"""The graph that a job's nodes make: a walk through it, its reads, its text."""
+"""Graphs of nodes: a walk through one, a changed copy, its text."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from volley.contracts.source import SparkSource
-from volley.plan.nodes import Node, Read, Write
+from volley.plan.nodes import Node
 
-__all__ = ["describe", "is_bounded", "reads", "rebuilt", "states", "walk", "worker_modules"]
+__all__ = ["Followers", "describe", "followers_in", "rebuilt", "walk"]
 
-
-def worker_modules(writes: Sequence[Write]) -> set[str]:
-    """Return the modules that tasks import for the sources and sinks of a job."""
-    sources = (node.source for node in walk(writes) if isinstance(node, Read))
-    return {
-        *(name for source in sources for name in source.worker_modules),
-        *(name for write in writes for name in write.sink.worker_modules),
-    }
+Followers = Mapping[int, Sequence[Node]]
+"""The steps that take a node's output, by the node's id."""
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -54,29 +46,13 @@ def rebuilt(roots: Sequence[Node], change: Callable[[Node], Node]) -> list[Node]
     return [copies[id(root)] for root in roots]
 
 
-def reads(writes: Sequence[Node]) -> list[Read]:
-    """Return the reads of a job in plan order."""
-    return [node for node in walk(writes) if isinstance(node, Read)]
-
-
-def is_bounded(writes: Sequence[Write]) -> bool:
-    """Return True if every source of a job has an end."""
-    return all(read.source.bounded for read in reads(writes))
-
-
-def states(writes: Sequence[Write], folder: str) -> list[tuple[Read, str]]:
-    """Return the reads of a job, each with the folder for its source's state.
-
-    Args:
-        writes: The writes of the job.
-        folder: The fsspec URL of the folder that holds all of these folders.
-    """
-    numbers = itertools.count()
-    # Spark itself keeps the state of a SparkSource, which gets no number.
-    return [
-        (read, folder if isinstance(read.source, SparkSource) else f"{folder}/source-{next(numbers)}")
-        for read in reads(writes)
-    ]
+def followers_in(nodes: Iterable[Node]) -> Followers:
+    """Return the steps that take each node's output."""
+    followers: dict[int, list[Node]] = {}
+    for node in nodes:
+        for source in node.inputs:
+            followers.setdefault(id(source), []).append(node)
+    return followers
 
 
 def describe(node: Node) -> str:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial, reduce
 
-from volley.plan import graph, keyed_nodes, nodes
+from volley.plan import keyed_nodes, nodes
 from volley.plan.expression_nodes import Column, ExprNode, column_names, joined
+from volley.plan.graph import Followers
 
 __all__ = ["only_keys", "used_columns", "used_rows"]
 
 
-def used_rows(roots: Sequence[nodes.Node], read: nodes.Read) -> ExprNode | None:
+def used_rows(followers: Followers, read: nodes.Read) -> ExprNode | None:
     """Return a predicate that is true for each of a source's rows that any step but a leading filter gets.
 
     Args:
-        roots: The nodes in which the job's graph ends.
+        followers: The steps that take each node's output.
         read: The read of the source.
 
     Returns:
         The predicate; None if all rows are used.
     """
-    followers = _followers(roots)
     alternatives: list[ExprNode] = []
     for follower in followers.get(id(read), []):
         filters: list[ExprNode] = []
@@ -37,14 +36,13 @@ def used_rows(roots: Sequence[nodes.Node], read: nodes.Read) -> ExprNode | None:
     return reduce(partial(joined, "or_"), alternatives) if alternatives else None
 
 
-def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str] | None:
+def used_columns(followers: Followers, read: nodes.Read) -> frozenset[str] | None:
     """Return the names of the columns that the job uses of a source, or more; None = all of them.
 
     Args:
-        roots: The nodes in which the job's graph ends.
+        followers: The steps that take each node's output.
         read: The read of the source.
     """
-    followers = _followers(roots)
 
     def used_after(node: nodes.Node) -> frozenset[str] | None:
         """Return the columns used by the steps after a node that passes on the source's columns."""
@@ -98,18 +96,18 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
     return used_after(read)
 
 
-def only_keys(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str]:
+def only_keys(followers: Followers, read: nodes.Read) -> frozenset[str]:
     """Return the names of columns of a source that the job uses for nothing but as keys of windowed aggregates.
 
     Only of a source whose rows get to such aggregates without a step between.
 
     Args:
-        roots: The nodes in which the job's graph ends.
+        followers: The steps that take each node's output.
         read: The read of the source.
     """
     keys: set[str] = set()
     values: set[str] = set()
-    for step in _followers(roots).get(id(read), []):
+    for step in followers.get(id(read), []):
         if not isinstance(step, keyed_nodes.Aggregate):
             return frozenset()
         names = {key.name for key in step.keys if isinstance(key, Column)}
@@ -117,12 +115,3 @@ def only_keys(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str]:
         # A column that is a key may be the event time, or have an aggregate, too.
         values |= step.used_columns - names | step.used_values
     return frozenset(keys - values)
-
-
-def _followers(roots: Sequence[nodes.Node]) -> dict[int, list[nodes.Node]]:
-    """Return the steps that take each node's output."""
-    followers: dict[int, list[nodes.Node]] = {}
-    for node in graph.walk(roots):
-        for source in node.inputs:
-            followers.setdefault(id(source), []).append(node)
-    return followers

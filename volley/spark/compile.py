@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,17 +18,17 @@ from volley.columns.schemas import Schemas, operator_of
 from volley.contracts.rows import NotesBox
 from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.errors import VolleyError
-from volley.plan import graph, keyed_nodes, nodes
+from volley.plan import keyed_nodes, nodes
+from volley.plan.job import JobGraph
 from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
-from volley.plan.stages import stages, starts
 from volley.spark.errors import translate, unpicklable
 from volley.spark.offset_stream import offset_stream
 from volley.spark.pushed import pushed
 from volley.task.exchange import Exchange
 from volley.task.merging import Merger
 from volley.task.task import TaskPlan
-from volley.task.tree import SinkStep, Tree, grow
+from volley.task.tree import SinkStep, Tree, grouped, grow
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
@@ -50,26 +49,30 @@ class CompiledPlan:
     """A job compiled for Spark.
 
     Args:
+        graph: The job's graph.
         frame: The streaming DataFrame: it has the epochs of all sources, and the rows of those that Spark reads.
         tasks: What the tasks do: they read the splits of the other sources.
         readers: One per line of an epoch's entry in Spark's offset log; None = Spark reads that source.
         sources: The source of each tree in `tasks`.
         operators: The keyed steps; their inputs follow the sinks in `tasks`.
         merging: What the tasks of the keyed steps do, which read what comes out of these; None without any.
-        levels: The numbers of the keyed steps of each level.
-        behind: For each keyed step, the sinks behind it.
         notes: Gets what sources note while they are asked for offsets.
     """
 
+    graph: JobGraph
     frame: DataFrame
     tasks: TaskPlan
     readers: tuple[Reader | None, ...]
     sources: tuple[Source, ...]
     operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
-    levels: tuple[tuple[int, ...], ...] = ()
-    behind: tuple[tuple[int, ...], ...] = ()
     notes: NotesBox = field(default_factory=NotesBox)
+
+    @property
+    def groups(self) -> list[int]:
+        """The group of each sink, see `grouped`."""
+        trees = (*self.tasks.trees, *(self.merging.trees if self.merging else ()))
+        return grouped(trees, len(self.tasks.sinks))[: len(self.graph.writes)]
 
     @property
     def has_frames(self) -> bool:
@@ -78,13 +81,13 @@ class CompiledPlan:
 
 
 def compile_plan(
-    spark: SparkSession, writes: Sequence[nodes.Write], state: str, job: str, target: Target | None = None
+    spark: SparkSession, graph: JobGraph, state: str, job: str, target: Target | None = None
 ) -> CompiledPlan:
     """Open the sources of a job, check every step against the schema of its input, build the streaming frame.
 
     Args:
         spark: The session.
-        writes: The writes of the job, in the order of its sinks.
+        graph: The job's graph.
         state: The fsspec URL of the folder below which sources keep their state, as long as the checkpoint lives.
         job: The job's name, from which the sources get their names in Spark.
         target: Returns the last offset that a bounded run reads of a source; None = Spark asks the reader.
@@ -96,8 +99,8 @@ def compile_plan(
         JobError: If Spark rejects the plan.
     """
     try:
-        _check_functions(writes)
-        return _Compiler(spark, writes, state, job, target).compiled()
+        _check_functions(graph)
+        return _Compiler(spark, graph, state, job, target).compiled()
     except VolleyError:
         raise
     except Exception as error:
@@ -105,9 +108,9 @@ def compile_plan(
         raise translated from translated.__cause__
 
 
-def _check_functions(writes: Sequence[nodes.Write]) -> None:
+def _check_functions(graph: JobGraph) -> None:
     """Raise the error of a function that can't be sent to the executors; PySpark prints a traceback of its own."""
-    for node in graph.walk(writes):
+    for node in graph.nodes:
         if isinstance(node, nodes.Apply):
             with naming(node):
                 try:
@@ -117,28 +120,24 @@ def _check_functions(writes: Sequence[nodes.Write]) -> None:
 
 
 class _Compiler:
-    def __init__(
-        self, spark: SparkSession, writes: Sequence[nodes.Write], state: str, job: str, target: Target | None
-    ) -> None:
+    def __init__(self, spark: SparkSession, graph: JobGraph, state: str, job: str, target: Target | None) -> None:
         self._spark = spark
-        self._writes = writes
+        self._graph = graph
+        self._state = state
         self._job = job
         self._target = target
-        self._stages = stages(writes)
-        self._inputs = list(starmap(self._open, graph.states(writes, state)))
+        self._inputs = [self._open(*read) for read in zip(graph.reads, graph.state_names, strict=True)]
         of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
-        intakes = [intake for step in self._stages.keyed for intake in step.intakes]
-        self._sinks = (
-            *map(self._sink_step, writes),
-            *(SinkStep(self._schemas.known(intake.inputs[0]), None) for intake in intakes),
-        )
+        self._sinks = tuple(map(self._sink_step, graph.ends.values()))
 
-    def _sink_step(self, write: nodes.Write) -> SinkStep:
-        exchange, node = None, write.repartition
+    def _sink_step(self, end: nodes.Node) -> SinkStep:
+        if not isinstance(end, nodes.Write):
+            return SinkStep(self._schemas.known(end.inputs[0]), None)
+        exchange, node = None, end.repartition
         if node:
             exchange = Exchange(node.tasks or self._spark.sparkContext.defaultParallelism, node.keys)
-        return SinkStep(self._schemas.known(write), write.sink.batch_size, write.order, exchange)
+        return SinkStep(self._schemas.known(end), end.sink.batch_size, end.order, exchange)
 
     def compiled(self) -> CompiledPlan:
         """Compile the job: the tasks run all steps, on the rows of readers and of Spark's frames."""
@@ -148,17 +147,16 @@ class _Compiler:
         tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
         lines = tuple(reader for source in self._inputs for reader in source.lines)
         sources, notes = tuple(source.read.source for source in inputs), NotesBox()
-        plan = CompiledPlan(self._frame(notes), tasks, lines, sources, notes=notes)
-        keyed = self._stages.keyed
+        plan = CompiledPlan(self._graph, self._frame(notes), tasks, lines, sources, notes=notes)
+        keyed = self._graph.keyed
         if not keyed:
             return plan
         operators = tuple(map(self._operator, keyed))
         merging = TaskPlan(tuple(map(Merger, operators)), tuple(map(self._tree, keyed)), self._sinks, of_sources=False)
-        levels, behind = self._stages.levels, self._stages.behind
-        return replace(plan, operators=operators, merging=merging, levels=levels, behind=behind)
+        return replace(plan, operators=operators, merging=merging)
 
     def _tree(self, root: nodes.Node, dictionaries: bool = False) -> Tree:
-        return grow(root, self._stages.ends, self._schemas, dictionaries)
+        return grow(root, self._graph.ends, self._graph.followers, self._schemas, dictionaries)
 
     def _frame(self, notes: NotesBox) -> DataFrame:
         """Return the frame of all sources, in plan order, as Spark's offset log has them.
@@ -192,20 +190,20 @@ class _Compiler:
 
     def _dictionaries(self, read: nodes.Read) -> bool:
         """Return True if columns may stay dictionary-encoded: all that gets rows of the source accepts that."""
-        direct = [write for write in self._writes if any(start is read for start in starts(write))]
-        return all(write.sink.takes_dictionaries for write in direct)
+        direct = zip(self._graph.writes, self._graph.starts, strict=True)
+        return all(write.sink.takes_dictionaries for write, starts in direct if any(start is read for start in starts))
 
-    def _open(self, read: nodes.Read, folder: str) -> _Input:
+    def _open(self, read: nodes.Read, state_name: str) -> _Input:
         with naming(read):
             if isinstance(read.source, SparkSource):
                 return self._loaded(read, read.source)
             context = SourceContext(
-                folder,
+                f"{self._state}/{state_name}",
                 self._spark.sparkContext.defaultParallelism,
                 self._dictionaries(read),
-                used_rows(self._writes, read),
+                used_rows(self._graph.followers, read),
                 self._used_columns(read),
-                only_keys(self._writes, read),
+                only_keys(self._graph.followers, read),
             )
             reader = read.source.open(context)
             return _Input(read, reader.schema, (reader,), reader)
@@ -215,7 +213,7 @@ class _Compiler:
         try:
             frame = source.load(self._spark)
             lines = _streaming_leaves(frame)
-            frame = pushed(frame, used_rows(self._writes, read), self._used_columns(read))
+            frame = pushed(frame, used_rows(self._graph.followers, read), self._used_columns(read))
         except Exception as error:
             translated = translate(error, self._job)
             raise translated from translated.__cause__
@@ -224,8 +222,9 @@ class _Compiler:
 
     def _used_columns(self, read: nodes.Read) -> frozenset[str] | None:
         """Return the columns to read; all, if a row of the source may go to a dead letter, which has all of them."""
-        has_letter = any(write.dead_letter is not None and _reads(write, read) for write in self._writes)
-        return None if has_letter else used_columns(self._writes, read)
+        sinks = self._graph.sinks_behind[id(read)]
+        has_letter = any(self._graph.writes[sink].dead_letter is not None for sink in sinks)
+        return None if has_letter else used_columns(self._graph.followers, read)
 
     def _size_batches(self, sizes: list[int]) -> None:
         """Set the size of Spark's Arrow batches to the largest batch size of the sinks."""
@@ -264,7 +263,3 @@ def _streaming_leaves(frame: DataFrame) -> int:
     """Return the number of sources that Spark reads for a frame."""
     leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
     return sum(bool(leaves.apply(index).isStreaming()) for index in range(leaves.length()))
-
-
-def _reads(node: nodes.Node, read: nodes.Read) -> bool:
-    return any(before is read for before in graph.walk([node]))

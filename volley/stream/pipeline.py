@@ -112,8 +112,10 @@ def explained(roots: Sequence[nodes.Node]) -> str:
 
 def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
     """Yield what each source would read, if it tells more than its repr."""
-    for read in (node for node in graph.walk(roots) if isinstance(node, nodes.Read)):
-        context = SourceContext("", predicate=used_rows(roots, read), columns=used_columns(roots, read))
+    walked = list(graph.walk(roots))
+    followers = graph.followers_in(walked)
+    for read in (node for node in walked if isinstance(node, nodes.Read)):
+        context = SourceContext("", predicate=used_rows(followers, read), columns=used_columns(followers, read))
         try:
             line = read.source.explain(context)
         except VolleyError as error:

@@ -13,8 +13,9 @@ from volley.columns.nodes import CompiledSteps, lower
 from volley.columns.schemas import Schemas
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
-from volley.plan import graph, nodes
+from volley.plan import nodes
 from volley.plan.expression_nodes import Column
+from volley.plan.graph import Followers
 from volley.task.exchange import Exchange
 from volley.task.sorted_rows import SortedRows
 
@@ -182,22 +183,21 @@ class Tree:
         return tuple(sorted({sink for index in descendants for sink in self.branches[index].sinks}))
 
 
-def grow(root: nodes.Node, writes: Mapping[int, nodes.Node], schemas: Schemas, dictionaries: bool) -> Tree:
+def grow(
+    root: nodes.Node, ends: Mapping[int, nodes.Node], followers: Followers, schemas: Schemas, dictionaries: bool
+) -> Tree:
     """Return the tree of all narrow steps from a node to the writes, or other ends, that its rows reach.
 
     The steps after a union are in the tree of each of its streams.
 
     Args:
         root: The node whose output is the input; only narrow steps lead from it to the writes.
-        writes: The writes by the index of their sink; or other nodes that take rows, by an index of theirs.
+        ends: The writes by the index of their sink; or other nodes that take rows, by an index of theirs.
+        followers: The steps that take each node's output.
         schemas: The schemas of the graph's nodes.
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
     """
-    followers: dict[int, list[nodes.Node]] = {}
-    for node in graph.walk(writes.values()):
-        for source in node.inputs:
-            followers.setdefault(id(source), []).append(node)
-    growth = _Growth(followers, {id(write): number for number, write in writes.items()}, schemas)
+    growth = _Growth(followers, {id(end): number for number, end in ends.items()}, schemas)
     growth.grow(root, [], schemas.known(root), None, checked=False)
     return Tree(schemas.known(root), dictionaries, tuple(growth.branches))
 
@@ -234,7 +234,7 @@ def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Growth:
-    followers: Mapping[int, Sequence[nodes.Node]]
+    followers: Followers
     sinks: Mapping[int, int]
     schemas: Schemas
     branches: list[Branch] = field(default_factory=list)

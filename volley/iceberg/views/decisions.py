@@ -87,8 +87,9 @@ class Compiler:
         return Steps(steps, self.operator(before))
 
     def _scan(self, node: nodes.Read) -> Scan:
-        config, roots = _config(node), [self.query]
-        return Scan(node, config, self.pin(config), used_columns(roots, node), used_rows(roots, node), self.tally)
+        config, followers = _config(node), graph.followers_in(graph.walk([self.query]))
+        columns, predicate = used_columns(followers, node), used_rows(followers, node)
+        return Scan(node, config, self.pin(config), columns, predicate, self.tally)
 
     def _table(self, node: nodes.Join) -> Scan:
         config, join = _config(node), node.join
