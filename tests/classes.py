@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from volley.spark.class_archive import AT_ITS_ADDRESS
+from volley.spark.java import AT_ITS_ADDRESS
 
 ARCHIVE = Path(sys.prefix) / "classes.jsa"
 

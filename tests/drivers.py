@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 from volley.spark import sockets
 from volley.spark.jvm import PRELOAD
 from volley.spark.output import log_file
-from volley.spark.worker_python import choose_worker_python
+from volley.spark.workers import choose_worker_python
 from volley.task.failpoints import LOG, VARIABLE, VICTIM
 
 __all__ = ["Drivers", "start_jvm"]
@@ -33,7 +33,7 @@ _processes = get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         *("__main__", "tests.recovery.pipeline", "volley.iceberg.pyiceberg_private.sql", "sqlalchemy.dialects.sqlite"),
-        *("volley.engine.launch", "volley.engine.repair", "volley.engine.terminal", "volley.connectors.files.reader"),
+        *("volley.engine.launch", "volley.engine.repair", "volley.engine.display", "volley.connectors.files.reader"),
         *("volley.iceberg.commit.tables", "volley.iceberg.maintain.maintainer", "volley.iceberg.maintain.committer"),
         *("pyspark.sql.classic.dataframe", "pyspark.testing"),
     ]

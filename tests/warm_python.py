@@ -29,7 +29,7 @@ from typing import Any
 
 from tests.processes import ROOT, plain_environment
 from tests.waiting import wait_until
-from volley.spark.worker_python import choose_worker_python
+from volley.spark.workers import choose_worker_python
 
 __all__ = ["warm_workers"]
 

@@ -15,9 +15,9 @@ from volley import checks
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.contracts.source import Source
-from volley.engine import notebook
+from volley.engine.display import follow, in_notebook, shown, watch
 from volley.engine.options import Start, StartOptions
-from volley.engine.phases import enter, shown
+from volley.engine.progress import enter
 from volley.errors import ConfigError, PlanError, VolleyError, brief_methods
 from volley.html_table import settings_html
 from volley.metrics.endpoint import Endpoint
@@ -169,8 +169,8 @@ class Environment:
         with shown(name) if start.progress else nullcontext(), ExitStack() as on_failure:
             job = self._start(graph, start, on_failure)
             on_failure.pop_all()
-        if start.progress and notebook.is_running():
-            notebook.watch(job)
+        if start.progress and in_notebook():
+            watch(job)
         return job
 
     def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
@@ -197,10 +197,6 @@ class Environment:
             Job('prices', finished, epoch 0, 2 rows)
         """
         job = self.start(name, *pipelines, **options)
-
-        # Imports PySpark: after the JVM has begun to start.
-        from volley.engine.terminal import follow
-
         follow(job, options.get("progress", True))
         if job.exception is not None:
             raise job.exception

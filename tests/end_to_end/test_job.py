@@ -43,7 +43,7 @@ from volley import (
     col,
 )
 from volley.contracts.source import Offset, Reader, Source, SourceContext, Split
-from volley.spark.offset_stream import _Stream
+from volley.spark.offsets import _Stream
 
 Rows = Callable[[], list[dict[str, Any]]]
 

@@ -37,7 +37,7 @@ from volley import (
 from volley.connectors.files.reader import FileReader
 from volley.contracts.rows import note_lost
 from volley.contracts.source import Offset
-from volley.engine.terminal import progress_line
+from volley.engine.display import progress_line
 
 # Three splits, the last of one row.
 ROWS = 20_001

@@ -15,7 +15,7 @@ from tests.duck import query
 from volley import DataStream, Environment, ExpressionError, MemorySource, PlanError, WriteResult, col
 from volley.columns.keys.order import sort_keys
 from volley.contracts.sink import TaskWriter
-from volley.task.sorted_rows import SortedRows
+from volley.task.writers import SortedRows
 
 SCHEMA = pa.schema([("s", pa.string()), ("x", pa.float64()), ("m", pa.decimal128(5, 2)), ("n", pa.int64())])
 values = st.fixed_dictionaries(

@@ -41,7 +41,7 @@ from volley import (
     TableNotFoundError,
     col,
 )
-from volley.engine.terminal import progress_line
+from volley.engine.display import progress_line
 from volley.task.failpoints import POINTS
 
 SOON = Restart(backoff="10ms")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from volley.spark.class_archive import archive_options
+from volley.spark.java import archive_options
 
 QUERY = b"\x12JSA....org/apache/spark/sql/execution/streaming/runtime/MicroBatchExecution"
 

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from volley.task.memory import settle
+from volley.task.worker import settle
 
 
 def test_archives_in_the_path_are_not_read_again_but_still_there(

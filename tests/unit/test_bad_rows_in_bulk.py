@@ -20,7 +20,7 @@ from volley.columns.exact import recast
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.avro import AvroValues
 from volley.formats.messages import JsonValues
-from volley.task.gathering import gathered
+from volley.task.sorter import gathered
 
 Rows = list[dict[str, Any]]
 SCHEMA = "id long, name string, who struct<a: long>"

@@ -35,10 +35,10 @@ from volley.engine.dead_letters import DeadLetterSinks
 from volley.plan.job import JobGraph
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
-from volley.task.collect import MemoryTaskWriter
 from volley.task.sorter import SCHEMA
 from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import SinkStep, grow
+from volley.task.writers import MemoryTaskWriter
 
 EPOCH = Epoch("query", 3)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from volley import errors
 from volley.errors import JobError, SourceError, VolleyError
-from volley.task.errors import CarriedError, carried, find_carried
+from volley.task.worker import CarriedError, carried, find_carried
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, VolleyError)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from volley.spark.masters import refusal
+from volley.spark.output import refusal
 
 GIVEN_UP = "ERROR StandaloneSchedulerBackend: Application has been killed. Reason: All masters are unresponsive!\n"
 LOGS = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 
 import IPython.display
 import pytest
 
-from volley.engine import notebook, phases
+from volley.engine import display
+from volley.engine.progress import enter
 
 
 class Cell:
@@ -49,29 +50,29 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
 
 
 def test_a_notebook_shows_phases_in_place(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebook, "is_running", lambda: True)
-    with phases.shown("a<b"):
-        phases.enter("starting Spark")
-        phases.enter("planning")
-    phases.enter("unseen")
+    monkeypatch.setattr(display, "in_notebook", lambda: True)
+    with display.shown("a<b"):
+        enter("starting Spark")
+        enter("planning")
+    enter("unseen")
     assert cell.seen == ["a&lt;b: starting", "a&lt;b: starting Spark", "a&lt;b: planning"]
 
 
 def test_a_notebook_shows_a_job_until_it_ends(cell: Cell) -> None:
-    notebook.watch(Ending()).join(60)
+    display.watch(cast("Any", Ending())).join(60)
     assert cell.seen == [f"<b>look {number}</b>" for number in range(4)]
 
 
 def test_this_is_no_notebook() -> None:
-    assert not notebook.is_running()
+    assert not display.in_notebook()
 
 
 def test_a_terminal_shows_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.openpty()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with phases.shown("orders"):
-            phases.enter("starting Spark")
+        with display.shown("orders"):
+            enter("starting Spark")
             seen = os.read(ours, 4096)
             while b"starting Spark" not in seen:
                 seen += os.read(ours, 4096)

@@ -17,8 +17,7 @@ from volley.connectors.postgres.segments import Segments, SegmentWriter
 from volley.connectors.webhook.keys import KeyStore
 from volley.iceberg.route.parking import ParkingWriter
 from volley.spark import java
-from volley.spark.class_archive import archive_options
-from volley.spark.java import find_java
+from volley.spark.java import archive_options, find_java
 from volley.spark.jvm import begin
 from volley.spark.output import log_file
 from volley.spark.session import log_trace

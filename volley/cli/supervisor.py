@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 from volley.config.values import ConfiguredPipeline, ConfiguredView
+from volley.engine.display import progress_line
 from volley.engine.job import Job
-from volley.engine.terminal import progress_line
 from volley.errors import JobError, VolleyError
 from volley.iceberg.views.values import ViewRefresh
 

@@ -90,12 +90,12 @@ class _FunctionCommitter(Committer):
         return self.function.name
 
     def writer(self, epoch: Epoch) -> Writer:
-        from volley.task.collect import MemoryWriter
+        from volley.task.writers import MemoryWriter
 
         return MemoryWriter() if self.on_driver else _FunctionWriter(self.function, epoch)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        from volley.task.collect import table_of
+        from volley.task.writers import table_of
 
         if self.on_driver and any(result.rows for result in results):
             self.function(table_of(results, self.schema), epoch)

@@ -21,8 +21,7 @@ from volley.engine.context import JobContext
 from volley.engine.history import History
 from volley.engine.launch import launch
 from volley.engine.outages import through_outages
-from volley.engine.phases import enter
-from volley.engine.progress import Progress, State
+from volley.engine.progress import Progress, State, enter
 from volley.engine.restart import Restart
 from volley.engine.run import Run
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods

@@ -30,10 +30,10 @@ from volley.plan.job import JobGraph
 from volley.plan.places import naming
 from volley.spark.compile import CompiledPlan, compile_plan
 from volley.spark.log import PlannedEpochs
-from volley.spark.preload import preload
 from volley.spark.progress import EpochCounters
 from volley.spark.run import run_beside
 from volley.spark.session import has_context, session_for_job
+from volley.spark.workers import preload
 from volley.task.sorter import SCHEMA
 from volley.task.task import TaskPlan
 from volley.types.arrow import canonical_schema

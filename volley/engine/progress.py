@@ -1,15 +1,36 @@
-"""What is known of a running job: its state, its progress, as values that print."""
+"""What is known of a job: the phase of its start; its state and progress, as values that print."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from volley.html_table import html_table
 from volley.metrics.figures import EpochProgress, FinishedEpoch
 
-__all__ = ["Progress", "State"]
+__all__ = ["Progress", "State", "enter", "told_to"]
+
+_listener: ContextVar[Callable[[str], object] | None] = ContextVar("volley-phase", default=None)
+
+
+def enter(phase: str) -> None:
+    """Tell whoever shows it what comes next: ``"starting Spark"``, ``"planning"``."""
+    if listener := _listener.get():
+        listener(phase)
+
+
+@contextmanager
+def told_to(listener: Callable[[str], object], name: str) -> Iterator[None]:
+    """Tell a listener, behind the job's name, the phases that the block enters."""
+    token = _listener.set(lambda phase: listener(f"{name}: {phase}"))
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 class State(Enum):

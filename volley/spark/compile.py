@@ -23,12 +23,12 @@ from volley.plan.job import JobGraph
 from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
 from volley.spark.errors import translate, unpicklable
-from volley.spark.offset_stream import offset_stream
+from volley.spark.offsets import offset_stream
 from volley.spark.pushed import pushed
-from volley.task.exchange import Exchange
 from volley.task.merging import Merger
 from volley.task.task import TaskPlan
 from volley.task.tree import SinkStep, Tree, grouped, grow
+from volley.task.writers import Exchange
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:

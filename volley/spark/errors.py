@@ -11,8 +11,8 @@ from volley.spark.gateway import loss_behind, may_replace
 from volley.spark.log import full_disk
 from volley.spark.output import log_file
 from volley.spark.session import log_trace
-from volley.spark.worker_python import workers_python
-from volley.task.errors import find_carried
+from volley.spark.workers import workers_python
+from volley.task.worker import find_carried
 
 __all__ = ["translate", "unpicklable"]
 

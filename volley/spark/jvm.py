@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from volley.errors import ConfigError
 from volley.secrets import redact_uri
-from volley.spark.class_archive import archive_options
-from volley.spark.java import find_java, spark_home
+from volley.spark.java import archive_options, find_java, spark_home
 from volley.spark.output import log_file
 from volley.spark.sockets import socket_folder
-from volley.spark.worker_python import choose_worker_python
+from volley.spark.workers import choose_worker_python
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway

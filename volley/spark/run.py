@@ -14,11 +14,9 @@ from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.spark.errors import translate
 from volley.spark.progress import EpochCounters
-from volley.task.context import task_and_attempt
-from volley.task.errors import carried
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
-from volley.task.memory import settle
 from volley.task.task import InputSplit, Record, Task
+from volley.task.worker import carried, settle, task_and_attempt
 
 if TYPE_CHECKING:
     from pyspark import RDD

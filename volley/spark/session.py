@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 from volley.errors import ConfigError, JobError, SessionLostError, StorageError
 from volley.spark.gateway import fault, hold, is_held, let_go, loss, may_replace, quiet
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, submitted
-from volley.spark.masters import refusal
-from volley.spark.output import log_file
-from volley.spark.preload import preload
+from volley.spark.output import log_file, refusal
 from volley.spark.sockets import socket_folder
-from volley.spark.worker_python import choose_worker_python, is_script_chosen
+from volley.spark.workers import choose_worker_python, is_script_chosen, preload
 
 if TYPE_CHECKING:
     from pyspark import SparkConf

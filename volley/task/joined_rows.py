@@ -26,7 +26,7 @@ from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED
 from volley.storage.state_formats import JOIN_LIST, JOIN_PIN, JOIN_ROWS
 from volley.store.files import open_file
-from volley.task.context import task_context
+from volley.task.worker import task_context
 
 __all__ = [
     "EpochRows",

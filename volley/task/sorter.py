@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 
@@ -14,7 +16,7 @@ from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError
 from volley.task.tree import Failure, SinkStep, Tree
 
-__all__ = ["SCHEMA", "DeadLetters", "Sorter", "with_bad_row"]
+__all__ = ["SCHEMA", "DeadLetters", "Sorter", "gathered", "with_bad_row"]
 
 SCHEMA = pa.schema(
     {"payload": pa.string(), "error": pa.string(), "position": pa.string(), "epoch": pa.int64(), "job": pa.string()}
@@ -22,6 +24,10 @@ SCHEMA = pa.schema(
 """The columns of a dead letter."""
 
 _LETTERS_PER_BATCH = 1_000
+_Outputs = list[tuple[int, pa.RecordBatch]]
+"""The rows for each sink, each with the sink's index."""
+_SMALL_ROWS = 4_096
+_MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,6 @@ class DeadLetters:
     def takes(self, tree: Tree) -> bool:
         """Return True if rows of this input can go to a dead letter."""
         return any(self.routes[sink] is not None for sink in tree.sinks)
-
-
-_Outputs = list[tuple[int, pa.RecordBatch]]
-"""The rows for each sink, each with the sink's index."""
 
 
 class _Rejected(Exception):
@@ -203,3 +205,51 @@ def _with_position(error: Exception, place: str) -> VolleyError:
     if isinstance(error, VolleyError):
         return error.within(place)
     return JobError(f"{place}: {error}", hint="filter such rows out before, or mend them at their source")
+
+
+def gathered(items: Iterable[PositionedBatch | BadRow]) -> Iterator[PositionedBatch | BadRow]:
+    """Yield bad rows at once, and the batches in their order, small ones of equal columns joined.
+
+    Args:
+        items: The rows of a split.
+    """
+    held: list[PositionedBatch] = []
+    rows = size = 0
+    for item in items:
+        if isinstance(item, BadRow):
+            yield item
+            continue
+        count = item.batch.num_rows
+        if held and (rows + count > _SMALL_ROWS or size > _MOST_BYTES or not _alike(held[0], item)):
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+        if count >= _SMALL_ROWS:
+            yield item
+            continue
+        held.append(item)
+        rows, size = rows + count, size + item.batch.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _alike(first: PositionedBatch, other: PositionedBatch) -> bool:
+    return bool(first.batch.schema.equals(other.batch.schema))
+
+
+def _joined(items: Sequence[PositionedBatch]) -> PositionedBatch:
+    if len(items) == 1:
+        return items[0]
+    batch = pa.concat_batches([item.batch for item in items])
+    return PositionedBatch(batch, _Places(items))
+
+
+class _Places:
+    """Tells the places of rows of joined batches."""
+
+    def __init__(self, items: Sequence[PositionedBatch]) -> None:
+        self._positions: list[Callable[[int], str]] = [item.position for item in items]
+        self._starts = [*accumulate((item.batch.num_rows for item in items), initial=0)]
+
+    def __call__(self, row: int) -> str:
+        at = bisect_right(self._starts, row) - 1
+        return self._positions[at](row - self._starts[at])

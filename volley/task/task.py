@@ -15,12 +15,10 @@ from volley.contracts.rows import BadRow, numbered, taken_notes
 from volley.contracts.sink import TaskWriter, Writer
 from volley.contracts.source import Split, SplitReader
 from volley.errors import VolleyError
-from volley.task.context import task_and_attempt, task_context
 from volley.task.failpoints import reach
-from volley.task.gathering import gathered
-from volley.task.memory import peak_memory
-from volley.task.sorter import DeadLetters, Sorter, with_bad_row
+from volley.task.sorter import DeadLetters, Sorter, gathered, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
+from volley.task.worker import peak_memory, task_and_attempt, task_context
 
 __all__ = ["InputSplit", "Record", "Task", "TaskPlan"]
 

@@ -16,8 +16,7 @@ from volley.errors import ExpressionError, JobError, SchemaMismatchError, Source
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column
 from volley.plan.graph import Followers
-from volley.task.exchange import Exchange
-from volley.task.sorted_rows import SortedRows
+from volley.task.writers import Exchange, SortedRows
 
 __all__ = ["DATA_ERRORS", "Branch", "Failure", "SinkStep", "Tree", "grouped", "grow"]
 

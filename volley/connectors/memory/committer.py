@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, Writer
-from volley.task.collect import MemoryWriter, table_of
+from volley.task.writers import MemoryWriter, table_of
 
 __all__ = ["MemoryCommitter", "concatenate"]
 

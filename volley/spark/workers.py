@@ -1,16 +1,24 @@
-"""Chooses the workers' Python; on a local master a script starts it, which keeps Spark's zip archives off sys.path."""
+"""Spark's Python workers: which Python they run, and what they import before their first task."""
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["choose_worker_python", "is_script_chosen", "workers_python"]
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["choose_worker_python", "is_script_chosen", "preload", "workers_python"]
 
 _SCRIPT = Path(__file__).with_suffix(".sh")
 _FIND_PYSPARK = """
@@ -20,6 +28,8 @@ pyspark = find_spec("pyspark")
 print(pyspark and pyspark.origin)
 print(find_spec("py4j") is not None)
 """
+_log = logging.getLogger(__name__)
+_preloaded: set[tuple[str, str]] = set()
 
 
 def choose_worker_python(master: str | None, starts: bool) -> None:
@@ -83,3 +93,31 @@ def _executable(_: object) -> str:
 
 # Functions of this module are pickled by value, and others by the name of their module, which the workers lack.
 _executable.__module__ = "__main__"
+
+
+def preload(context: SparkContext, modules: Iterable[str]) -> None:
+    """Start workers and import modules in them, in the background, while the driver starts the query.
+
+    Args:
+        context: Spark's context.
+        modules: What to import; each module once per Spark application.
+    """
+    application = str(context.applicationId)
+    missing = {(application, module) for module in modules} - _preloaded
+    if missing:
+        _preloaded.update(missing)
+        names = sorted(module for _, module in missing)
+        threading.Thread(target=_preload, args=(context, names), name="volley-preload", daemon=True).start()
+
+
+def _preload(context: SparkContext, modules: Sequence[str]) -> None:
+    def load(numbers: Iterable[int]) -> Iterator[int]:
+        for module in ("volley.task.task", *modules):
+            importlib.import_module(module)
+        yield from numbers
+
+    try:
+        context.parallelize(range(context.defaultParallelism), context.defaultParallelism).mapPartitions(load).count()
+    except Exception:
+        # Preloading is optional: a task that can't import the module raises with the reason.
+        _log.debug("workers were not preloaded", exc_info=True)

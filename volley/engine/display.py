@@ -1,7 +1,8 @@
-"""Shows a job's progress while `execute` waits: a live line on a terminal, else a line every 30 seconds."""
+"""Shows a job: what its start is busy with, then its progress, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
+import html
 import logging
 import signal
 import sys
@@ -9,17 +10,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from volley.engine import notebook
-from volley.engine.job import Job
-from volley.engine.progress import Progress, State
+from volley.engine.progress import Progress, State, told_to
 from volley.metrics.figures import EpochProgress
 
-__all__ = ["follow", "progress_line"]
+if TYPE_CHECKING:
+    from volley.engine.job import Job
+
+__all__ = ["follow", "in_notebook", "progress_line", "shown", "watch"]
 
 _log = logging.getLogger("volley.progress")
 _QUIET_SECONDS = 30.0
+_SECONDS = 0.5
 
 
 def follow(job: Job, progress: bool = True) -> None:
@@ -32,7 +35,7 @@ def follow(job: Job, progress: bool = True) -> None:
         progress: False shows nothing.
     """
     with _graceful_stop(job):
-        if not progress or notebook.is_running():
+        if not progress or in_notebook():
             job.wait()
         elif sys.stderr.isatty():
             _live(job)
@@ -107,3 +110,53 @@ def _graceful_stop(job: Job) -> Iterator[None]:
 def _handler(handler: Any) -> Callable[[int, FrameType | None], Any] | int:
     # None = a handler that C code has set, which Python can't restore: set the default instead.
     return signal.SIG_DFL if handler is None else handler
+
+
+@contextmanager
+def shown(name: str) -> Iterator[None]:
+    """Show the phases of a job's start in the block, if someone can see them change in place.
+
+    Args:
+        name: The job's name.
+    """
+    if in_notebook():
+        with told_to(_line(f"{name}: starting"), name):
+            yield
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(f"{name}: starting") as status, told_to(status.update, name):
+            yield
+    else:
+        yield
+
+
+def in_notebook() -> bool:
+    """Return True if this process runs a notebook's cells."""
+    interactive: Any = sys.modules.get("IPython")
+    shell = interactive and interactive.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _line(text: str) -> Callable[[str], None]:
+    """Show a line of text in the cell, and return the function that replaces it by another one."""
+    from IPython.display import HTML, display
+
+    handle = display(HTML(html.escape(text)), display_id=True)
+    return lambda other: handle.update(HTML(html.escape(other)))
+
+
+def watch(job: Job) -> threading.Thread:
+    """Show the job in the cell until it ends; return the thread that does."""
+    from IPython.display import HTML, display
+
+    handle = display(HTML(job._repr_html_()), display_id=True)
+
+    def follow() -> None:
+        while not job.wait(_SECONDS):
+            handle.update(HTML(job._repr_html_()))
+        handle.update(HTML(job._repr_html_()))
+
+    thread = threading.Thread(target=follow, name=f"volley-{job.name}-notebook", daemon=True)
+    thread.start()
+    return thread

@@ -12,11 +12,11 @@ import py4j
 import pyspark
 import pytest
 
-from volley.spark import worker_python
-from volley.spark.worker_python import choose_worker_python
+from volley.spark import workers
+from volley.spark.workers import choose_worker_python
 
-SCRIPT = str(worker_python._SCRIPT)
-ROOT = Path(worker_python.__file__).parents[2]
+SCRIPT = str(workers._SCRIPT)
+ROOT = Path(workers.__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_not_with_another_spark_or_a_script_that_is_not_there(
     if why == "home":
         monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     else:
-        monkeypatch.setattr(worker_python, "_SCRIPT", tmp_path / "none.sh")
+        monkeypatch.setattr(workers, "_SCRIPT", tmp_path / "none.sh")
     choose_worker_python("local", starts=True)
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
@@ -82,7 +82,7 @@ CHOOSE = f"""
 import os, subprocess, sys
 sys.path.append({str(ROOT)!r})
 sys.path[:0] = sys.argv[1:]
-from volley.spark.worker_python import choose_worker_python
+from volley.spark.workers import choose_worker_python
 import pyspark
 choose_worker_python("local[2]", starts=True)
 python = os.environ["PYSPARK_PYTHON"]
@@ -123,15 +123,15 @@ def python(tmp_path: Path) -> Python:
 
 def test_the_script_where_a_pth_file_names_pysparks_folder(python: Python) -> None:
     (python.site_packages / "mine.pth").write_text(str(python.packages))
-    assert python.choose() == "worker_python.sh True"
+    assert python.choose() == "workers.sh True"
 
 
 def test_the_script_where_pythonpath_has_pysparks_folder(python: Python) -> None:
-    assert python.choose(path=f"/nowhere:{python.packages}") == "worker_python.sh True"
+    assert python.choose(path=f"/nowhere:{python.packages}") == "workers.sh True"
 
 
 def test_the_script_where_pythonpath_is_relative_to_the_working_folder(python: Python) -> None:
-    assert python.choose(path="packages") == "worker_python.sh True"
+    assert python.choose(path="packages") == "workers.sh True"
 
 
 def test_not_where_only_this_process_knows_pysparks_folder(python: Python) -> None:
