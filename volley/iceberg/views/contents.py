@@ -32,7 +32,7 @@ from volley.iceberg.schema.types import arrow_schema, iceberg_type, is_widened
 from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator, copies
-from volley.iceberg.views.parts import HIDDEN
+from volley.iceberg.views.states import OWN_PREFIX
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import IcebergWriter, write_batches
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
@@ -55,7 +55,7 @@ def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | N
         return open_table(config, schema, catalog=catalog)[0]
     except SchemaMismatchError:
         # The columns of Volley's own need not fit: they are made anew.
-        visible = pa.schema([field for field in schema if not field.name.startswith(HIDDEN)])
+        visible = pa.schema([field for field in schema if not field.name.startswith(OWN_PREFIX)])
         return open_table(config, visible, catalog=catalog)[0]
 
 
@@ -87,7 +87,7 @@ def _evolving(config: IcebergSinkConfig) -> IcebergSinkConfig:
 
 def _is_stale(column: NestedField, schema: pa.Schema) -> bool:
     """Return True for a column of Volley's own that the query does not need, or needs with other values."""
-    if not column.name.startswith(HIDDEN):
+    if not column.name.startswith(OWN_PREFIX):
         return False
     if column.name not in schema.names:
         return True
@@ -289,16 +289,16 @@ class Maintained(Protocol):
 
 def maintained(operator: Operator) -> Maintained:
     """Return how the rows of an operator are kept in a table."""
-    return _Groups(operator) if isinstance(operator, Group) else _Rows(operator)
+    return _MaintainedGroups(operator) if isinstance(operator, Group) else _MaintainedRows(operator)
 
 
-class _Groups:
+class _MaintainedGroups:
     """Groups: the table has a row for each, with what changes of its rows can be added to."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self.schema = group.stored_schema
-        self.order: tuple[str, ...] = () if group.is_single else group.parts.keys
+        self.order: tuple[str, ...] = () if group.is_single else group.states.keys
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         group = self._group
@@ -321,7 +321,7 @@ class _Groups:
         return contents.replaced(replaced, new) if replaced or len(new) else SnapshotFiles()
 
 
-class _Rows:
+class _MaintainedRows:
     """Rows without a key: equal ones are copies of each other."""
 
     def __init__(self, operator: Operator) -> None:

@@ -19,8 +19,8 @@ from volley.columns.keys.normal import normal, plain
 from volley.errors import JobError
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import WEIGHT, Operator, Side, copies, plain_column, restricted_delta
-from volley.iceberg.views.parts import KEPT, ROWS, Extreme, Part, Parts
 from volley.iceberg.views.scan import Tally
+from volley.iceberg.views.states import KEPT, ROWS, Extreme, State, States
 from volley.plan import keyed_nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column
@@ -66,61 +66,61 @@ class Group(Operator):
         }
         self._compiled |= {f"v{n}": value_of(named[value], before.schema) for n, value in enumerate(self._values)}
         self._tally = tally
-        self._ranks = KEPT if is_kept else 1
+        self._extremes = KEPT if is_kept else 1
         self.is_single = not keys
-        types = {part: self._type(part) for _, aggregate in self._aggregates for part in self._parts_of(aggregate)}
-        self.parts = Parts(names or (_ALL,), {ROWS: pa.int64(), **types})
+        types = {state: self._type(state) for _, aggregate in self._aggregates for state in self._states_of(aggregate)}
+        self.states = States(names or (_ALL,), {ROWS: pa.int64(), **types})
 
-    def _type(self, part: Part) -> pa.DataType:
-        if part.kind in ("rows", "count"):
+    def _type(self, state: State) -> pa.DataType:
+        if state.kind in ("rows", "count"):
             return pa.int64()
-        value = self._input_type(f"v{part.value}")
-        return sum_type(value) if part.kind == "sum" else value
+        value = self._input_type(f"v{state.value}")
+        return sum_type(value) if state.kind == "sum" else value
 
-    def _parts_of(self, aggregate: Aggregation) -> list[Part]:
-        """Return the parts that an aggregate is made of, that which has its own values first."""
+    def _states_of(self, aggregate: Aggregation) -> list[State]:
+        """Return the states that an aggregate is made of, that which has its own values first."""
         if aggregate.value is None:
             return [ROWS]
         value = self._values.index(aggregate.value)
         match aggregate.function:
             case "count":
-                return [Part("count", value)]
+                return [State("count", value)]
             case "sum" | "avg":
-                return [Part("sum", value), Part("count", value)]
+                return [State("sum", value), State("count", value)]
         kind: Extreme = "min" if aggregate.function == "min" else "max"
         # The number of values tells whether those that are kept are all.
-        counts = [Part("count", value)] if self._ranks > 1 else []
-        return [*(Part(kind, value, rank) for rank in range(self._ranks)), *counts]
+        counts = [State("count", value)] if self._extremes > 1 else []
+        return [*(State(kind, value, rank) for rank in range(self._extremes)), *counts]
 
     @property
     def is_fragile(self) -> bool:
         """True if each group that loses rows has to be computed from all its rows."""
-        return any(_is_floating_sum(part, data_type) for part, data_type in self.parts.types.items())
+        return any(_is_floating_sum(state, data_type) for state, data_type in self.states.types.items())
 
     @property
-    def _holders(self) -> dict[Part, str]:
-        """The parts that are columns of the result, and those columns."""
+    def _in_result(self) -> dict[State, str]:
+        """The states that are results themselves, and the columns that these are in."""
         own = [
-            (self._parts_of(aggregate)[0], name) for name, aggregate in self._aggregates if aggregate.function != "avg"
+            (self._states_of(aggregate)[0], name) for name, aggregate in self._aggregates if aggregate.function != "avg"
         ]
         return dict(reversed(own))
 
     @property
-    def hidden(self) -> list[Part]:
-        """The parts that are not columns of the result: the view keeps them in columns of their own."""
-        return [part for part in self.parts.types if part not in self._holders]
+    def _separate(self) -> list[State]:
+        """The states that are not columns of the result: the view keeps them in columns of their own."""
+        return [state for state in self.states.types if state not in self._in_result]
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """The schema of the view's table: that of the rows, and the hidden parts."""
-        return pa.schema([*self.schema, *(pa.field(part.name, self.parts.types[part]) for part in self.hidden)])
+        """The schema of the view's table: that of the rows, and the separate states."""
+        return pa.schema([*self.schema, *(pa.field(state.name, self.states.types[state]) for state in self._separate)])
 
     @property
     def kept_columns(self) -> list[str]:
-        """The columns of the view's table that are keys or parts: the others follow from them."""
-        keys = () if self.is_single else self.parts.keys
-        parts = {self._holders.get(part, part.name) for part in self.parts.types}
-        return [name for name in self.stored_schema.names if name in keys or name in parts]
+        """The columns of the view's table that are keys or states: the others follow from them."""
+        keys = () if self.is_single else self.states.keys
+        states = {self._in_result.get(state, state.name) for state in self.states.types}
+        return [name for name in self.stored_schema.names if name in keys or name in states]
 
     def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
         for batch in self.stored(self.grouped(side, keys)).select(self.schema.names).to_batches():
@@ -128,29 +128,29 @@ class Group(Operator):
 
     def delta(self) -> pa.Table:
         changed = self._inputs_of(self.inputs[0].delta())
-        return restricted_delta(self, Keys.of(changed, [] if self.is_single else self.parts.keys))
+        return restricted_delta(self, Keys.of(changed, [] if self.is_single else self.states.keys))
 
     def grouped(self, side: Side, keys: Keys | None = None) -> pa.Table:
-        """Return the parts of all groups, or of those with some keys and perhaps of others."""
+        """Return the states of all groups, or of those with some keys and perhaps of others."""
         groups: list[pa.Table] = []
         for rows in _chunks(self.inputs[0].rows(side, keys and keys.renamed(self._sources))):
             inputs = self._inputs_of(rows)
             if keys is not None:
                 batches = map(keys.select, inputs.combine_chunks().to_batches())
                 inputs = pa.Table.from_batches(batches, inputs.schema)
-            groups.append(self.parts.partial(inputs))
+            groups.append(self.states.partial(inputs))
             # Many groups are merged again only when there are twice as many.
             if len(groups) > 1 and sum(map(len, groups)) > max(_ROWS, 2 * len(groups[0])):
-                groups = [self.parts.combined(groups)]
+                groups = [self.states.combined(groups)]
         if len(groups) != 1:
-            groups = [self.parts.combined([self.parts.none(self.schema), *groups])]
+            groups = [self.states.combined([self.states.none(self.schema), *groups])]
         return self._with_single(groups[0])
 
     def _with_single(self, groups: pa.Table) -> pa.Table:
         """Return the groups, and that without rows if all rows are one group."""
         if not self.is_single or len(groups):
             return groups
-        sums = {part.name: [0 if part.kind in ("rows", "count", "sum") else None] for part in self.parts.types}
+        sums = {state.name: [0 if state.kind in ("rows", "count", "sum") else None] for state in self.states.types}
         columns = {name: pa.array(value, groups.schema.field(name).type) for name, value in {_ALL: [0], **sums}.items()}
         return pa.table(columns)
 
@@ -160,10 +160,10 @@ class Group(Operator):
         Args:
             changes: The changes of the input, weighted.
         """
-        return distinct(self._inputs_of(changes).select(self.parts.keys))
+        return distinct(self._inputs_of(changes).select(self.states.keys))
 
     def regrouped(self, stored: pa.Table, changes: pa.Table) -> pa.Table:
-        """Return the parts of the touched groups after the refresh, without those that have no rows any more.
+        """Return the states of the touched groups after the refresh, without those that have no rows any more.
 
         Args:
             stored: Those of the groups that the view has, as it stores them.
@@ -173,7 +173,7 @@ class Group(Operator):
             JobError: If the view has fewer rows than were removed.
         """
         added, removed = copies(self._inputs_of(changes))
-        groups = self.parts.updated(self._loaded(stored), added, removed)
+        groups = self.states.updated(self._loaded(stored), added, removed)
         counts = groups[ROWS.name]
         if pc.any(pc.less(counts, 0)).as_py():
             raise JobError(
@@ -181,64 +181,66 @@ class Group(Operator):
                 "gives other rows for the same ones",
                 hint='refresh("full") computes it anew',
             )
-        doubtful = self._doubtful(groups, removed) & pc.greater(counts, 0).to_numpy()
-        kept = groups.filter(pa.array(~doubtful & (pc.greater(counts, 0).to_numpy() | self.is_single)))
-        return pa.concat_tables([kept, self._recomputed(groups.filter(pa.array(doubtful)).select(self.parts.keys))])
+        incomputable = self._incomputable(groups, removed) & pc.greater(counts, 0).to_numpy()
+        kept = groups.filter(pa.array(~incomputable & (pc.greater(counts, 0).to_numpy() | self.is_single)))
+        return pa.concat_tables(
+            [kept, self._recomputed(groups.filter(pa.array(incomputable)).select(self.states.keys))]
+        )
 
     def _recomputed(self, keys: pa.Table) -> pa.Table:
-        """Return the parts of some groups, from all their rows."""
+        """Return the states of some groups, from all their rows."""
         self._tally.groups += len(keys)
         if not len(keys):
-            return self.parts.none(self.schema)
-        groups = self.grouped("after", None if self.is_single else Keys.of(keys, self.parts.keys))
-        found, _ = matching_rows(groups.select(self.parts.keys), keys, self.parts.keys)
-        return groups.take(pa.array(found))
+            return self.states.none(self.schema)
+        groups = self.grouped("after", None if self.is_single else Keys.of(keys, self.states.keys))
+        places, _ = matching_rows(groups.select(self.states.keys), keys, self.states.keys)
+        return groups.take(pa.array(places))
 
-    def _doubtful(self, groups: pa.Table, removed: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which groups can't be computed from their parts and the changes.
+    def _incomputable(self, groups: pa.Table, removed: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which groups can't be computed from their states and the changes.
 
         An extreme is null if all of those that were kept are gone. A floating-point sum is not exact: 1e16 + 1 - 1e16
         is 0.
         """
-        doubtful = np.zeros(len(groups), bool)
-        for part, data_type in self.parts.types.items():
-            if part.kind in ("min", "max") and not part.rank:
-                has_values = pc.greater(groups[Part("count", part.value).name], 0)
-                doubtful |= pc.and_(has_values, groups[part.name].is_null()).to_numpy()
-            elif _is_floating_sum(part, data_type):
-                doubtful |= self._has_lost(part.value, groups, removed)
-        return doubtful
+        incomputable = np.zeros(len(groups), bool)
+        for state, data_type in self.states.types.items():
+            if state.kind in ("min", "max") and not state.rank:
+                has_values = pc.greater(groups[State("count", state.value).name], 0)
+                incomputable |= pc.and_(has_values, groups[state.name].is_null()).to_numpy()
+            elif _is_floating_sum(state, data_type):
+                incomputable |= self._has_lost(state.value, groups, removed)
+        return incomputable
 
     def _has_lost(self, value: int, groups: pa.Table, removed: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which groups have lost a value of an expression that is not null."""
-        keys = distinct(removed.filter(removed[f"v{value}"].is_valid()).select(self.parts.keys))
+        keys = distinct(removed.filter(removed[f"v{value}"].is_valid()).select(self.states.keys))
         has_lost = np.zeros(len(groups), bool)
-        has_lost[matching_rows(groups.select(self.parts.keys), keys, self.parts.keys)[0]] = True
+        has_lost[matching_rows(groups.select(self.states.keys), keys, self.states.keys)[0]] = True
         return has_lost
 
     def stored(self, groups: pa.Table) -> pa.Table:
         """Return groups as the view stores them: with the columns of `stored_schema`."""
-        keys = {} if self.is_single else {key: groups[key] for key in self.parts.keys}
+        keys = {} if self.is_single else {key: groups[key] for key in self.states.keys}
         results = {name: self._result(aggregate, groups) for name, aggregate in self._aggregates}
-        hidden = {part.name: groups[part.name] for part in self.hidden}
-        return pa.table({**keys, **results, **hidden}).cast(self.stored_schema)
+        separate = {state.name: groups[state.name] for state in self._separate}
+        return pa.table({**keys, **results, **separate}).cast(self.stored_schema)
 
     def _loaded(self, stored: pa.Table) -> pa.Table:
-        """Return the parts of stored groups."""
+        """Return the states of stored groups."""
         keys = (
             {_ALL: pa.array(np.zeros(len(stored), np.int8))}
             if self.is_single
-            else {key: normal(stored[key]) for key in self.parts.keys}
+            else {key: normal(stored[key]) for key in self.states.keys}
         )
-        columns = {part.name: plain(stored[self._holders.get(part, part.name)]) for part in self.parts.types}
+        columns = {state.name: plain(stored[self._in_result.get(state, state.name)]) for state in self.states.types}
         filled = {
-            part.name: columns[part.name].fill_null(0) if part.kind == "sum" else columns[part.name]
-            for part in self.parts.types
+            state.name: columns[state.name].fill_null(0) if state.kind == "sum" else columns[state.name]
+            for state in self.states.types
         }
         return pa.table({**keys, **filled})
 
     def _result(self, aggregate: Aggregation, groups: pa.Table) -> Any:
-        first, *rest = (groups[part.name] for part in self._parts_of(aggregate))
+        first, *rest = (groups[state.name] for state in self._states_of(aggregate))
         if aggregate.function not in ("sum", "avg"):
             return first
         (counts,) = rest
@@ -275,13 +277,14 @@ class Group(Operator):
 
 
 def rereading(operator: Operator) -> list[Operator]:
-    """Return the parts of a query whose changes are computed with rows as they were: not the view's own groups."""
-    parts = list(operator.walk())
-    return [part for part in (parts[1:] if isinstance(operator, Group) else parts) if part.reads_before]
+    """Return the operators of a query whose changes are computed with rows as they were: not the view's own groups."""
+    operators = list(operator.walk())
+    inner = operators[1:] if isinstance(operator, Group) else operators
+    return [other for other in inner if other.reads_before]
 
 
-def _is_floating_sum(part: Part, data_type: pa.DataType) -> bool:
-    return part.kind == "sum" and bool(pa.types.is_floating(data_type))
+def _is_floating_sum(state: State, data_type: pa.DataType) -> bool:
+    return state.kind == "sum" and bool(pa.types.is_floating(data_type))
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -20,7 +20,7 @@ __all__ = ["Join"]
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RightRows:
     """The rows of the right side."""
 
     table: pa.Table
@@ -56,56 +56,56 @@ class Join(Operator):
     def __init__(self, node: nodes.Join, left: Operator, right: Scan) -> None:
         self._node = node
         self._left, self._right = left, right
-        _, schema = lower_join(self._with(right.schema.empty_table()), left.schema)
+        _, schema = lower_join(self._node_with(right.schema.empty_table()), left.schema)
         super().__init__(node, [left, right], schema)
 
-    def _with(self, right: pa.Table) -> nodes.Join:
-        return replace(self._node, rows=_Rows(right, self._node.join))
+    def _node_with(self, right: pa.Table) -> nodes.Join:
+        return replace(self._node, rows=_RightRows(right, self._node.join))
 
     def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
         if keys is None:
             yield from self._joined(self._left.rows(side), self._left.schema, self._right.table(side))
             return
-        left = self._left.table(side, self._of_left(side, keys))
-        right = self._right.table(side, self._to_right(left))
+        left = self._left.table(side, self._left_restriction(side, keys))
+        right = self._right.table(side, self._right_keys(left))
         yield from map(keys.select, self._joined(left.to_batches(), left.schema, right))
 
     def delta(self) -> pa.Table:
         left, right = self._left.delta(), self._right.delta()
         parts = []
         if len(left):
-            parts.append(self._table(left, self._right.table("after", self._to_right(left))))
+            parts.append(self._joined_table(left, self._right.table("after", self._right_keys(left))))
         if len(right):
             keys = Keys.of(right, self._node.join.right_keys)
-            before = self._left.table("before", self._to_left(right))
-            parts.append(weighted(self._table(before, self._right.table("after", keys)), 1))
-            parts.append(weighted(self._table(before, self._right.table("before", keys)), -1))
+            before = self._left.table("before", self._left_keys(right))
+            parts.append(weighted(self._joined_table(before, self._right.table("after", keys)), 1))
+            parts.append(weighted(self._joined_table(before, self._right.table("before", keys)), -1))
         return united([part.select([*self.schema.names, WEIGHT]) for part in parts], self.schema)
 
-    def _table(self, left: pa.Table, right: pa.Table) -> pa.Table:
+    def _joined_table(self, left: pa.Table, right: pa.Table) -> pa.Table:
         batches = list(self._joined(left.combine_chunks().to_batches(), left.schema, right))
-        _, schema = lower_join(self._with(right), left.schema)
+        _, schema = lower_join(self._node_with(right), left.schema)
         return pa.Table.from_batches(batches, schema)
 
     def _joined(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, right: pa.Table
     ) -> Iterator[pa.RecordBatch]:
-        step, _ = lower_join(self._with(right), schema)
+        step, _ = lower_join(self._node_with(right), schema)
         return map(step, batches)
 
-    def _to_right(self, left: pa.Table) -> Keys:
+    def _right_keys(self, left: pa.Table) -> Keys:
         ours, theirs = zip(*self._node.join.on, strict=True)
         return Keys(Keys.of(left, ours).values.rename_columns(list(theirs)))
 
-    def _to_left(self, right: pa.Table) -> Keys:
+    def _left_keys(self, right: pa.Table) -> Keys:
         ours, theirs = zip(*self._node.join.on, strict=True)
         return Keys(Keys.of(right, theirs).values.rename_columns(list(ours)))
 
-    def _of_left(self, side: Side, keys: Keys) -> Keys | None:
+    def _left_restriction(self, side: Side, keys: Keys) -> Keys | None:
         """Return the keys that restrict the left side: the columns that it has, else those that the table leads to."""
         own = keys.renamed({name: name for name in self._left.schema.names})
         join = self._node.join
         if own is not None or join.how == "left":
             return own
         added = {name + join.suffix: name for name in join.added(self._right.schema.names)}
-        return self._to_left(self._right.table(side, keys.renamed(added)))
+        return self._left_keys(self._right.table(side, keys.renamed(added)))

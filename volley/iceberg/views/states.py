@@ -1,4 +1,4 @@
-"""What a view keeps of each group: parts that changes can be added to, and from which the aggregates are computed."""
+"""What a view keeps of each group: states that changes can be added to, and that the aggregates follow from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from volley.columns.groups import narrowed, sum_type, widened
 from volley.columns.keys.normal import normal
 from volley.columns.keys.order import from_ordered, ordered
 
-__all__ = ["HIDDEN", "KEPT", "ROWS", "Extreme", "Part", "Parts"]
+__all__ = ["KEPT", "OWN_PREFIX", "ROWS", "Extreme", "State", "States"]
 
 KEPT = 4
 """How many of the least or greatest values a view keeps of each group."""
@@ -31,7 +31,7 @@ _WIDTHS = {32: pa.int32(), 64: pa.int64()}
 
 @dataclass(frozen=True)
 class Values:
-    """Values of groups."""
+    """Values of groups, and the number of the group that each is in."""
 
     groups: _Numbers
     values: pa.Array
@@ -49,15 +49,15 @@ class Values:
         return cls(np.concatenate([groups[mask] for mask in known]), normal(pa.concat_arrays(kept)))
 
 
-def extremes(kind: Extreme, given: Values, count: int) -> list[pa.Array]:
+def extremes(kind: Extreme, members: Values, count: int) -> list[pa.Array]:
     """Return the most extreme values of groups, as many columns as are kept; null where a group has fewer.
 
     Args:
         kind: Which end of the order counts.
-        given: Values of the groups, in any order.
+        members: Values of the groups, in any order.
     """
-    order = np.argsort(_words(given.groups, _codes(kind, given.values)))
-    return _columns(given, order, count)
+    order = np.argsort(_words(members.groups, _codes(kind, members.values)))
+    return _columns(members, order, count)
 
 
 def changed(
@@ -89,16 +89,16 @@ def changed(
     return _columns(Values(groups, values), np.repeat(within[first], copies), count)
 
 
-def _columns(given: Values, order: _Numbers, count: int) -> list[pa.Array]:
+def _columns(members: Values, order: _Numbers, count: int) -> list[pa.Array]:
     """Return the first values of each group, as columns."""
-    sizes = np.bincount(given.groups[order], minlength=count)
+    sizes = np.bincount(members.groups[order], minlength=count)
     starts = np.cumsum(sizes) - sizes
     columns = []
     for rank in range(KEPT):
         has_rank = sizes > rank
         chosen = np.zeros(count, np.int64)
         chosen[has_rank] = order[starts[has_rank] + rank]
-        columns.append(given.values.take(pa.array(chosen, mask=~has_rank)))
+        columns.append(members.values.take(pa.array(chosen, mask=~has_rank)))
     return columns
 
 
@@ -125,7 +125,7 @@ def _codes(kind: Extreme, values: pa.Array) -> _Numbers:
     return ranks
 
 
-HIDDEN = "_volley_"
+OWN_PREFIX = "_volley_"
 """The prefix of a view's columns that are not the query's."""
 
 _ROW = "_volley_row"
@@ -133,12 +133,13 @@ _SUMS = ("rows", "count", "sum")
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of aggregates.
+class State:
+    """What is kept of the values of one expression in a group.
 
     Args:
-        kind: What it is of the values of a group; ``"rows"`` counts rows.
+        kind: What it is of the values; ``"rows"`` counts rows.
         value: The number of the aggregated expression; 0 for ``"rows"``.
+        rank: How many values of the group are more extreme than this ``"min"`` or ``"max"``.
     """
 
     kind: Literal["rows", "count", "sum", "min", "max"]
@@ -149,46 +150,46 @@ class Part:
     def name(self) -> str:
         """The name of its column."""
         if self.kind == "rows":
-            return f"{HIDDEN}rows"
-        return f"{HIDDEN}{self.kind}_{self.value}" + (f"_{self.rank}" if self.rank else "")
+            return f"{OWN_PREFIX}rows"
+        return f"{OWN_PREFIX}{self.kind}_{self.value}" + (f"_{self.rank}" if self.rank else "")
 
     @property
     def merge(self) -> str:
-        """Arrow's function that merges parts of one group."""
+        """Arrow's function that merges states of one group."""
         return "sum" if self.kind in _SUMS else self.kind
 
 
-ROWS = Part("rows")
+ROWS = State("rows")
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The keys and parts of a view's groups.
+class States:
+    """The keys and states of a view's groups.
 
     Args:
-        types: The type of each part.
+        types: The type of each state.
     """
 
     keys: tuple[str, ...]
-    types: dict[Part, pa.DataType]
+    types: dict[State, pa.DataType]
 
     def partial(self, rows: pa.Table) -> pa.Table:
-        """Return the parts of each group of rows, which have the keys and the values in columns ``v0``, ``v1``, …."""
+        """Return the states of each group of rows, which have keys and the values in columns ``v0``, ``v1``, …."""
         return self.combined([self._contributions(rows)])
 
     def combined(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Return the parts of groups of which several tables have parts; null is no part."""
+        """Return the states of groups of which several tables have states; null is no state."""
         table = pa.concat_tables(tables)
         groups, numbers = self._merged(table)
         for kind, value in self._ranked:
             names = _ranks(kind, value)
             columns = [table[name].combine_chunks() for name in names if name in table.column_names]
-            given = Values.of(numbers, columns)
-            groups = _with(groups, names, extremes(kind, given, len(groups)))
+            members = Values.of(numbers, columns)
+            groups = _with(groups, names, extremes(kind, members, len(groups)))
         return groups.select(self._names)
 
     def updated(self, stored: pa.Table, added: pa.Table, removed: pa.Table) -> pa.Table:
-        """Return the parts of groups after changes; an extreme is null if what is kept does not tell it.
+        """Return the states of groups after changes; an extreme is null if what is kept does not tell it.
 
         Args:
             added: Added rows, as `partial` takes them.
@@ -208,7 +209,7 @@ class Parts:
         for kind, value in self._ranked:
             names = _ranks(kind, value)
             known = [before[name].combine_chunks() for name in names]
-            counts = before[Part("count", value).name].fill_null(0).to_numpy()
+            counts = before[State("count", value).name].fill_null(0).to_numpy()
             come, gone = (
                 Values.of(of, [side[names[0]].combine_chunks()])
                 for of, side in ((of_gains, gains), (of_losses, losses))
@@ -219,44 +220,44 @@ class Parts:
     def none(self, keys: pa.Schema) -> pa.Table:
         """Return no groups, with the types that the keys have in a schema; the key that all rows share is not there."""
         key_types = [stored(keys.field(key).type) if key in keys.names else pa.int8() for key in self.keys]
-        parts = [(part.name, data_type) for part, data_type in self.types.items()]
-        return pa.schema([*zip(self.keys, key_types, strict=True), *parts]).empty_table()
+        states = [(state.name, data_type) for state, data_type in self.types.items()]
+        return pa.schema([*zip(self.keys, key_types, strict=True), *states]).empty_table()
 
     @property
     def _names(self) -> list[str]:
-        return [*self.keys, *(part.name for part in self.types)]
+        return [*self.keys, *(state.name for state in self.types)]
 
     @property
     def _ranked(self) -> list[tuple[Extreme, int]]:
         """The extremes of which several values are kept, with the numbers of their expressions."""
-        return [(part.kind, part.value) for part in self.types if part.kind in ("min", "max") and part.rank == 1]
+        return [(state.kind, state.value) for state in self.types if state.kind in ("min", "max") and state.rank == 1]
 
     def _contributions(self, rows: pa.Table) -> pa.Table:
-        """Return the parts of each row; its value is the only extreme."""
-        columns = {part.name: _contribution(part, rows) for part in self.types if not part.rank}
+        """Return the states of each row; its value is the only extreme."""
+        columns = {state.name: _contribution(state, rows) for state in self.types if not state.rank}
         return pa.table({**{key: rows[key] for key in self.keys}, **columns})
 
     def _negated(self, rows: pa.Table) -> pa.Table:
-        """Return parts that take those of removed rows away again: without extremes, which can't be taken away."""
+        """Return states that take those of removed rows away again: without extremes, which can't be taken away."""
         columns = {
-            part.name: _negative(rows[part.name]) if part.kind in _SUMS else pa.nulls(len(rows), data_type)
-            for part, data_type in self.types.items()
-            if not part.rank
+            state.name: _negative(rows[state.name]) if state.kind in _SUMS else pa.nulls(len(rows), data_type)
+            for state, data_type in self.types.items()
+            if not state.rank
         }
         return pa.table({**{key: rows[key] for key in self.keys}, **columns})
 
     def _merged(self, table: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]:
-        """Return groups with the parts that Arrow merges, and the number of each row's group."""
+        """Return groups with the states that Arrow merges, and the number of each row's group."""
         ranked = self._ranked
-        types = {part: kind for part, kind in self.types.items() if (part.kind, part.value) not in ranked}
+        types = {state: kind for state, kind in self.types.items() if (state.kind, state.value) not in ranked}
         columns = {key: table[key] for key in self.keys}
-        columns |= {part.name: _prepared(part, table[part.name]) for part in types}
-        functions = [(part.name, part.merge) for part in types]
+        columns |= {state.name: _prepared(state, table[state.name]) for state in types}
+        functions = [(state.name, state.merge) for state in types]
         if ranked:
             columns[_ROW] = pa.array(np.arange(len(table)))
             functions.append((_ROW, "list"))
         grouped = pa.table(columns).group_by(list(self.keys), use_threads=False).aggregate(functions)
-        merged = {part.name: _restored(grouped[f"{part.name}_{part.merge}"], kind) for part, kind in types.items()}
+        merged = {state.name: _restored(grouped[f"{state.name}_{state.merge}"], kind) for state, kind in types.items()}
         numbers = np.empty(len(table) if ranked else 0, np.int64)
         if ranked:
             rows = grouped[f"{_ROW}_list"].combine_chunks()
@@ -274,7 +275,7 @@ def _negative(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _ranks(kind: Extreme, value: int) -> list[str]:
     """Return the columns of an extreme, the most extreme one first."""
-    return [Part(kind, value, rank).name for rank in range(KEPT)]
+    return [State(kind, value, rank).name for rank in range(KEPT)]
 
 
 def _with(groups: pa.Table, names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Table:
@@ -283,20 +284,20 @@ def _with(groups: pa.Table, names: Sequence[str], columns: Sequence[pa.Array]) -
     return groups
 
 
-def _contribution(part: Part, rows: pa.Table) -> Any:
-    if part.kind == "rows":
+def _contribution(state: State, rows: pa.Table) -> Any:
+    if state.kind == "rows":
         return pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
-    values = rows[f"v{part.value}"]
-    if part.kind == "count":
+    values = rows[f"v{state.value}"]
+    if state.kind == "count":
         return values.is_valid().cast(pa.int64())
-    return values.cast(sum_type(values.type)) if part.kind == "sum" else values
+    return values.cast(sum_type(values.type)) if state.kind == "sum" else values
 
 
-def _prepared(part: Part, values: pa.ChunkedArray) -> Any:
+def _prepared(state: State, values: pa.ChunkedArray) -> Any:
     """Return values that Arrow's grouping merges without overflow, and with NaN as the largest number."""
-    if pa.types.is_floating(values.type) and part.kind in ("min", "max"):
+    if pa.types.is_floating(values.type) and state.kind in ("min", "max"):
         return ordered(normal(whole(values)))
-    return widened(values) if part.kind == "sum" else values
+    return widened(values) if state.kind == "sum" else values
 
 
 def _restored(values: pa.ChunkedArray, data_type: pa.DataType) -> Any:
