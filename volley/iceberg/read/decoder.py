@@ -185,16 +185,24 @@ def _read_int(decoder: BinaryDecoder, end: int) -> int:
 
 _double = struct.Struct("<d").unpack
 READS: dict[str, Read] = {
-    **{"int": _read_int, "long": _read_int, "string": _read_text, "bytes": _read_bytes},
-    **{"boolean": lambda decoder, end: decoder.read_boolean(), "float": lambda decoder, end: decoder.read_float()},
+    "int": _read_int,
+    "long": _read_int,
+    "string": _read_text,
+    "bytes": _read_bytes,
+    "boolean": lambda decoder, end: decoder.read_boolean(),
+    "float": lambda decoder, end: decoder.read_float(),
     # pyiceberg's compiled decoder reads a double as a float of 4 bytes.
-    **{"double": lambda decoder, end: _double(decoder.read(8))[0], "null": lambda decoder, end: None},
+    "double": lambda decoder, end: _double(decoder.read(8))[0],
+    "null": lambda decoder, end: None,
 }
 # It checks the end before it reads a number, but not before it skips one.
 SKIPS: dict[str, Read] = {
-    **{"int": _read_int, "long": _read_int, "enum": _read_int, "null": READS["null"]},
+    **dict.fromkeys(("int", "long", "enum"), _read_int),
     **dict.fromkeys(("string", "bytes"), lambda decoder, end: decoder.skip(_size(decoder, end))),
-    **{"boolean": skip_bytes(1), "float": skip_bytes(4), "double": skip_bytes(8)},
+    "null": READS["null"],
+    "boolean": skip_bytes(1),
+    "float": skip_bytes(4),
+    "double": skip_bytes(8),
 }
 
 
@@ -203,10 +211,26 @@ Decode = Callable[[BinaryDecoder, int, int, Any, int | None, int, int], list[Any
 sequence number, partition spec)."""
 
 _FIELDS = {
-    **{0: "status", 1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number", 134: "content", 100: "path"},
-    **{101: "format", 102: "partition", 103: "rows", 104: "size", 125: "lower", 128: "upper", 109: "values"},
-    **{110: "nulls", 137: "nans", 135: "equality_ids", 132: "split_offsets", 143: "referenced_file"},
-    **{144: "blob_offset", 145: "blob_size"},
+    0: "status",
+    1: "snapshot_id",
+    3: "sequence_number",
+    4: "file_sequence_number",
+    134: "content",
+    100: "path",
+    101: "format",
+    102: "partition",
+    103: "rows",
+    104: "size",
+    125: "lower",
+    128: "upper",
+    109: "values",
+    110: "nulls",
+    137: "nans",
+    135: "equality_ids",
+    132: "split_offsets",
+    143: "referenced_file",
+    144: "blob_offset",
+    145: "blob_size",
 }
 """The attributes of entries by the field ids of Iceberg's specification."""
 
