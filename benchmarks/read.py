@@ -25,7 +25,7 @@ from volley import IcebergSourceConfig
 from volley.iceberg import Partitioning, Upsert
 from volley.iceberg.read.entries import forget_manifests
 from volley.iceberg.read.planning import plan
-from volley.iceberg.read.reader import read_snapshot
+from volley.iceberg.read.whole import read_snapshot
 
 _PEERS = {
     **{"volley": "Volley, one thread", "pyarrow": "pyarrow over the planned files", "pyiceberg": "pyiceberg"},

@@ -37,7 +37,7 @@ CONNECTORS = {
     "iceberg": Connector(
         "volley.iceberg.source:IcebergSource",
         "volley.iceberg.sink:IcebergSink",
-        "volley.iceberg.read.whole_table:read_now",
+        "volley.iceberg.read.whole:read_now",
     ),
     "kafka": Connector("volley.connectors.kafka.source:KafkaSource", "volley.connectors.kafka.sink:KafkaSink"),
     "memory": Connector(

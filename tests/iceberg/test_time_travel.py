@@ -24,7 +24,7 @@ from volley import (
     col,
 )
 from volley.iceberg import Append, Delete, IcebergTable, Insert, TimeTravelQuery
-from volley.iceberg.read import reader
+from volley.iceberg.read import whole
 
 SCHEMA = pa.schema(
     {
@@ -117,9 +117,9 @@ def test_rows_are_read_ahead_a_little_and_come_in_order(monkeypatch: pytest.Monk
             made.append(number)
             yield pa.record_batch({"x": [number]})
 
-    monkeypatch.setattr(reader, "_READ_AHEAD_BYTES", 1)
+    monkeypatch.setattr(whole, "_READ_AHEAD_BYTES", 1)
     splits: Any = [range(100), range(100, 103), range(103, 103), range(103, 104)]
-    batches = reader._in_parallel(read, splits, threads=2)  # type: ignore[arg-type]
+    batches = whole._in_parallel(read, splits, threads=2)  # type: ignore[arg-type]
     first = [next(batches)["x"][0].as_py() for _ in range(50)]
     # One batch of each of two splits is ahead of the consumer.
     assert len(made) <= 50 + 2

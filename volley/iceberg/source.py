@@ -60,12 +60,12 @@ class IcebergSource(Source):
         return f"iceberg:{config.ref.address}:{config.ref.name}@{pin}"
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
-        from volley.iceberg.read.reader import table_schema
+        from volley.iceberg.read.whole import table_schema
 
         return table_schema(self.config)
 
     def explain(self, context: SourceContext) -> str | None:
-        from volley.iceberg.read.reader import explain
+        from volley.iceberg.read.whole import explain
 
         return explain(self.config, context)
 

@@ -50,10 +50,9 @@ class TableRows(Rows):
             CatalogError: If the table does not exist, or the catalog can't be reached.
             SourceError: If a file is gone or damaged.
         """
-        from volley.iceberg.read.reader import read_snapshot
-        from volley.iceberg.read.whole_table import THREADS
+        from volley.iceberg.read.whole import read_snapshot
 
-        return read_snapshot(self.config, THREADS)[1]
+        return read_snapshot(self.config)[1]
 
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the rows as an Arrow table. Raises like `to_batches`.
@@ -61,7 +60,7 @@ class TableRows(Rows):
         Args:
             limit: The most rows, in any order; None = all.
         """
-        from volley.iceberg.read.whole_table import read_table
+        from volley.iceberg.read.whole import read_table
 
         return read_table(self.config, limit)
 

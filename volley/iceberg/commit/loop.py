@@ -36,7 +36,7 @@ from volley.iceberg.pyiceberg_private.access import (
 )
 from volley.iceberg.pyiceberg_private.guarded import share_metadata
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.deletes import concerns
+from volley.iceberg.read.planning import concerns
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.written import SnapshotFiles
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table, TableProperties
@@ -30,10 +30,9 @@ from volley.iceberg.maintain.rewriting import Ordering, Rewrite, Rewritten, orde
 from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, format_of, run_tasks
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.read.delete_files import deleted_by_position
-from volley.iceberg.read.deletes import unpartitioned_specs
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
 from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
-from volley.iceberg.read.planning import plan
+from volley.iceberg.read.planning import plan, unpartitioned_specs
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import predicate_of
@@ -67,7 +66,7 @@ def compact(ref: TableRef, options: CompactionOptions) -> Compaction:
     format = _format(table, ref, options, ordering)
     head = _head(table.metadata, ref)
     predicate = predicate_of(config, table.schema())
-    row_filter = AlwaysTrue() if predicate is None else pruning(predicate, table.schema())
+    row_filter = pruning(predicate, table.schema())
     files = plan(table.io, table.metadata, head, row_filter).files if head else []
     choice = choose(table.io, table.metadata, files, options, format.target_bytes)
     if head is None or not choice.groups or options.dry_run:

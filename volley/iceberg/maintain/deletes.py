@@ -25,10 +25,9 @@ from volley.iceberg.maintain.options import DeleteOptions
 from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, format_of, run_tasks
 from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.read.delete_files import deleted_by_position
-from volley.iceberg.read.deletes import only_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
 from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
-from volley.iceberg.read.planning import plan
+from volley.iceberg.read.planning import only_file, plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.read.scope import predicate_of

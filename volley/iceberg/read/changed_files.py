@@ -12,9 +12,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.deletes import DeleteIndex, only_file, unpartitioned_specs
 from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.history import changes_rows
+from volley.iceberg.read.planning import DeleteIndex, only_file, unpartitioned_specs
 from volley.iceberg.read.rows import FileTask, file_task
 from volley.iceberg.schema.types import PATH_ID
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -16,7 +15,6 @@ from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotR
 from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
 from volley.iceberg.read.history import ancestors_of, oldest_of, snapshot_of, snapshots_between
-from volley.iceberg.read.reader import read_snapshot, table_schema
 from volley.iceberg.read.rows import RowReader
 from volley.iceberg.read.scope import (
     TableLoader,
@@ -27,6 +25,7 @@ from volley.iceberg.read.scope import (
     predicate_of,
     selected,
 )
+from volley.iceberg.read.whole import read_snapshot, table_schema
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expression_nodes import column_names
@@ -39,7 +38,6 @@ _NO_LINE = (SnapshotNotFoundError, SnapshotExpiredError, SnapshotRolledBackError
 
 # A row of a change costs about as much as two that are read: it is looked for in its bucket, which is written again.
 _DEAREST = 2
-_THREADS = min(8, os.cpu_count() or 1)
 
 
 class IcebergDimensionReader(DimensionReader):
@@ -67,7 +65,7 @@ class IcebergDimensionReader(DimensionReader):
     def read(self, version: Version, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if version["snapshot"] is None:
             return iter(())
-        return read_snapshot(replace(self._config, columns=columns), _THREADS, version["snapshot"])[1]
+        return read_snapshot(replace(self._config, columns=columns), version["snapshot"])[1]
 
     def changes(
         self, before: Version, after: Version, columns: Sequence[str]
@@ -130,7 +128,7 @@ class IcebergDimensionReader(DimensionReader):
         self, table: Table, line: Sequence[tuple[Snapshot, int]], columns: Sequence[str]
     ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         oldest, time = line[0]
-        for batch in read_snapshot(replace(self._config, columns=columns), _THREADS, oldest.snapshot_id)[1]:
+        for batch in read_snapshot(replace(self._config, columns=columns), oldest.snapshot_id)[1]:
             yield 1, time, batch
         yield from self._later(table, line[1:], columns)
 

@@ -66,7 +66,7 @@ from volley.iceberg.schema.types import ROW_TYPES
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.plan.expressions import Expr, col, lit
 
-__all__ = ["of_moment", "parse_predicate", "pruning"]
+__all__ = ["parse_predicate", "pruning"]
 
 _COMPARISONS: dict[str, Any] = {
     "eq": EqualTo,
@@ -80,14 +80,14 @@ _LIKE = re.compile(r"""(?is)\blike\s*('(?:\\.|''|[^'\\])*')|'(?:\\.|''|[^'\\])*'
 _MIRRORED = {"eq": "eq", "gt": "lt", "gt_eq": "lt_eq", "lt": "gt", "lt_eq": "gt_eq"}
 
 
-def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
+def pruning(predicate: ExprNode | None, schema: Schema) -> BooleanExpression:
     """Return an Iceberg expression that is true for every row for which the predicate is true.
 
     It prunes files by their partitions and statistics. A part of the predicate that Iceberg can't express, or would
     take differently, becomes true: the rows are filtered by the predicate itself.
 
     Args:
-        predicate: The predicate, over top-level columns.
+        predicate: The predicate, over top-level columns; None = it is true for all rows.
 
     Example:
         >>> from pyiceberg.schema import Schema

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
-from volley.columns.nodes import CompiledSteps, lower
+from volley.columns.nodes import CompiledSteps
 from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.contracts.source import Offset, Reader, SourceContext, SplitReader
@@ -27,20 +25,18 @@ from volley.formats.files import Part, pack
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
 from volley.iceberg.read.entries import added_rows_in
-from volley.iceberg.read.history import changes_rows, snapshot_of
+from volley.iceberg.read.history import changes_rows
 from volley.iceberg.read.increments import Increment, Increments
-from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.read.scope import (
     Position,
     TableLoader,
-    column_names_of,
+    filtered,
     head_snapshot,
     is_pinned,
     names_needed,
     names_read,
-    pinned_snapshot,
     predicate_of,
     schema_of,
     selected,
@@ -48,14 +44,11 @@ from volley.iceberg.read.scope import (
 )
 from volley.iceberg.schema.types import arrow_schema, readable
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
-from volley.plan import nodes
-from volley.plan.expression_nodes import Call, Column, ExprNode
-from volley.plan.expressions import lit
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET
 from volley.types.arrow import canonical_schema
 
-__all__ = ["explain", "open_reader", "read_snapshot", "table_schema"]
+__all__ = ["IcebergSplit", "open_reader", "reader_of"]
 
 _log = logging.getLogger(__name__)
 _NO_LIMIT = float("inf")
@@ -294,65 +287,13 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
     initial = read_or_create(
         f"{context.state}/initial-offset.json", INITIAL_OFFSET, lambda: _encoded(start_of(table, config)), _decoded
     )
-    return _reader(loader, table, config, initial, context)
+    return reader_of(loader, table, config, initial, context)
 
 
-def read_snapshot(
-    config: IcebergSourceConfig, threads: int, snapshot_id: int | None = None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema and the rows of a source that is read in this process, as they are now.
-
-    Args:
-        snapshot_id: The snapshot to read, with the columns that the source has now; None = the source's own.
-
-    Raises:
-        VolleyError: Like `open_reader`.
-    """
-    loader = TableLoader(config.ref)
-    table = loader.load()
-    if snapshot_id is None:
-        start = start_of(table, config)
-    else:
-        start = Position.at_end(table, snapshot_of(table.metadata, snapshot_id, config.ref.name)).scanning()
-    reader = _reader(loader, table, config, start.to_offset(), SourceContext("", parallelism=_SMALL_SPLITS))
-    splits = reader.splits_of(table, start, start.at_its_end())
-    return reader.schema, _in_parallel(reader.read, splits, threads)
-
-
-def _in_parallel(
-    read: Callable[[IcebergSplit], Iterator[pa.RecordBatch]], splits: Sequence[IcebergSplit], threads: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all splits in their order; each thread holds a few batches of a split in memory."""
-    if threads == 1:
-        for split in splits:
-            yield from read(split)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting = deque(splits)
-        running = deque(pool.submit(_some, read(waiting.popleft())) for _ in range(min(threads, len(waiting))))
-        while running:
-            batches, has_more, rest = running.popleft().result()
-            if has_more:
-                running.appendleft(pool.submit(_some, rest))
-            elif waiting:
-                running.append(pool.submit(_some, read(waiting.popleft())))
-            yield from batches
-
-
-def _some(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool, Iterator[pa.RecordBatch]]:
-    """Return the next batches of a split, whether there may be more, and the iterator that has them."""
-    some, size = [], 0
-    for batch in batches:
-        some.append(batch)
-        size += batch.nbytes
-        if size >= _READ_AHEAD_BYTES:
-            return some, True, batches
-    return some, False, batches
-
-
-def _reader(
+def reader_of(
     loader: TableLoader, table: Table, config: IcebergSourceConfig, initial: Offset, context: SourceContext
 ) -> IcebergReader:
+    """Return the reader of a loaded table that starts at an offset. Raises like `open_reader`."""
     schema = schema_of(table, config, initial["snapshot"])
     predicate = predicate_of(config, schema)
     names = names_read(config, context.columns, schema)
@@ -360,53 +301,24 @@ def _reader(
     follows = config.changes == "follow"
     # Changes are found by comparing whole rows.
     rows = RowReader.of(table.metadata, readable(schema) if follows else selected(schema, needed))
-    row_filter = pruning(_both(predicate, context.predicate), schema)
+    row_filter = And(pruning(predicate, schema), pruning(context.predicate, schema))
     rows = replace(rows, dictionaries=context.dictionaries, batch_rows=config.batch_size)
     # Changes are compared as wholes; a part of their rows would look like others.
     rows = rows if follows else replace(rows, row_filter=row_filter, filter_schema=schema)
     read = canonical_schema(change_schema(rows.schema) if follows else arrow_schema(rows.schema))
+    has_all = predicate is None and list(names) == read.names
     return IcebergReader(
         config,
         loader,
         pa.schema([read.field(name) for name in names]),
         initial,
-        SplitRows(rows, _steps(predicate, names, read), tuple(config.keys)),
+        SplitRows(rows, None if has_all else filtered(predicate, names, read), tuple(config.keys)),
         schema,
         row_filter,
         context.parallelism,
         config.max_files_per_epoch or config.max_rows_per_epoch,
         context.columns,
     )
-
-
-def table_schema(config: IcebergSourceConfig) -> pa.Schema:
-    """Return the columns that the source has; writes nothing. Raises like `open_reader`."""
-    table = config.ref.load()
-    # A snapshot after which a stream has started may have expired since.
-    schema = schema_of(table, config, pinned_snapshot(table, config).snapshot_id if is_pinned(config) else None)
-    predicate_of(config, schema)
-    names, known = column_names_of(config, schema), readable(schema)
-    read = canonical_schema(change_schema(known) if config.changes == "follow" else arrow_schema(known))
-    return pa.schema([read.field(name) for name in names])
-
-
-def explain(config: IcebergSourceConfig, context: SourceContext) -> str:
-    """Return what a job would read of the current or pinned snapshot. Raises like `open_reader`."""
-    loader = TableLoader(config.ref)
-    table = loader.load()
-    snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
-    if snapshot is None:
-        return "no snapshot yet"
-    reader = _reader(loader, table, config, Position.at_end(table, snapshot).to_offset(), context)
-    planned = plan(table.io, table.metadata, snapshot, reader.row_filter, reader.table_schema)
-    by_partition, by_statistics = planned.skipped_by_partition, planned.skipped_by_statistics
-    every = len(planned.files) + by_partition + by_statistics
-    left_out = f"{by_partition:,} left out by partition, {by_statistics:,} by statistics"
-    rows = "" if isinstance(reader.row_filter, AlwaysTrue) else f"; files pruned by {reader.row_filter}"
-    columns = ", ".join(field.name for field in reader.rows.rows.schema.fields)
-    files = f"{len(planned.files):,} of {every:,} data files ({left_out})"
-    manifests = f"{planned.manifests:,} of {planned.manifests + planned.skipped_manifests:,} manifests"
-    return f"snapshot {snapshot.snapshot_id}: {files}, {manifests}; columns {columns}{rows}"
 
 
 def _divided(part: FileTask | ChangeSplit, number: Part) -> FileTask | ChangeSplit:
@@ -422,16 +334,3 @@ def _decoded(data: bytes) -> Offset:
         return Position.from_offset(json.loads(data)).to_offset()
     except TypeError as error:
         raise ValueError(str(error)) from error
-
-
-def _both(one: ExprNode | None, other: ExprNode | None) -> ExprNode:
-    """Return a predicate that is true where both are; None = always."""
-    given = [predicate for predicate in (one, other) if predicate is not None]
-    return Call("and_", tuple(given)) if len(given) == 2 else given[0] if given else lit(True).node
-
-
-def _steps(predicate: ExprNode | None, names: Sequence[str], schema: pa.Schema) -> CompiledSteps | None:
-    if predicate is None and list(names) == schema.names:
-        return None
-    steps: list[nodes.Node] = [] if predicate is None else [nodes.Filter(nodes.Union(()), predicate)]
-    return lower([*steps, nodes.Select(nodes.Union(()), tuple(map(Column, names)))], schema)

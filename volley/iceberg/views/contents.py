@@ -36,7 +36,6 @@ from volley.iceberg.views.states import OWN_PREFIX
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import IcebergWriter, write_batches
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
-from volley.plan.expressions import lit
 
 __all__ = ["Contents", "Maintained", "maintained", "needed_changes", "open_view"]
 
@@ -149,7 +148,7 @@ class Contents:
         head = head_of(table, self._branch)
         if head is None:
             return []
-        row_filter = pruning((keys and keys.predicate()) or lit(True).node, table.schema())
+        row_filter = pruning(None if keys is None else keys.predicate(), table.schema())
         planned = plan(table.io, table.metadata, head, row_filter, table.schema()).files
         # Columns that a changed query has added are the table's last ones.
         reader = RowReader.of(table.metadata, selected(table.schema(), columns))
