@@ -1,4 +1,10 @@
-"""Computes series functions: for each row from the rows of its series before it, in the order of event time."""
+"""Computes series functions: for each row from the rows of its series before it, in the order of event time.
+
+Of each row a function keeps some columns, its state, which `SeriesPart.lift` makes when a task reads the row. When the
+watermark has passed rows, `SeriesPart.run` is given the states of these rows and of those before them that are still
+needed. It returns the results of the rows that come out now, and the states as later rows need them: a `previous`
+leaves them as they are, an `ewm_mean` puts the mean up to each row in place of its value.
+"""
 
 from __future__ import annotations
 
@@ -38,44 +44,42 @@ class SeriesRows:
 
     Args:
         times: Their event times.
-        starts: Where each series begins.
-        known: The rows that came out in earlier epochs.
+        starts: The place of the first row of each series.
+        came_out: Which rows came out in earlier epochs.
     """
 
     times: Times
     starts: Times
-    known: npt.NDArray[np.bool_]
+    came_out: npt.NDArray[np.bool_]
 
     @cached_property
     def due(self) -> Times:
         """The places of the rows that come out now."""
-        return np.flatnonzero(~self.known)
+        return np.flatnonzero(~self.came_out)
 
     @cached_property
     def numbers(self) -> Times:
         """The number of each row's series, from 0."""
-        begins = np.zeros(len(self.times), np.int64)
-        begins[self.starts] = 1
-        return np.cumsum(begins) - 1
+        return np.cumsum(self.are_first) - 1
 
     @cached_property
-    def begins(self) -> npt.NDArray[np.bool_]:
+    def are_first(self) -> npt.NDArray[np.bool_]:
         """Which rows are the first of their series."""
-        begins = np.zeros(len(self.times), bool)
-        begins[self.starts] = True
-        return begins
+        are_first = np.zeros(len(self.times), bool)
+        are_first[self.starts] = True
+        return are_first
 
-    def before_due(self) -> pa.Array:
+    def row_before(self) -> pa.Array:
         """Return the place of the row before each row that comes out; null = it is the first of its series."""
-        return pa.array(self.due - 1, mask=self.begins[self.due])
+        return pa.array(self.due - 1, mask=self.are_first[self.due])
 
-    def latest(self, chosen: npt.NDArray[np.bool_]) -> pa.Array:
+    def last_up_to(self, chosen: npt.NDArray[np.bool_]) -> pa.Array:
         """Return for each row the place of the last chosen row of its series up to it; null = there is none."""
         places = np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), -1))
         return pa.array(places, mask=places < self.starts[self.numbers])
 
-    def members(self, span: int) -> tuple[Times, Times]:
-        """Return for each row that comes out where the rows of the last `span` of its series begin and end."""
+    def ranges(self, span: int) -> tuple[Times, Times]:
+        """Return for each row that comes out where the rows of its series that are in the last `span` begin and end."""
         numbers, times = self.numbers[self.due], self.times[self.due]
         return self._rows_up_to(numbers, times - span), self._rows_up_to(numbers, times)
 
@@ -151,7 +155,7 @@ def _rolling(aggregation: Aggregation, schema: pa.Schema, span: int) -> SeriesPa
     part = accumulator(aggregation, schema)
 
     def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
-        begins, ends = rows.members(span)
+        begins, ends = rows.ranges(span)
         if not len(begins):
             return pa.nulls(0, part.result), states
         table = pa.table(dict(zip(_names(part), states, strict=True)))
@@ -193,7 +197,7 @@ def _with_times(values: pa.Array, times: pa.Array) -> Rows:
 
 def _previous(value: CompiledExpression, result: pa.DataType, unit: int) -> SeriesPart:
     def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
-        return states[0].take(rows.before_due()), states
+        return states[0].take(rows.row_before()), states
 
     return SeriesPart(result, (value.type,), lambda batch, _: [_evaluated(value, batch)], run)
 
@@ -202,10 +206,10 @@ def _counter(value: CompiledExpression, result: pa.DataType, unit: int) -> Serie
     """Keep the last value that is not null, and its time. With a unit of time the result is a rate."""
 
     def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
-        places = rows.latest(states[1].is_valid().to_numpy(zero_copy_only=False))
+        places = rows.last_up_to(states[1].is_valid().to_numpy(zero_copy_only=False))
         latest = [column.take(places) for column in states]
         now = [column.take(pa.array(rows.due)) for column in states]
-        then = [column.take(rows.before_due()) for column in latest]
+        then = [column.take(rows.row_before()) for column in latest]
         grown = _grown(now[0], then[0])
         if not unit:
             return grown, latest
@@ -242,11 +246,11 @@ def _ewm_mean(value: CompiledExpression, result: pa.DataType, half_life: int) ->
         at: int | None = None
         means: list[float | None] = []
         ats: list[int | None] = []
-        columns = (states[0].to_pylist(), states[1].to_pylist(), rows.known.tolist(), rows.begins.tolist())
-        for number, time, known, begins in zip(*columns, strict=True):
-            if begins:
+        columns = (states[0].to_pylist(), states[1].to_pylist(), rows.came_out.tolist(), rows.are_first.tolist())
+        for number, time, came_out, is_first in zip(*columns, strict=True):
+            if is_first:
                 mean = at = None
-            if known or at is None:
+            if came_out or at is None:
                 mean, at = number, time
             elif time is not None:
                 mean += (1 - 0.5 ** ((time - at) / half_life)) * (number - mean)
@@ -265,9 +269,9 @@ def _session_start(result: pa.DataType, gap: int) -> SeriesPart:
 
     def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
         pauses = np.diff(rows.times, prepend=rows.times[:1]) >= gap
-        first = (rows.begins | pauses) & ~rows.known
-        begun = pc.if_else(pa.array(rows.known), states[0], pa.array(rows.times))
-        starts = begun.take(rows.latest(first | rows.known))
+        first = (rows.are_first | pauses) & ~rows.came_out
+        begun = pc.if_else(pa.array(rows.came_out), states[0], pa.array(rows.times))
+        starts = begun.take(rows.last_up_to(first | rows.came_out))
         return starts.take(pa.array(rows.due)).cast(result), [starts]
 
     return SeriesPart(result, (pa.int64(),), lambda batch, _: [pa.nulls(batch.num_rows, pa.int64())], run)

@@ -1,7 +1,8 @@
 """Joins two streams within a bound of time: rows of both sides wait until none that matches can come any more.
 
-A state is a row: its ``time`` in microseconds since 1970, ``matched`` if rows of the left side come out that match
-none, and the row's columns, whose names begin with a dot here. A pair of rows comes out in the epoch of the later one.
+A state is a row: its ``time`` in microseconds since 1970, in a left join ``matched``, and the row's columns, whose
+names begin with a dot here. A pair of rows comes out in the epoch of the later one. Rows that wait have met each other:
+an epoch matches all left rows with the new right ones, and the right rows that waited with the new left ones.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ __all__ = ["StreamJoiner"]
 _TIME, _MATCHED, _ROW, _COLUMN = "time", "matched", "row", "."
 _PAIRS_AT_ONCE = 1 << 16
 _LAST = 2**63 - 1
+_LEFT, _RIGHT = 0, 1
+_OTHER = {_LEFT: _RIGHT, _RIGHT: _LEFT}
 
 
 @dataclass(frozen=True)
@@ -98,51 +101,52 @@ class StreamJoiner(Operator):
 
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         left, right = (one_batch(pa.concat_tables(pair)) for pair in zip(old, new, strict=True))
-        # Rows of earlier epochs have met each other.
-        forward = self._matches(0, left, right, len(old[1]))
-        backward = self._matches(1, right.slice(0, len(old[1])), left, len(old[0]))
-        is_over = [self._is_over(input, rows, watermark) for input, rows in enumerate((left, right))]
+        waited_left, waited_right = map(len, old)
+        of_left = self._matches(_LEFT, left, right, waited_right)
+        of_right = self._matches(_RIGHT, right.slice(0, waited_right), left, waited_left)
+        left_is_over, right_is_over = self._is_over(_LEFT, left, watermark), self._is_over(_RIGHT, right, watermark)
         unmatched = np.zeros(len(left), bool)
         if self._is_outer:
-            matched = left.column(_MATCHED).to_numpy(zero_copy_only=False) | (forward.counts > 0)
-            matched[backward.others()] = True
+            matched = left.column(_MATCHED).to_numpy(zero_copy_only=False) | (of_left.counts > 0)
+            matched[of_right.others()] = True
             left = left.set_column(left.schema.get_field_index(_MATCHED), _MATCHED, pa.array(matched))
-            unmatched = is_over[0] & ~matched
-        kept = (rows.filter(pa.array(~over)) for rows, over in zip((left, right), is_over, strict=True))
-        rows = self._rows(left, right, forward, backward, unmatched)
-        return Merged(rows, tuple(pa.Table.from_batches([each]) for each in kept))
+            unmatched = left_is_over & ~matched
+        waiting = left.filter(pa.array(~left_is_over)), right.filter(pa.array(~right_is_over))
+        rows = self._rows(left, right, of_left, of_right, unmatched)
+        return Merged(rows, tuple(pa.Table.from_batches([side]) for side in waiting))
 
     def closing(self, latest: int) -> int | None:
         # Rows of an inner join come out as soon as they match: no one waits for the end.
-        return min(latest + self._spans[0][1] + 1, _LAST) if self._is_outer else None
+        return min(latest + self._spans[_LEFT][1] + 1, _LAST) if self._is_outer else None
 
     def _rows(
-        self, left: pa.RecordBatch, right: pa.RecordBatch, forward: _Matches, backward: _Matches, unmatched: Bools
+        self, left: pa.RecordBatch, right: pa.RecordBatch, of_left: _Matches, of_right: _Matches, unmatched: Bools
     ) -> Iterator[pa.RecordBatch]:
-        for ours, theirs in forward.pairs():
-            yield self._joined(left, right, pa.array(ours), pa.array(theirs))
-        for theirs, ours in backward.pairs():
-            yield self._joined(left, right, pa.array(ours), pa.array(theirs))
+        for left_rows, right_rows in of_left.pairs():
+            yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
+        for right_rows, left_rows in of_right.pairs():
+            yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
         if unmatched.any():
             alone = np.flatnonzero(unmatched)
             yield self._joined(left, right, pa.array(alone), pa.nulls(len(alone), pa.int64()))
 
-    def _joined(self, left: pa.RecordBatch, right: pa.RecordBatch, ours: pa.Array, theirs: pa.Array) -> pa.RecordBatch:
-        own = left.select([_COLUMN + name for name in self.left.names]).take(ours)
-        added = right.select([_COLUMN + name for name in self._added]).take(theirs)
+    def _joined(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, left_rows: pa.Array, right_rows: pa.Array
+    ) -> pa.RecordBatch:
+        own = left.select([_COLUMN + name for name in self.left.names]).take(left_rows)
+        added = right.select([_COLUMN + name for name in self._added]).take(right_rows)
         return pa.RecordBatch.from_arrays([*own.columns, *added.columns], schema=self.output)
 
     def _matches(self, input: int, rows: pa.RecordBatch, others: pa.RecordBatch, first: int) -> _Matches:
         """Return which of the other side's rows, from the first new one on, match each row of an input."""
         new = others.slice(first)
-        keys = dict(enumerate(new.select(self._keys(1 - input)).columns))
-        numbered = pa.table(
-            [*keys.values(), new.column(_TIME), pa.array(np.arange(first, len(others)))], [*map(str, keys), _TIME, _ROW]
-        )
-        index = JoinIndex.of(build_index(numbered, list(map(str, keys)), _TIME, [_ROW], break_ties=False))
+        keys = new.select(self._keys(_OTHER[input])).columns
+        names, numbers = [*map(str, range(len(keys)))], pa.array(np.arange(first, len(others)))
+        numbered = pa.table([*keys, new.column(_TIME), numbers], [*names, _TIME, _ROW])
+        index = JoinIndex.of(build_index(numbered, names, _TIME, [_ROW], break_ties=False))
         times, (earlier, later) = rows.column(_TIME).to_numpy(), self._spans[input]
-        wanted = Keys.of(rows.select(self._keys(input)).columns)
-        starts, counts = index.match_between(wanted, _earlier(times, earlier), _later(times, later))
+        keys_of_rows = Keys.of(rows.select(self._keys(input)).columns)
+        starts, counts = index.match_between(keys_of_rows, _earlier(times, earlier), _later(times, later))
         return _Matches(starts, counts, index.rows.column(_ROW).to_numpy())
 
     def _is_over(self, input: int, rows: pa.RecordBatch, watermark: int) -> Bools:
@@ -169,19 +173,13 @@ class StreamJoiner(Operator):
         return (before, after), (after, before)
 
     def _keys(self, input: int) -> list[str]:
-        names = self._join.right_keys if input else self._join.left_keys
+        names = self._join.left_keys if input == _LEFT else self._join.right_keys
         return [_COLUMN + name for name in names]
 
 
 @dataclass(frozen=True)
 class _Matches:
-    """Which rows of one side match those of another.
-
-    Args:
-        starts: For each row, the place of its first match.
-        counts: The number of its matches.
-        numbers: The number of the other side's row at each place.
-    """
+    """Which rows of one side match those of another: from a place on some rows, whose numbers stand at the places."""
 
     starts: Indices
     counts: Indices

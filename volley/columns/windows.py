@@ -1,9 +1,9 @@
 """Windows over event time on Arrow tables: which are open, what they hold, which rows are late.
 
-A table of states has columns for the window, a column for each key, and the columns of the aggregates' states. For
-windows of a fixed length the window is ``pane``, a start: all windows are made of panes, which are as long as the
-greatest common divisor of size and distance. For sessions it is ``first`` and ``last``, the times of the first and last
-row. Times are microseconds since 1970.
+A table of states has columns for the time, a column for each key, and the columns of the aggregates' states. For
+windows of a fixed length the time is ``pane``: a row is in one pane, and a window is some panes side by side. With a
+size of 10 minutes and a distance of 4, a pane has 2 minutes, their greatest common divisor, and a window 5 panes. For
+sessions the time is ``first`` and ``last``, the times of the first and last row. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -29,17 +29,12 @@ __all__ = ["END", "START", "Closing", "Gaps", "Grouping", "Windows", "microsecon
 START, END = "start", "end"
 # Rows that span this many panes keep their times: a dictionary of the panes could be as large as the rows.
 _MOST_ENCODED = 1 << 10
-_CHANGED, _GROUP, _PLACE = "changed", "group", "place"
+_CHANGED, _SESSION, _PLACE = "changed", "session", "place"
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Which gaps between windows are filled; all in microseconds.
-
-    Args:
-        size: The length of a window.
-        longest: The longest time between two windows that is filled.
-    """
+    """Gaps between windows of a size are filled, if there are at most so many microseconds between the two windows."""
 
     size: int
     longest: int
@@ -57,7 +52,7 @@ class Grouping:
     keys: tuple[str, ...]
     states: tuple[tuple[Merge, tuple[str, ...]], ...]
 
-    def with_changes(self) -> Grouping:
+    def with_changed(self) -> Grouping:
         """Return the grouping of a table that also tells which states have rows of the epoch."""
         return Grouping(self.keys, (*self.states, (ArrowMerge(("max",)), (_CHANGED,))))
 
@@ -120,13 +115,9 @@ class Windows(Protocol):
 
 @dataclass(frozen=True)
 class _Spans:
-    """Tumbling and sliding windows; lengths in microseconds.
+    """Tumbling and sliding windows: their length, and the time from one start to the next, in microseconds.
 
-    Args:
-        size: The length of a window.
-        every: The time from one start to the next.
-        gaps: Which gaps between windows are filled: the last window of each key that came out is kept, and comes out
-            again with the next one; None = none are.
+    Where gaps are filled, the last window of each key that came out is kept, and comes out again with the next one.
     """
 
     size: int
@@ -155,16 +146,16 @@ class _Spans:
     def close(
         self, old: pa.Table, new: pa.Table, grouping: Grouping, before: int, watermark: int, updates: bool
     ) -> Closing:
-        grouping, table = _with_changes(old, new, grouping, updates)
+        grouping, table = _with_changed(old, new, grouping, updates)
         panes = self.merged(table, grouping)
-        windows = self._windows(panes, BEFORE_ALL if self.gaps else before, None if updates else watermark)
-        if self.size != self.every:
-            windows = combine(windows, [START, *grouping.keys], grouping.states)
+        pane_windows = self._windows_of(panes, BEFORE_ALL if self.gaps else before, None if updates else watermark)
+        is_sliding = self.size != self.every
+        windows = combine(pane_windows, [START, *grouping.keys], grouping.states) if is_sliding else pane_windows
         windows = windows.append_column(END, pa.array(windows[START].to_numpy() + self.size))
-        is_open = self.ends(panes["pane"].to_numpy()) > watermark
+        is_needed = self.ends(panes["pane"].to_numpy()) > watermark
         if self.gaps:
-            is_open |= self._begins_gap(panes, grouping.keys, is_open, watermark, self.gaps)
-        return Closing(_changed(windows), None, _without_changes(panes.filter(pa.array(is_open))))
+            is_needed |= self._begins_gap(panes, grouping.keys, is_needed, watermark, self.gaps)
+        return Closing(_only_changed(windows), None, _without_changed(panes.filter(pa.array(is_needed))))
 
     def _begins_gap(
         self, panes: pa.Table, keys: Sequence[str], is_open: npt.NDArray[np.bool_], watermark: int, gaps: Gaps
@@ -179,21 +170,28 @@ class _Spans:
         begins &= panes["pane"].to_numpy() + 2 * self.size + gaps.longest > watermark
         return begins
 
-    def _windows(self, panes: pa.Table, before: int, watermark: int | None) -> pa.Table:
-        """Return a row for each pane and each of its windows that end after one watermark and not after another."""
-        starts = panes["pane"].to_numpy()
-        last = starts // self.every * self.every
-        rows, begins = [], []
-        for number in range(-(-self.size // self.every)):
-            begin = last - number * self.every
-            end = begin + self.size
-            chosen = (end > starts) & (end > before)
-            if watermark is not None:
-                chosen &= end <= watermark
+    def _windows_of(self, panes: pa.Table, after: int, until: int | None) -> pa.Table:
+        """Return a row for each pane and each of its windows that end after one time and not after another.
+
+        Args:
+            panes: The panes.
+            after: The windows end after this time.
+            until: They end at this time or before; None = at any.
+        """
+        times = panes["pane"].to_numpy()
+        last_starts = times // self.every * self.every
+        rows, starts = [], []
+        # A pane is in the last window that begins at it or before, and in those before that one which reach it.
+        for back in range(-(-self.size // self.every)):
+            start = last_starts - back * self.every
+            end = start + self.size
+            chosen = (end > times) & (end > after)
+            if until is not None:
+                chosen &= end <= until
             rows.append(np.flatnonzero(chosen))
-            begins.append(begin[rows[-1]])
-        spread = panes.drop_columns(["pane"]).take(pa.array(np.concatenate(rows)))
-        return spread.append_column(START, pa.array(np.concatenate(begins)))
+            starts.append(start[rows[-1]])
+        repeated = panes.drop_columns(["pane"]).take(pa.array(np.concatenate(rows)))
+        return repeated.append_column(START, pa.array(np.concatenate(starts)))
 
 
 @dataclass(frozen=True)
@@ -216,20 +214,20 @@ class _Sessions:
         table = decode_rows(table)
         if not table.num_rows:
             return table
-        ordered, groups = by_key(table, grouping.keys)
-        order = np.lexsort((ordered["first"].to_numpy(), groups))
-        rows, groups = ordered.take(pa.array(order)), groups[order]
-        firsts, lasts = rows["first"].to_numpy(), rows["last"].to_numpy()
-        latest = _running_maximum(groups, lasts)
-        begins = np.ones(len(groups), bool)
-        begins[1:] = (groups[1:] != groups[:-1]) | (firsts[1:] >= latest[:-1] + self.gap)
+        arrived, key_numbers = by_key(table, grouping.keys)
+        order = np.lexsort((arrived["first"].to_numpy(), key_numbers))
+        timely, key_numbers = arrived.take(pa.array(order)), key_numbers[order]
+        firsts, lasts = timely["first"].to_numpy(), timely["last"].to_numpy()
+        latest = _running_maximum(key_numbers, lasts)
+        begins = np.ones(len(timely), bool)
+        begins[1:] = (key_numbers[1:] != key_numbers[:-1]) | (firsts[1:] >= latest[:-1] + self.gap)
         starts = np.flatnonzero(begins)
-        # Merge the rows of a session in the order in which they came, not in that of their times.
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.cumsum(begins)
-        numbered = ordered.select(grouping.state_names).append_column(_GROUP, pa.array(numbers))
-        merged = combine(numbered, [_GROUP], grouping.states).sort_by(_GROUP)
-        columns = {name: rows[name].take(pa.array(starts)) for name in grouping.keys}
+        # Merge the states of a session in the order in which they came, not in that of their times.
+        sessions = np.empty(len(order), np.int64)
+        sessions[order] = np.cumsum(begins)
+        numbered = arrived.select(grouping.state_names).append_column(_SESSION, pa.array(sessions))
+        merged = combine(numbered, [_SESSION], grouping.states).sort_by(_SESSION)
+        columns = {name: timely[name].take(pa.array(starts)) for name in grouping.keys}
         columns |= {"first": pa.array(firsts[starts]), "last": pa.array(np.maximum.reduceat(lasts, starts))}
         columns |= {name: merged[name] for name in grouping.state_names}
         return pa.table({name: columns[name] for name in table.column_names})
@@ -237,16 +235,15 @@ class _Sessions:
     def close(
         self, old: pa.Table, new: pa.Table, grouping: Grouping, before: int, watermark: int, updates: bool
     ) -> Closing:
-        grouping, table = _with_changes(old, new, grouping, updates)
+        grouping, table = _with_changed(old, new, grouping, updates)
         sessions = self.merged(table, grouping)
         is_closed = pa.array(self.ends(sessions["last"].to_numpy()) <= watermark)
-        windows = sessions if updates else sessions.filter(is_closed)
-        absorbed = self._named(self._absorbed(old, sessions, grouping.keys)) if updates else None
-        return Closing(
-            _changed(self._named(windows)), absorbed, _without_changes(sessions.filter(pc.invert(is_closed)))
-        )
+        windows = self._with_ends(sessions if updates else sessions.filter(is_closed))
+        absorbed = self._with_ends(self._absorbed(old, sessions, grouping.keys)) if updates else None
+        return Closing(_only_changed(windows), absorbed, _without_changed(sessions.filter(pc.invert(is_closed))))
 
-    def _named(self, sessions: pa.Table) -> pa.Table:
+    def _with_ends(self, sessions: pa.Table) -> pa.Table:
+        """Return sessions by START and END in place of the times of their first and last rows."""
         ends = pa.array(self.ends(sessions["last"].to_numpy()))
         named = sessions.drop_columns(list(self.times))
         return named.append_column(START, sessions["first"]).append_column(END, ends)
@@ -263,12 +260,7 @@ class _Sessions:
 
 
 def windows_of(window: Window, gaps: Gaps | None = None) -> Windows:
-    """Return what computes windows.
-
-    Args:
-        window: The window.
-        gaps: Which gaps between windows are filled; None = none are.
-    """
+    """Return what computes windows; without `gaps`, none are filled."""
     if isinstance(window, Session):
         return _Sessions(microseconds(window.gap))
     return _Spans(microseconds(window.size), microseconds(window.every), gaps)
@@ -279,20 +271,21 @@ def microseconds(span: timedelta) -> int:
     return span // timedelta(microseconds=1)
 
 
-def _with_changes(old: pa.Table, new: pa.Table, grouping: Grouping, updates: bool) -> tuple[Grouping, pa.Table]:
-    """Return both tables as one; for updates, with a column that tells the rows of the epoch."""
+def _with_changed(old: pa.Table, new: pa.Table, grouping: Grouping, updates: bool) -> tuple[Grouping, pa.Table]:
+    """Return both tables as one; for updates, with a column that tells which states are of the epoch."""
     both = pa.concat_tables([old, new])
     if not updates:
         return grouping, both
     changed = pa.array(np.repeat([False, True], [len(old), len(new)]))
-    return grouping.with_changes(), both.append_column(_CHANGED, changed)
+    return grouping.with_changed(), both.append_column(_CHANGED, changed)
 
 
-def _changed(windows: pa.Table) -> pa.Table:
-    return _without_changes(windows.filter(windows[_CHANGED])) if _CHANGED in windows.column_names else windows
+def _only_changed(windows: pa.Table) -> pa.Table:
+    """Return the windows that have rows of the epoch; all, where no column tells."""
+    return _without_changed(windows.filter(windows[_CHANGED])) if _CHANGED in windows.column_names else windows
 
 
-def _without_changes(table: pa.Table) -> pa.Table:
+def _without_changed(table: pa.Table) -> pa.Table:
     return table.drop_columns([_CHANGED]) if _CHANGED in table.column_names else table
 
 
