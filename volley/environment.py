@@ -20,7 +20,6 @@ from volley.engine.options import Start, StartOptions
 from volley.engine.progress import enter
 from volley.errors import ConfigError, PlanError, VolleyError, brief_methods
 from volley.html_table import settings_html
-from volley.metrics.endpoint import Endpoint
 from volley.metrics.metrics import Metrics
 from volley.plan import nodes
 from volley.plan.job import JobGraph
@@ -289,6 +288,8 @@ class Environment:
         on_failure.callback(release, folder)
         endpoint = None
         if start.metrics_port is not None:
+            from volley.metrics.endpoint import Endpoint
+
             endpoint = Endpoint(
                 metrics.to_registry(), start.metrics_host, start.metrics_port, start.metrics_allowed_hosts
             )

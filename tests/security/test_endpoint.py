@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from volley import JobError
-from volley.metrics import serving as serving_module
+from volley.metrics import endpoint as endpoint_module
 from volley.metrics.endpoint import Endpoint
 from volley.metrics.metrics import Metrics
 
@@ -59,11 +59,11 @@ def test_idle_connections_take_no_threads_and_keep_nobody_out(endpoint: Endpoint
     assert (status, threading.active_count()) == (200, threads)
     assert {family.name for family in text_string_to_metric_families(text)} >= {"volley_iceberg_records_written"}
     # The oldest ones made room.
-    assert {client.recv(1) for client in idle[: IDLE - serving_module.MOST_CONNECTIONS]} == {b""}
+    assert {client.recv(1) for client in idle[: IDLE - endpoint_module.MOST_CONNECTIONS]} == {b""}
 
 
 def test_slow_connections_are_closed(monkeypatch: pytest.MonkeyPatch, clients: ExitStack) -> None:
-    monkeypatch.setattr(serving_module, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(endpoint_module, "REQUEST_SECONDS", 0.2)
     endpoint = Endpoint(METRICS.to_registry(), "127.0.0.1", 0)
     slow = [connect(clients, endpoint, b"GET /healthz HTTP/1.1\r\nHo"), connect(clients, endpoint)]
     # It reads its answer and stays.

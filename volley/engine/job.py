@@ -26,7 +26,6 @@ from volley.engine.restart import Restart
 from volley.engine.run import Run
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
 from volley.html_table import html_table
-from volley.metrics.endpoint import Endpoint
 from volley.metrics.figures import FinishedEpoch
 from volley.spark.errors import translate
 from volley.spark.output import bound_log
@@ -34,6 +33,8 @@ from volley.spark.output import bound_log
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
+
+    from volley.metrics.endpoint import Endpoint
 
 __all__ = ["Job"]
 

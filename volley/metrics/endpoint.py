@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
+import threading
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler
 
 from volley.errors import JobError
-from volley.metrics.serving import Server
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from prometheus_client import CollectorRegistry
 
 __all__ = ["Endpoint", "Probe"]
+
+MOST_CONNECTIONS = 64
+REQUEST_SECONDS = 10.0
+_MOST_BYTES = 16 << 10
+_PIECE = 64 << 10
+_QUEUE = 128
+_TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0\r\n\r\n"
 
 Probe = Callable[[], str | None]
 """Answers a question about a job: None = yes, or else the reason."""
@@ -49,7 +61,7 @@ class Endpoint:
         self._probes: dict[str, Probe] = {"/healthz": lambda: None, "/readyz": _is_starting}
         self._notes: Callable[[], Iterable[str]] = tuple
         try:
-            self._server = Server(self._answer, host, port)
+            self._server = _Server(self._answer, host, port)
         except OSError as error:
             raise JobError(
                 f"metrics can't be served at {host}:{port}: {error}",
@@ -111,3 +123,121 @@ def _is_starting() -> str:
 def _plain(start: StartResponse, status: HTTPStatus, text: str) -> list[bytes]:
     start(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
     return [f"{text}\n".encode()]
+
+
+class _Server:
+    """Serves a WSGI application in a daemon thread until it is closed; one request a connection.
+
+    A connection has ten seconds for its request and its answer; bodies of requests are not read. If there are more than
+    64 connections, the oldest one is closed for the next one. The application answers quickly: one request at a time.
+    """
+
+    def __init__(self, application: WSGIApplication, host: str, port: int) -> None:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        self._listening = socket.create_server((host, port), family=family, backlog=_QUEUE, dualstack_ipv6=both)
+        self.port = int(self._listening.getsockname()[1])
+        self._answer = _Wsgi(application, host, self.port)
+        # In the order in which they were accepted.
+        self._open: dict[asyncio.Task[None], None] = {}
+        self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="volley-endpoint", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._loop.call_soon_threadsafe(self._closed.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, sock=self._listening, backlog=_QUEUE)
+        await self._closed.wait()
+        server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open) >= MOST_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.cancel()
+        self._open[task] = None
+        # The client may be gone or slow, or make room for another one.
+        with suppress(OSError, asyncio.CancelledError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self._respond(reader, writer)
+        self._open.pop(task, None)
+        writer.close()
+
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await _request(reader)
+        if request is None:
+            return
+        address = writer.get_extra_info("peername")
+        writer.write(self._answer(request, address) if _has_head(request) else _TOO_LARGE)
+        await writer.drain()
+        # A client that still sends would lose the answer if the socket were closed now.
+        writer.write_eof()
+        while await reader.read(_PIECE):
+            pass
+
+
+async def _request(reader: asyncio.StreamReader) -> bytes | None:
+    """Return what comes until the head of the request is there, or has become too large; None if it ends before."""
+    request = b""
+    while not _has_head(request) and len(request) < _MOST_BYTES:
+        if not (data := await reader.read(_PIECE)):
+            return None
+        request += data
+    return request
+
+
+def _has_head(request: bytes) -> bool:
+    head = request[:_MOST_BYTES]
+    return b"\r\n\r\n" in head or b"\n\n" in head
+
+
+class _Wsgi:
+    """Answers the bytes of a request by a WSGI application."""
+
+    def __init__(self, application: WSGIApplication, host: str, port: int) -> None:
+        self._application = application
+        self.base_environ = {
+            "SERVER_NAME": host,
+            "SERVER_PORT": str(port),
+            "GATEWAY_INTERFACE": "CGI/1.1",
+            "REMOTE_HOST": "",
+            "CONTENT_LENGTH": "",
+            "SCRIPT_NAME": "",
+        }
+
+    def __call__(self, request: bytes, address: Any) -> bytes:
+        """Return the answer; nothing if the request makes no sense at all."""
+        with suppress(Exception):
+            return _Request(request, address, self).answer.getvalue()
+        return b""
+
+    def get_app(self) -> WSGIApplication:
+        return self._application
+
+
+class _Request(WSGIRequestHandler):
+    """Parses a request that has come as a whole, and keeps the answer."""
+
+    def __init__(self, request: bytes, address: Any, server: _Wsgi) -> None:
+        self.answer = BytesIO()
+        super().__init__(request, address, server)  # type: ignore[arg-type]
+
+    def setup(self) -> None:
+        self.rfile = BytesIO(self.request)
+        self.wfile = self.answer
+
+    def finish(self) -> None:
+        """Keep the answer open: it is sent later."""
+
+    def log_message(self, *_: Any) -> None:
+        """Write nothing to stderr."""
