@@ -6,8 +6,9 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -21,17 +22,17 @@ from volley.connectors.postgres.connection import (
     server_errors,
 )
 from volley.connectors.postgres.known import CapturedTable, CapturedTables
-from volley.connectors.postgres.load import ExportedSnapshot, page_ranges
+from volley.connectors.postgres.load import MOST_PAGES, ExportedSnapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.publication import check_may_create, ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
 from volley.connectors.postgres.rows import ManyTables, OneTable, form_of
-from volley.connectors.postgres.segments import Segment
-from volley.connectors.postgres.session import Slot
+from volley.connectors.postgres.segments import Capture, Segment
 from volley.connectors.postgres.slot import ensure_slot
-from volley.connectors.postgres.splits import Capture, ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads
+from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads, grouped
 from volley.connectors.postgres.tables import describe_all
+from volley.connectors.postgres.watch import Watch
 from volley.contracts.reports import Lag
 from volley.contracts.source import Offset, Reader, SplitReader
 from volley.errors import SourceError
@@ -148,7 +149,10 @@ class PostgresReader(Reader):
         if not segments:
             return [*loads]
         fences = self._loads.fences(end["loads"])
-        return [*loads, *(StagedChanges(firsts, fences) for firsts in _grouped(segments, self.parallelism))]
+        # Nor more of changes, if they are small.
+        share = max(_SPLIT_BYTES, sum(segment.size for segment in segments) / self.parallelism)
+        groups = grouped(segments, attrgetter("size"), share)
+        return [*loads, *(StagedChanges(tuple(segment.first for segment in group), fences) for group in groups)]
 
     def committed(self, offset: Offset) -> None:
         if offset["loads"] >= self._snapshot_loads:
@@ -172,7 +176,7 @@ class PostgresReader(Reader):
 
     def start(self) -> None:
         capture, server = self.capture, self.capture.server
-        watch = capture.watch
+        watch = Watch(capture)
         self._loads.merge()
         with _noticed(capture.slot), connected(server, f"preparing slot {capture.slot}") as connection:
             ensure_publication(connection, capture.publication, capture.selection)
@@ -180,9 +184,8 @@ class PostgresReader(Reader):
             watch.resume()
             ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
             end = max(lsn_number(position), watch.undecided)
-        slot = Slot(server, capture.slot, capture.publication, origin, capture.max_staged, capture.heartbeat)
         self._failure.clear()
-        self._receiver = Receiver(slot, capture.segments, watch, self._failure.write)
+        self._receiver = Receiver(capture, origin, watch, self._failure.write)
         try:
             self._receiver.start()
             if capture.bounded:
@@ -235,7 +238,9 @@ class PostgresReader(Reader):
             for table in tables
             for each in ([None] if table.oid in anew else []) + pages[table.oid]
         ]
-        return [*TableLoads.of(ranges, self.parallelism)]
+        # Not more splits than are read at once, unless they are large.
+        share = min(MOST_PAGES, max(1, sum(pages.size for pages in ranges) / self.parallelism))
+        return [TableLoads(group) for group in grouped(ranges, attrgetter("size"), share)]
 
     def _close_snapshot(self) -> None:
         if self._snapshot is not None:
@@ -272,18 +277,3 @@ def _noticed(slot: str) -> Iterator[None]:
         yield
     finally:
         notice.cancel()
-
-
-def _grouped(segments: Sequence[Segment], parallelism: int) -> Iterator[tuple[int, ...]]:
-    """Yield neighbouring segments as splits of about equal size, not more than are read at once, if they are small."""
-    share = max(_SPLIT_BYTES, sum(segment.size for segment in segments) / parallelism)
-    group: list[int] = []
-    size = 0
-    for segment in segments:
-        group.append(segment.first)
-        size += segment.size
-        if size >= share:
-            yield tuple(group)
-            group, size = [], 0
-    if group:
-        yield tuple(group)

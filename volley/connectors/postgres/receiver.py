@@ -11,9 +11,10 @@ from collections.abc import Callable
 import psycopg2
 
 from volley.connectors.postgres.connection import LOST, encoding_hint
-from volley.connectors.postgres.segments import Segments, SegmentTaken
-from volley.connectors.postgres.session import Replication, Slot
+from volley.connectors.postgres.segments import Capture, SegmentTaken
+from volley.connectors.postgres.session import Replication
 from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.slot import Origin
 from volley.connectors.postgres.watch import Watch
 from volley.errors import SourceError, VolleyError
 from volley.secrets import redact
@@ -31,18 +32,15 @@ class Receiver:
     """Reads a slot in a thread until it is stopped; connects again whenever the connection breaks.
 
     Args:
+        origin: Where the slot begins.
         on_failure: Called with the error that ends the thread.
     """
 
     def __init__(
-        self,
-        slot: Slot,
-        segments: Segments,
-        watch: Watch,
-        on_failure: Callable[[VolleyError], None],
+        self, capture: Capture, origin: Origin, watch: Watch, on_failure: Callable[[VolleyError], None]
     ) -> None:
-        self._slot = slot
-        self._segments = segments
+        self._capture = capture
+        self._origin = origin
         self._watch = watch
         self._on_failure = on_failure
         self._stopping = threading.Event()
@@ -52,7 +50,7 @@ class Receiver:
         # Since when there is no connection, and why.
         self._lost: tuple[float, str] | None = None
         self._error: VolleyError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"volley-slot-{slot.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"volley-slot-{capture.slot}", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -66,7 +64,7 @@ class Receiver:
         self._stopping.set()
         self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
-            _log.warning("slot %s: the server has not answered for %.0f s", self._slot.name, _STOP_SECONDS)
+            _log.warning("slot %s: the server has not answered for %.0f s", self._capture.slot, _STOP_SECONDS)
 
     def wait_for(self, position: int) -> None:
         """Wait until every transaction before a position is staged, or as much as may be staged.
@@ -84,10 +82,10 @@ class Receiver:
     def _check_connection(self) -> None:
         if self._lost is None:
             return
-        (since, reason), server = self._lost, self._slot.server
+        (since, reason), server = self._lost, self._capture.server
         if time.monotonic() - since > server.timeout:
             raise SourceError(
-                f"{server}: slot {self._slot.name!r} was out of reach for {server.timeout:.0f} s: {reason}",
+                f"{server}: slot {self._capture.slot!r} was out of reach for {server.timeout:.0f} s: {reason}",
                 hint="check that the server runs, and that nothing else reads the slot; no change is lost",
             )
 
@@ -98,31 +96,31 @@ class Receiver:
         except VolleyError as error:
             self._fail(error)
         except Exception as error:
-            text = redact(str(error).strip() or repr(error), self._slot.server.secrets)
-            self._fail(SourceError(f"slot {self._slot.name!r} can't be read: {text}", hint=_hint(error)))
+            text = redact(str(error).strip() or repr(error), self._capture.server.secrets)
+            self._fail(SourceError(f"slot {self._capture.slot!r} can't be read: {text}", hint=_hint(error)))
 
     def _receive(self) -> None:
         """Receive until the connection breaks, another receiver adds to the chain, or `stop`."""
         try:
-            Replication(self._slot, self._segments, self._watch, self._reached, self._stopping).run()
+            Replication(self._capture, self._origin, self._watch, self._reached, self._stopping).run()
         except SegmentTaken as error:
-            _log.warning("slot %s: another receiver has written %s; continuing after it", self._slot.name, error)
+            _log.warning("slot %s: another receiver has written %s; continuing after it", self._capture.slot, error)
         except psycopg2.errors.ObjectNotInPrerequisiteState:
             raise
         except psycopg2.Error as error:
             # A server that shuts down ends the stream; psycopg2 then reports its own misuse, without a code.
             if error.pgcode and not isinstance(error, LOST):
                 raise
-            text = redact(str(error).strip(), self._slot.server.secrets)
-            _log.warning("slot %s: connecting again: %s", self._slot.name, text)
+            text = redact(str(error).strip(), self._capture.server.secrets)
+            _log.warning("slot %s: connecting again: %s", self._capture.slot, text)
             with self._moved:
                 self._lost = self._lost or (time.monotonic(), text)
             self._stopping.wait(_RETRY_SECONDS)
         except OSError as error:
             # The job makes room by reading all segments but the last one.
-            if error.errno not in _FULL_DISK or len(self._segments.listed()) < 2:
+            if error.errno not in _FULL_DISK or len(self._capture.segments.listed()) < 2:
                 raise
-            _log.warning("slot %s: waiting until the job has read what is staged: %s", self._slot.name, error)
+            _log.warning("slot %s: waiting until the job has read what is staged: %s", self._capture.slot, error)
             self._reached(0, True)
             self._stopping.wait(_ROOM_SECONDS)
 
@@ -132,7 +130,7 @@ class Receiver:
             self._moved.notify_all()
 
     def _fail(self, error: VolleyError) -> None:
-        _log.error("slot %s: %s", self._slot.name, error)
+        _log.error("slot %s: %s", self._capture.slot, error)
         with self._moved:
             self._error = error
             self._moved.notify_all()
@@ -144,7 +142,7 @@ class Receiver:
         try:
             self._on_failure(error)
         except Exception as reason:
-            _log.warning("slot %s: its error can't be recorded: %s", self._slot.name, reason)
+            _log.warning("slot %s: its error can't be recorded: %s", self._capture.slot, reason)
             return False
         return True
 

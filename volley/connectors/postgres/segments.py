@@ -1,4 +1,4 @@
-"""Durable segments of the stream: raw messages in Arrow files, one after the other, cut where a transaction ends."""
+"""What a source captures, and where it stages the stream: in durable segments, cut where a transaction ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import posixpath
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.settings import ANEW, Selection, ServerAddress
 from volley.errors import SourceError
 from volley.storage.durable import sync
 from volley.storage.local import begin_file
@@ -19,10 +20,11 @@ from volley.storage.state_formats import SEGMENT
 from volley.store.files import COMPRESSED, NewFile, OpenFile, open_file
 from volley.store.journal import NumberedFiles
 
-__all__ = ["Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
+__all__ = ["Capture", "Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
 
 SCHEMA = pa.schema([("message", pa.binary())])
 _UNFINISHED = ".tmp"
+RewritePolicy = Literal["stop", "reload", "ignore"]
 
 
 class SegmentTaken(Exception):
@@ -135,6 +137,42 @@ class Segments:
         for number in earlier:
             if number < position:
                 self._told.delete(number)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What to capture; picklable.
+
+    Args:
+        packed: True if rows of tables are packed.
+        loads: True if the tables' rows come first.
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+        on_rewrite: What to do about changes of a table that the stream does not carry.
+        changelog: True: one row an event, with the row before and after it; False: rows for an upsert.
+        bounded: True: a run ends where the server's log ended when it began.
+        max_staged: The most bytes of staged segments.
+        heartbeat: How often to write to the database's log, in seconds; None = never.
+        state: The fsspec URL of the source's state folder.
+    """
+
+    server: ServerAddress
+    selection: Selection
+    packed: bool
+    slot: str
+    publication: str
+    loads: bool
+    nulls: bool
+    on_rewrite: RewritePolicy
+    changelog: bool
+    bounded: bool
+    max_staged: int
+    heartbeat: float | None
+    state: str
+
+    @property
+    def segments(self) -> Segments:
+        """Where the stream is staged."""
+        return Segments(f"{self.state}/segments")
 
 
 class SegmentWriter:

@@ -9,7 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -18,13 +18,12 @@ import psycopg2
 
 from volley.connectors.postgres.connection import connect, lsn_text, query, replication
 from volley.connectors.postgres.messages import BEGIN, COMMIT, RELATION, TRUNCATE, TYPE, begin_of, commit_of
-from volley.connectors.postgres.segments import Chain, Segments, SegmentTaken, SegmentWriter
-from volley.connectors.postgres.settings import ServerAddress
+from volley.connectors.postgres.segments import Capture, Chain, SegmentTaken, SegmentWriter
 from volley.connectors.postgres.slot import Origin, check_position
 from volley.connectors.postgres.watch import Watch
 from volley.task.failpoints import reach
 
-__all__ = ["Replication", "Slot"]
+__all__ = ["Replication"]
 
 _READ_MESSAGES = 256
 _BATCH_MESSAGES = 20_000
@@ -44,23 +43,6 @@ _KIND = itemgetter(0)
 _NO_ROWS = re.compile(rb"[^IUD]")
 
 
-@dataclass(frozen=True)
-class Slot:
-    """What a receiver reads.
-
-    Args:
-        max_staged: The bytes of segments at which it stops reading until some are deleted.
-        heartbeat: How often to write to the database's log, in seconds; None = never.
-    """
-
-    server: ServerAddress
-    name: str
-    publication: str
-    origin: Origin
-    max_staged: int
-    heartbeat: float | None
-
-
 class Replication:
     """Receives from where the segments end, until the connection breaks or the receiver stops.
 
@@ -70,14 +52,15 @@ class Replication:
 
     def __init__(
         self,
-        slot: Slot,
-        segments: Segments,
+        capture: Capture,
+        origin: Origin,
         watch: Watch,
         reached: Callable[[int, bool], None],
         stopping: threading.Event,
     ) -> None:
-        self._slot = slot
-        self._segments = segments
+        self._capture = capture
+        self._segments = capture.segments
+        self._origin = origin
         self._watch = watch
         self._reached = reached
         self._stopping = stopping
@@ -99,7 +82,7 @@ class Replication:
             SegmentTaken: If another receiver has continued the chain of segments.
             SourceError: If changes are gone, or the table is another one now.
         """
-        with closing(replication(self._slot.server)) as connection, connection.cursor() as cursor:
+        with closing(replication(self._capture.server)) as connection, connection.cursor() as cursor:
             self._own(cursor)
             self._segments.clear_unfinished()
             try:
@@ -110,9 +93,9 @@ class Replication:
 
     def _own(self, cursor: Any) -> None:
         """Start replication; end another session that still has the slot. Only then list what it has staged."""
-        chain = self._segments.chain(self._slot.origin.position)
-        options = f"(proto_version '1', publication_names '{self._slot.publication}')"
-        command = f'START_REPLICATION SLOT "{self._slot.name}" LOGICAL {lsn_text(chain.end)} {options}'
+        chain = self._segments.chain(self._origin.position)
+        options = f"(proto_version '1', publication_names '{self._capture.publication}')"
+        command = f'START_REPLICATION SLOT "{self._capture.slot}" LOGICAL {lsn_text(chain.end)} {options}'
         deadline = time.monotonic() + _OWN_SECONDS
         while True:
             try:
@@ -123,18 +106,18 @@ class Replication:
                     raise
                 self._end_other()
         reach("slot-owned", 0)
-        with closing(connect(self._slot.server)) as connection:
-            position = self._slot.origin.position
-            self._chain = check_position(connection, self._slot.name, lambda: self._segments.chain(position))
+        with closing(connect(self._capture.server)) as connection:
+            position = self._origin.position
+            self._chain = check_position(connection, self._capture.slot, lambda: self._segments.chain(position))
         if self._chain.end != chain.end:
             raise SegmentTaken(f"the messages before {self._chain.next}")
         self._watch.resume()
         self._reached(self._chain.end, self._is_full())
 
     def _end_other(self) -> None:
-        with closing(connect(self._slot.server)) as connection:
+        with closing(connect(self._capture.server)) as connection:
             sql = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = %s"
-            query(connection, sql, self._slot.name)
+            query(connection, sql, self._capture.slot)
 
     def _receive(self, cursor: Any) -> None:
         while not self._stopping.is_set():
@@ -223,7 +206,7 @@ class Replication:
 
     def _is_full(self) -> bool:
         # The last one stays when the job has read it, however large its transaction was.
-        return sum(segment.size for segment in self._segments.listed()[:-1]) >= self._slot.max_staged
+        return sum(segment.size for segment in self._segments.listed()[:-1]) >= self._capture.max_staged
 
     def _wait(self, cursor: Any) -> None:
         """End the segment if it is due, acknowledge, and wait until there is more to read."""
@@ -275,7 +258,7 @@ class Replication:
             self._reached(position, self._is_full())
 
     def _send_heartbeat(self) -> None:
-        every = self._slot.heartbeat
+        every = self._capture.heartbeat
         if every is None or time.monotonic() - self._beat < every:
             return
         self._beat = time.monotonic()

@@ -18,7 +18,7 @@ from volley.secrets import redacted_html, redacted_repr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley.connectors.postgres.splits import Capture
+    from volley.connectors.postgres.segments import Capture
 
 __all__ = ["PostgresSource"]
 
@@ -171,7 +171,7 @@ publication='volley_orders', tables=('public.orders',))
     _repr_html_ = redacted_html
 
     def _capture(self, context: SourceContext) -> Capture:
-        from volley.connectors.postgres.splits import Capture
+        from volley.connectors.postgres.segments import Capture
 
         options = tuple((name, str(value)) for name, value in self.options.items())
         timeout = seconds("timeout", self.timeout)

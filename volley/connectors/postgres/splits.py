@@ -2,69 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
 from volley.columns.batches import conform
 from volley.connectors.postgres.decode import ChangeDecoder, TableChanges, Truncation
-from volley.connectors.postgres.load import MOST_PAGES, PageRange, SnapshotReader
+from volley.connectors.postgres.load import PageRange, SnapshotReader
 from volley.connectors.postgres.loads import Fence
 from volley.connectors.postgres.rows import Form, Output, load_place
-from volley.connectors.postgres.segments import Segments
-from volley.connectors.postgres.settings import Selection, ServerAddress
+from volley.connectors.postgres.segments import Capture
 from volley.connectors.postgres.tables import Table
-from volley.connectors.postgres.watch import RewritePolicy, Watch
 from volley.contracts.source import SplitReader
 from volley.errors import SourceError
 
-__all__ = ["Capture", "ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads"]
+__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads", "grouped"]
 
-
-@dataclass(frozen=True)
-class Capture:
-    """What to capture; picklable.
-
-    Args:
-        packed: True if rows of tables are packed.
-        loads: True if the tables' rows come first.
-        nulls: True: values that Arrow does not have are null; False: they are errors.
-        on_rewrite: What to do about changes of a table that the stream does not carry.
-        changelog: True: one row an event, with the row before and after it; False: rows for an upsert.
-        bounded: True: a run ends where the server's log ended when it began.
-        max_staged: The most bytes of staged segments.
-        heartbeat: How often to write to the database's log, in seconds; None = never.
-        state: The fsspec URL of the source's state folder.
-    """
-
-    server: ServerAddress
-    selection: Selection
-    packed: bool
-    slot: str
-    publication: str
-    loads: bool
-    nulls: bool
-    on_rewrite: RewritePolicy
-    changelog: bool
-    bounded: bool
-    max_staged: int
-    heartbeat: float | None
-    state: str
-
-    @property
-    def segments(self) -> Segments:
-        """Where the stream is staged."""
-        return Segments(f"{self.state}/segments")
-
-    @property
-    def watch(self) -> Watch:
-        """What watches the catalog."""
-        return Watch(
-            *(self.server, self.publication, self.selection, self.state, self.loads, self.on_rewrite),
-            is_keyed=not self.changelog,
-        )
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -92,19 +49,6 @@ class TableLoads:
 
     ranges: tuple[TableLoad, ...]
 
-    @classmethod
-    def of(cls, ranges: Sequence[TableLoad], parallelism: int) -> list[TableLoads]:
-        """Return ranges as splits of about equal size, not more than are read at once, unless they are large."""
-        share = min(MOST_PAGES, max(1, sum(each.size for each in ranges) / parallelism))
-        splits, group, size = [], list[TableLoad](), 0
-        for each in ranges:
-            group.append(each)
-            size += each.size
-            if size >= share:
-                splits.append(cls(tuple(group)))
-                group, size = [], 0
-        return [*splits, cls(tuple(group))] if group else splits
-
 
 @dataclass(frozen=True)
 class StagedChanges:
@@ -120,6 +64,20 @@ class StagedChanges:
 
 
 PostgresSplit = TableLoads | StagedChanges
+
+
+def grouped(items: Iterable[T], size: Callable[[T], int], share: float) -> Iterator[tuple[T, ...]]:
+    """Yield neighbouring items as groups of about equal size."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += size(item)
+        if total >= share:
+            yield tuple(group)
+            group, total = [], 0
+    if group:
+        yield tuple(group)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import psycopg2
@@ -24,14 +23,14 @@ from volley.connectors.postgres.loads import Fence, Load, Loads
 from volley.connectors.postgres.messages import relation_of, truncated
 from volley.connectors.postgres.publication import check_has, check_writers, lacks_root
 from volley.connectors.postgres.requirements import check_changes
-from volley.connectors.postgres.settings import Selection, ServerAddress
+from volley.connectors.postgres.segments import Capture
+from volley.connectors.postgres.settings import Selection
 from volley.connectors.postgres.tables import Table, describe, describe_all, described
 from volley.errors import SourceError
 
-__all__ = ["RewritePolicy", "Watch"]
+__all__ = ["Watch"]
 
 _log = logging.getLogger(__name__)
-RewritePolicy = Literal["stop", "reload", "ignore"]
 Signature = tuple[str, Member, tuple[PrintedType, ...]]
 _LOOK_SECONDS = 5.0
 _VISIBLE_SECONDS = 5.0
@@ -67,33 +66,17 @@ def _signatures(connection: Connection, publication: str, selection: Selection) 
 
 
 class Watch:
-    """Compares tables with what is known of them: at each description in the stream, and every few seconds.
+    """Compares tables with what is known of them: at each description in the stream, and every few seconds."""
 
-    Args:
-        state: The fsspec URL of the source's state folder.
-        loads: True if the rows of a new table are loaded.
-        on_rewrite: What to do about changes that the stream does not carry.
-        is_keyed: True if rows are found by the table's key.
-    """
-
-    def __init__(
-        self,
-        server: ServerAddress,
-        publication: str,
-        selection: Selection,
-        state: str,
-        loads: bool,
-        on_rewrite: RewritePolicy,
-        is_keyed: bool,
-    ) -> None:
-        self._connection = KeptConnection(server)
-        self._publication = publication
-        self._selection = selection
-        self._known = CapturedTables(state)
-        self._loads = Loads(state)
-        self._is_loaded = loads
-        self._on_rewrite = on_rewrite
-        self._is_keyed = is_keyed
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._publication = capture.publication
+        self._selection = capture.selection
+        # Rows of a changelog are not found by the table's key.
+        self._is_keyed = not capture.changelog
+        self._connection = KeptConnection(capture.server)
+        self._known = CapturedTables(capture.state)
+        self._loads = Loads(capture.state)
         self._signatures: dict[int, Signature] = {}
         self._fingerprint: int | None = None
         self._absent: set[int] = set()
@@ -273,7 +256,7 @@ class Watch:
     def _keep_joined(self) -> None:
         """Keep the tables that have joined: their loads first, without which they would lack rows."""
         joined, self._joined = self._joined, []
-        if self._is_loaded:
+        if self._capture.loads:
             self._loads.add(*(Load(0, table.oid) for table in joined))
         self._known.keep(*map(CapturedTable, joined))
 
@@ -290,7 +273,7 @@ class Watch:
     def _resolve(self, known: CapturedTable, table: Table, found: TableDifference) -> None:
         """Load a table again, or raise the error that stops the job."""
         # A changelog promises all events, and no table that is equal.
-        policy = self._on_rewrite if self._is_keyed or found.is_loss else "ignore"
+        policy = self._capture.on_rewrite if self._is_keyed or found.is_loss else "ignore"
         if _is_explained(found, known) or (found.is_rewrite and policy == "ignore"):
             self._known.keep(known.with_table(table))
         elif policy == "reload":
