@@ -146,23 +146,15 @@ def with_included(schema: pa.Schema, include: Sequence[str]) -> pa.Schema:
 
 @dataclass
 class FileColumns:
-    """Sets the columns of a file's rows that it does not have itself.
+    """Sets the columns of a file's rows that it does not have itself."""
 
-    Args:
-        content: The columns of the rows but the included ones.
-        values: The values that its folders name; columns of these names in the file itself are not used.
-        include: What to add: ``"file"``, ``"row"``.
-        path: The path to show.
-        before: The number of the file's rows before those that come next; bad rows count.
-        dictionaries: True: the path may be a dictionary array.
-    """
-
-    content: pa.Schema
+    content: pa.Schema  # the columns of the rows but the included ones
+    # The values that its folders name; columns of these names in the file itself are not used.
     values: Mapping[str, pa.Scalar]
-    include: Sequence[str]
+    include: Sequence[str]  # what to add: "file", "row"
     path: str
-    before: int
-    dictionaries: bool
+    before: int  # the number of the file's rows before those that come next; bad rows count
+    dictionaries: bool  # True: the path may be a dictionary array
 
     def of_file(self, columns: Sequence[pa.Field]) -> pa.Schema:
         """Return what to read of the file itself: at least one column, which tells the number of rows."""

@@ -43,15 +43,11 @@ _LEFT_OUT = (
 
 @dataclass(frozen=True)
 class LoggedFile:
-    """A file as it was when it was first listed.
-
-    Args:
-        size: Its size in bytes.
-        modified: When it was last written, in seconds since 1970; None = unknown, as in logs of Volley 0.2.
-    """
+    """A file as it was when it was first listed."""
 
     path: str
     size: int
+    # When it was last written, in seconds since 1970; None = unknown, as in logs of Volley 0.2.
     modified: float | None = None
 
 

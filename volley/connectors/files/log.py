@@ -38,21 +38,13 @@ _UNFINISHED = ".tmp"
 
 @dataclass(frozen=True)
 class Part:
-    """A file of the log.
-
-    Args:
-        url: Its fsspec URL.
-        first: The number of entries before it.
-        end: The number of entries up to its end; of a listing, `first` until it is read.
-        level: How often its entries were merged.
-        rows: The entries of a listing of JSON that was read.
-    """
+    """A file of the log."""
 
     url: str
-    first: int
-    end: int
-    level: int = 0
-    rows: pa.RecordBatch | None = field(default=None, repr=False)
+    first: int  # the number of entries before it
+    end: int  # the number of entries up to its end; of a listing, `first` until it is read
+    level: int = 0  # how often its entries were merged
+    rows: pa.RecordBatch | None = field(default=None, repr=False)  # the entries of a listing of JSON that was read
 
     @classmethod
     def named(cls, folder: str, name: str) -> Part | None:
@@ -111,12 +103,9 @@ class FileLog:
 
     Only the copy of the reader that Spark's query asks for offsets writes the log; others read the new entries when an
     offset needs them.
-
-    Args:
-        folder: The fsspec URL of the log's folder; it may not exist yet.
     """
 
-    folder: str
+    folder: str  # the fsspec URL of the log's folder; it may not exist yet
     _parts: list[Part] | None = field(default=None, repr=False)
     _names: Names | None = field(default=None, repr=False)
     # What a process left behind that died before it could delete it.

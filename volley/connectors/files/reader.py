@@ -36,25 +36,16 @@ FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 
 @dataclass(frozen=True)
 class FileReader(Reader):
-    """Reads files in the order in which they were logged.
-
-    Args:
-        columns: All columns that files can have.
-        content: The columns to read of the files.
-        schema: These, and the included ones.
-        parallelism: The number of splits that are read at the same time.
-        dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
-        limit: The maximum number of files per epoch; None = all.
-    """
+    """Reads files in the order in which they were logged."""
 
     files: Files
-    columns: Columns
-    content: pa.Schema
-    schema: pa.Schema
+    columns: Columns  # all columns that files can have
+    content: pa.Schema  # the columns to read of the files
+    schema: pa.Schema  # these, and the included ones
     log: FileLog
-    parallelism: int
-    dictionaries: bool
-    limit: int | None
+    parallelism: int  # the number of splits that are read at the same time
+    dictionaries: bool  # True: yield columns that are stored with a small dictionary as dictionary arrays
+    limit: int | None  # the maximum number of files per epoch; None = all
 
     def initial_offset(self) -> Offset:
         return {"files": 0}

@@ -104,18 +104,13 @@ def check_properties(properties: Mapping[str, Any], client: Literal["Consumer", 
 
 @dataclass
 class ConnectionErrors:
-    """Collects a client's connection errors; librdkafka keeps retrying regardless.
-
-    Args:
-        at_once: True if no connection came as far as a broker: each was refused at once.
-        refused: True if the broker rejects the client's credentials or certificate: a retry does not help.
-        poll: Polls the client for some seconds, so that its error callback runs; a consumer also runs it when it
-            fetches messages.
-    """
+    """Collects a client's connection errors; librdkafka keeps retrying regardless."""
 
     last: str = ""
-    at_once: bool = True
-    refused: bool = False
+    at_once: bool = True  # True if no connection came as far as a broker: each was refused at once
+    refused: bool = False  # True if the broker rejects the client's credentials or certificate: a retry does not help
+    # Polls the client for some seconds, so that its error callback runs; a consumer also runs it when it fetches
+    # messages.
     poll: Callable[[float], object] = time.sleep
 
     def __call__(self, error: Any) -> None:
@@ -129,16 +124,11 @@ class ConnectionErrors:
 
 @dataclass(frozen=True)
 class Client:
-    """Creates clients of a cluster; picklable.
+    """Creates clients of a cluster; picklable."""
 
-    Args:
-        bootstrap: The bootstrap servers, separated by commas.
-        timeout: The timeout of a request, retries included, in seconds.
-    """
-
-    bootstrap: str
+    bootstrap: str  # the bootstrap servers, separated by commas
     properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    timeout: float = 60.0
+    timeout: float = 60.0  # the timeout of a request, retries included, in seconds
     error_type: type[VolleyError] = SourceError
 
     def __post_init__(self) -> None:

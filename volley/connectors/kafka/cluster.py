@@ -58,17 +58,12 @@ def gone_back(partition: TopicPartition, reached: int, end: int) -> SourceError:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The topics of one source; connects at the first query, and pickles without the connection.
-
-    Args:
-        pattern: A regular expression that must match a topic's whole name; replaces `names`.
-        group: The consumer group under which offsets are published; None = don't publish.
-    """
+    """The topics of one source; connects at the first query, and pickles without the connection."""
 
     client: Client
     names: tuple[str, ...]
-    pattern: str | None = None
-    group: str | None = None
+    pattern: str | None = None  # a regular expression that must match a topic's whole name; replaces `names`
+    group: str | None = None  # the consumer group under which offsets are published; None = don't publish
 
     def connect(self) -> None:
         """Wait for the first answer of a broker.

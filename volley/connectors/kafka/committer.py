@@ -23,19 +23,13 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Destination:
-    """The topic that messages are sent to, and the columns of their keys and values; picklable.
-
-    Args:
-        format: The format of a value: ``"json"``, ``"string"`` or ``"raw"``.
-        key: The column of the keys; None = messages without a key.
-        value: The column of the values; None = the whole row.
-    """
+    """The topic that messages are sent to, and the columns of their keys and values; picklable."""
 
     client: Client
     topic: str
-    format: str
-    key: str | None
-    value: str | None
+    format: str  # the format of a value: "json", "string" or "raw"
+    key: str | None  # the column of the keys; None = messages without a key
+    value: str | None  # the column of the values; None = the whole row
 
     def check(self, schema: pa.Schema, resumed: bool = False) -> None:
         """Check that rows of this schema can be sent to the topic; sends nothing.

@@ -23,17 +23,12 @@ __all__ = ["Messages", "RangeReader", "RowReader", "metadata_columns", "metadata
 
 @dataclass(frozen=True)
 class RowReader:
-    """Reads splits on an executor.
-
-    Args:
-        schema: All columns: the decoder's, then those of the messages' metadata.
-        skip_lost: True: skip messages that retention has deleted; False: raise.
-    """
+    """Reads splits on an executor."""
 
     client: Client
     decoder: Decoder
-    schema: pa.Schema
-    skip_lost: bool
+    schema: pa.Schema  # all columns: the decoder's, then those of the messages' metadata
+    skip_lost: bool  # True: skip messages that retention has deleted; False: raise
 
     def read(self, split: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split.
@@ -75,21 +70,14 @@ _KEEP_LONGER = "let the topic keep its messages for longer"
 
 @dataclass
 class Messages:
-    """Consecutive messages of one partition.
-
-    Args:
-        parts: The parts to keep besides value and offset: ``key``, ``headers``, ``timestamp``.
-        runs: Their offsets, as runs.
-        values: Their values; None = a tombstone.
-        kept: The values of each part.
-    """
+    """Consecutive messages of one partition."""
 
     topic: str
     partition: int
-    parts: frozenset[str]
+    parts: frozenset[str]  # the parts to keep besides value and offset: key, headers, timestamp
     runs: list[Sequence[int]] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    kept: dict[str, list[Any]] = field(default_factory=dict)
+    values: list[bytes | None] = field(default_factory=list)  # their values; None = a tombstone
+    kept: dict[str, list[Any]] = field(default_factory=dict)  # the values of each part
     bytes: int = 0
 
     def add(self, messages: Sequence[Any]) -> None:

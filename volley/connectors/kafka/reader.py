@@ -34,23 +34,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KafkaReader(Reader):
-    """Reads topics of a cluster.
-
-    Args:
-        parallelism: The number of splits that are read at the same time.
-        min_rows_per_split: The minimum offsets of a split, if an epoch has as many.
-        max_rows_per_split: The maximum offsets of a split.
-        limit: The maximum offsets per epoch; None = all.
-    """
+    """Reads topics of a cluster."""
 
     cluster: Cluster
     rows: RowReader
     schema: pa.Schema
     initial: Offset
-    parallelism: int
-    min_rows_per_split: int
-    max_rows_per_split: int
-    limit: int | None
+    parallelism: int  # the number of splits that are read at the same time
+    min_rows_per_split: int  # the minimum offsets of a split, if an epoch has as many
+    max_rows_per_split: int  # the maximum offsets of a split
+    limit: int | None  # the maximum offsets per epoch; None = all
 
     def initial_offset(self) -> Offset:
         return self.initial

@@ -29,28 +29,21 @@ _DIGEST_BYTES = 12
 
 @dataclass
 class _Run:
-    """Per-process state of a run.
+    """Per-process state of a run."""
 
-    Attributes:
-        stop: The row where this run stops; set in the process that plans epochs.
-        aborts: The ABORT markers that fired in this run; set in the process that plans splits.
-        hashes: The hashes of all rows before each whole block of rows; set in the process that plans epochs.
-    """
-
-    stop: int | None = None
+    stop: int | None = None  # the row where this run stops; set in the process that plans epochs
+    # The ABORT markers that fired in this run; set in the process that plans splits.
     aborts: set[int] = field(default_factory=set)
+    # The hashes of all rows before each whole block of rows; set in the process that plans epochs.
     hashes: list[bytes] = field(default_factory=lambda: [b""])
 
 
 @dataclass(frozen=True)
 class Markers:
-    """The positions of a MemorySource's markers, as the number of rows before each.
-
-    Args:
-        aborts: The positions of ABORTs, each with True if a run ends right after it: it belongs to the row before.
-    """
+    """The positions of a MemorySource's markers, as the number of rows before each."""
 
     ends: tuple[int, ...] = ()
+    # The positions of ABORTs, each with True if a run ends right after it: it belongs to the row before.
     aborts: tuple[tuple[int, bool], ...] = ()
 
     def next_end(self, start: int, default: int) -> int:

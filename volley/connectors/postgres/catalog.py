@@ -60,20 +60,14 @@ _BY_ALL = "select 'all tables' where b.puballtables"
 
 @dataclass(frozen=True)
 class Membership:
-    """How a table is in a publication.
-
-    Args:
-        publication: Its oid, and the transaction that altered it last.
-        ways: By what it is in it, with the oids and last transactions of the entries: itself, its schema, all tables.
-        whole: True if all operations are published.
-        filtered: True if only some rows are.
-    """
+    """How a table is in a publication."""
 
     name: str
-    publication: str
+    publication: str  # its oid, and the transaction that altered it last
+    # By what it is in it, with the oids and last transactions of the entries: itself, its schema, all tables.
     ways: tuple[str, ...]
-    whole: bool
-    filtered: bool
+    whole: bool  # True if all operations are published
+    filtered: bool  # True if only some rows are
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Membership:
@@ -87,14 +81,11 @@ class Membership:
 
 @dataclass(frozen=True)
 class Member:
-    """A table that a publication has.
-
-    Args:
-        columns: The names of the columns that are published; None = the server is too old to say: all but generated.
-    """
+    """A table that a publication has."""
 
     oid: int
     name: TableName
+    # The names of the columns that are published; None = the server is too old to say: all but generated.
     columns: frozenset[str] | None
     membership: Membership
 
@@ -145,17 +136,13 @@ _MULTIRANGES_SINCE = 140_000
 
 @dataclass(frozen=True)
 class PrintedType:
-    """A type that the values of a column are made of.
-
-    Args:
-        is_enum: True for an enum, False for a composite type.
-        parts: An enum's labels by their oids; the types of a composite type's attributes by their numbers.
-    """
+    """A type that the values of a column are made of."""
 
     column: int
     oid: int
     name: str
-    is_enum: bool
+    is_enum: bool  # True for an enum, False for a composite type
+    # An enum's labels by their oids; the types of a composite type's attributes by their numbers.
     parts: tuple[tuple[int, str], ...]
 
     @classmethod

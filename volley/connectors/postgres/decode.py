@@ -69,22 +69,14 @@ class MessageBytes:
 
 @dataclass(frozen=True)
 class Tuples:
-    """The values of several rows, as positions in their messages.
-
-    Args:
-        columns: The names of the columns.
-        kinds: For each column, the kinds of the values.
-        starts: For each column, where the texts begin.
-        ends: For each column, where they end.
-        after: Where the rows end.
-    """
+    """The values of several rows, as positions in their messages."""
 
     messages: MessageBytes
     columns: tuple[str, ...]
-    kinds: list[Numbers]
-    starts: list[Numbers]
-    ends: list[Numbers]
-    after: Numbers
+    kinds: list[Numbers]  # for each column, the kinds of the values
+    starts: list[Numbers]  # for each column, where the texts begin
+    ends: list[Numbers]  # for each column, where they end
+    after: Numbers  # where the rows end
 
     @classmethod
     def at(cls, messages: MessageBytes, columns: tuple[str, ...], at: Numbers) -> Tuples:
@@ -137,17 +129,11 @@ class Tuples:
 
 @dataclass(frozen=True)
 class Transactions:
-    """The transactions of a batch of messages, the one that is open before it first.
+    """The transactions of a batch of messages, the one that is open before it first."""
 
-    Args:
-        positions: The positions of their commits in the server's log.
-        committed: When they were committed, in microseconds since 1970.
-        xids: The lower 32 bits of their ids.
-    """
-
-    positions: Numbers
-    committed: Numbers
-    xids: Numbers
+    positions: Numbers  # the positions of their commits in the server's log
+    committed: Numbers  # when they were committed, in microseconds since 1970
+    xids: Numbers  # the lower 32 bits of their ids
 
     @classmethod
     def begun(cls, messages: MessageBytes, begins: Numbers, before: Transactions) -> Transactions:
@@ -168,23 +154,16 @@ class Transactions:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """Changes of one table, in their order.
-
-    Args:
-        old: The old rows, of deletes and of updates that have one.
-        has_new: For each change, whether it has a new row.
-        has_old: For each change, whether it has an old row.
-        transactions: For each change, its transaction.
-    """
+    """Changes of one table, in their order."""
 
     table: Table
     numbers: Numbers
     kinds: Numbers
     new: Tuples
-    old: Tuples
-    has_new: Numbers
-    has_old: Numbers
-    transactions: Transactions
+    old: Tuples  # the old rows, of deletes and of updates that have one
+    has_new: Numbers  # for each change, whether it has a new row
+    has_old: Numbers  # for each change, whether it has an old row
+    transactions: Transactions  # for each change, its transaction
 
 
 @dataclass(frozen=True)
@@ -198,13 +177,9 @@ class Truncation:
 
 @dataclass
 class ChangeDecoder:
-    """Finds the changes of tables in the batches of a segment, in the order of each table.
+    """Finds the changes of tables in the batches of a segment, in the order of each table."""
 
-    Args:
-        fences: By the oids of tables, the transactions that their loads have seen.
-    """
-
-    fences: Mapping[int, Fence]
+    fences: Mapping[int, Fence]  # by the oids of tables, the transactions that their loads have seen
     _tables: dict[int, Table] = field(default_factory=dict)
     _transactions: Transactions = field(default_factory=lambda: Transactions(*np.zeros((3, 1), np.int64)))
 

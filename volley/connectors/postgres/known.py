@@ -21,22 +21,16 @@ _TRUNCATIONS = 100
 
 @dataclass(frozen=True)
 class CapturedTable:
-    """A table as it was when the job last looked at it.
-
-    Args:
-        dropped: The names of columns that it had once.
-        truncations: The lower 32 bits of the ids of the last transactions that truncated it.
-        wider: Columns as they were before they got a narrower type: staged changes may have values of the wider one.
-        bases: By the oids of the domains that its columns have had, the types below them, with their modifiers.
-        is_escaped: True if all of its rows had its escaped name; older versions wrote the name as it is.
-    """
+    """A table as it was when the job last looked at it."""
 
     table: Table
-    dropped: frozenset[str] = frozenset()
-    truncations: tuple[int, ...] = ()
+    dropped: frozenset[str] = frozenset()  # the names of columns that it had once
+    truncations: tuple[int, ...] = ()  # the lower 32 bits of the ids of the last transactions that truncated it
+    # Columns as they were before they got a narrower type: staged changes may have values of the wider one.
     wider: tuple[TableColumn, ...] = ()
+    # By the oids of the domains that its columns have had, the types below them, with their modifiers.
     bases: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    is_escaped: bool = True
+    is_escaped: bool = True  # True if all of its rows had its escaped name; older versions wrote the name as it is
 
     @property
     def widest(self) -> Table:
@@ -142,20 +136,14 @@ _ALIKE = 'if it was by vacuum full or cluster, which change no values: on_rewrit
 
 @dataclass(frozen=True)
 class TableDifference:
-    """A change that the stream does not carry.
-
-    Args:
-        hint: What to do if the table is not loaded again.
-        is_rewrite: True if columns and key are the same, and rows may have other values, or not.
-        writers: The transactions that gave the table its new files; None = it has other differences, too.
-        is_loss: True if changes themselves may be missing in the stream, not only values of older rows.
-    """
+    """A change that the stream does not carry."""
 
     reason: str
-    hint: str
-    is_rewrite: bool = False
+    hint: str  # what to do if the table is not loaded again
+    is_rewrite: bool = False  # True if columns and key are the same, and rows may have other values, or not
+    # The transactions that gave the table its new files; None = it has other differences, too.
     writers: frozenset[int] | None = None
-    is_loss: bool = False
+    is_loss: bool = False  # True if changes themselves may be missing in the stream, not only values of older rows
 
 
 def difference(known: Table, dropped: frozenset[str], table: Table, is_keyed: bool) -> TableDifference | None:

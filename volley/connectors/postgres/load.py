@@ -45,19 +45,12 @@ _PAGED = """
 
 @dataclass(frozen=True)
 class PageRange:
-    """Pages of a table, or of one of its partitions, as a snapshot sees them.
+    """Pages of a table, or of one of its partitions, as a snapshot sees them."""
 
-    Args:
-        snapshot: The snapshot's name in the server.
-        relation: The table or partition, as SQL has it.
-        first: The first page.
-        end: The page after the last one; None = there is no end.
-    """
-
-    snapshot: str
-    relation: str
+    snapshot: str  # the snapshot's name in the server
+    relation: str  # the table or partition, as SQL has it
     first: int
-    end: int | None
+    end: int | None  # the page after the last one; None = there is no end
     size: int
 
     @property

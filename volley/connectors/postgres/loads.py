@@ -24,19 +24,14 @@ class Fence:
 
     A position in the log is no fence: transactions become visible in another order than they are logged.
 
-    Args:
-        xmax: The first id that was not given yet.
-        running: The ids below it of transactions that were running.
-        position: A position in the log after the commits of all that it sees.
-
     Example:
         >>> Fence.of("730:735:731,733", 5_000)
         Fence(xmax=735, running=(731, 733), position=5000)
     """
 
-    xmax: int
-    running: tuple[int, ...]
-    position: int = field(compare=False)
+    xmax: int  # the first id that was not given yet
+    running: tuple[int, ...]  # the ids below it of transactions that were running
+    position: int = field(compare=False)  # a position in the log after the commits of all that it sees
 
     @classmethod
     def of(cls, snapshot: str, position: int) -> Fence:
@@ -67,20 +62,13 @@ _FEW = 10
 
 @dataclass(frozen=True)
 class Load:
-    """A table that is to be read.
+    """A table that is to be read."""
 
-    Args:
-        number: The load's number; the loads of a source are counted, from 1.
-        anew: True if rows that sinks have of the table are deleted first.
-        replaced: The oid of the table that had its name before; None = it is the first, or the same.
-        repeats: The number of the load that it makes up for; None = it is no repetition.
-    """
-
-    number: int
+    number: int  # the load's number; the loads of a source are counted, from 1
     oid: int
-    anew: bool = False
-    replaced: int | None = None
-    repeats: int | None = None
+    anew: bool = False  # True if rows that sinks have of the table are deleted first
+    replaced: int | None = None  # the oid of the table that had its name before; None = it is the first, or the same
+    repeats: int | None = None  # the number of the load that it makes up for; None = it is no repetition
 
 
 class Loads:

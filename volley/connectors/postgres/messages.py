@@ -21,33 +21,21 @@ EPOCH_MICROSECONDS = 946_684_800_000_000
 
 @dataclass(frozen=True)
 class Begin:
-    """The start of a transaction.
+    """The start of a transaction."""
 
-    Args:
-        position: The position of its commit in the server's log.
-        committed: When it was committed, in microseconds since 1970.
-        xid: The lower 32 bits of its id.
-    """
-
-    position: int
-    committed: int
-    xid: int
+    position: int  # the position of its commit in the server's log
+    committed: int  # when it was committed, in microseconds since 1970
+    xid: int  # the lower 32 bits of its id
 
 
 @dataclass(frozen=True)
 class RelationColumn:
-    """A column of a relation.
-
-    Args:
-        is_identity: True if it is part of the replica identity.
-        type: The oid of its type.
-        modifier: The type's modifier; -1 = none.
-    """
+    """A column of a relation."""
 
     name: str
-    is_identity: bool
-    type: int
-    modifier: int
+    is_identity: bool  # True if it is part of the replica identity
+    type: int  # the oid of its type
+    modifier: int  # the type's modifier; -1 = none
 
 
 @dataclass(frozen=True)

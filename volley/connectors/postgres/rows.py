@@ -65,11 +65,7 @@ def load_place(load: int, first: int) -> int:
 
 @dataclass(frozen=True)
 class RowForm:
-    """The table's columns, with the operation and a number that orders the changes.
-
-    Args:
-        nulls: True: values that Arrow does not have are null; False: they are errors.
-    """
+    """The table's columns, with the operation and a number that orders the changes."""
 
     table: Table
     nulls: bool
@@ -180,11 +176,7 @@ _MOMENT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class ChangelogForm:
-    """One row an event: what happened, where and when, and the row before and after.
-
-    Args:
-        nulls: True: values that Arrow does not have are null; False: they are errors.
-    """
+    """One row an event: what happened, where and when, and the row before and after."""
 
     table: Table
     nulls: bool
@@ -335,12 +327,7 @@ class OneTable(Output):
 
 @dataclass(frozen=True)
 class ManyTables(Output):
-    """The rows of each batch, packed, beside the escaped name of their table.
-
-    Args:
-        nulls: True: values that Arrow does not have are null; False: they are errors.
-        changelog: True: one row an event; False: rows for an upsert.
-    """
+    """The rows of each batch, packed, beside the escaped name of their table."""
 
     nulls: bool
     changelog: bool

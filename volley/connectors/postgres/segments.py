@@ -33,30 +33,19 @@ class SegmentTaken(Exception):
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment that is on disk.
+    """A segment that is on disk."""
 
-    Args:
-        first: The number of its first message; the messages of all segments are counted, from 1.
-        size: Its bytes.
-    """
-
-    first: int
-    size: int
+    first: int  # the number of its first message; the messages of all segments are counted, from 1
+    size: int  # its bytes
 
 
 @dataclass(frozen=True)
 class Chain:
-    """How far the segments reach.
-
-    Args:
-        next: The number of the next message.
-        end: The position in the server's log up to which they have every transaction.
-        told: The latest position that may have been acknowledged to the server.
-    """
+    """How far the segments reach."""
 
     next: int
-    end: int
-    told: int
+    end: int  # the position in the server's log up to which they have every transaction
+    told: int  # the latest position that may have been acknowledged to the server
 
 
 @dataclass(frozen=True)
@@ -65,12 +54,9 @@ class Segments:
 
     A segment is named by the number of its first message, which follows from the segment before it, and is created
     exclusively: of two receivers that continue one chain, one fails. It tells its end.
-
-    Args:
-        folder: The fsspec URL of the folder.
     """
 
-    folder: str
+    folder: str  # the fsspec URL of the folder
 
     @property
     def _files(self) -> NumberedFiles:
@@ -141,33 +127,21 @@ class Segments:
 
 @dataclass(frozen=True)
 class Capture:
-    """What to capture; picklable.
-
-    Args:
-        packed: True if rows of tables are packed.
-        loads: True if the tables' rows come first.
-        nulls: True: values that Arrow does not have are null; False: they are errors.
-        on_rewrite: What to do about changes of a table that the stream does not carry.
-        changelog: True: one row an event, with the row before and after it; False: rows for an upsert.
-        bounded: True: a run ends where the server's log ended when it began.
-        max_staged: The most bytes of staged segments.
-        heartbeat: How often to write to the database's log, in seconds; None = never.
-        state: The fsspec URL of the source's state folder.
-    """
+    """What to capture; picklable."""
 
     server: ServerAddress
     selection: Selection
-    packed: bool
+    packed: bool  # True if rows of tables are packed
     slot: str
     publication: str
-    loads: bool
-    nulls: bool
-    on_rewrite: RewritePolicy
-    changelog: bool
-    bounded: bool
-    max_staged: int
-    heartbeat: float | None
-    state: str
+    loads: bool  # True if the tables' rows come first
+    nulls: bool  # True: values that Arrow does not have are null; False: they are errors
+    on_rewrite: RewritePolicy  # what to do about changes of a table that the stream does not carry
+    changelog: bool  # True: one row an event, with the row before and after it; False: rows for an upsert
+    bounded: bool  # True: a run ends where the server's log ended when it began
+    max_staged: int  # the most bytes of staged segments
+    heartbeat: float | None  # how often to write to the database's log, in seconds; None = never
+    state: str  # the fsspec URL of the source's state folder
 
     @property
     def segments(self) -> Segments:

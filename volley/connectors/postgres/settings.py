@@ -65,21 +65,15 @@ class TableName:
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """A database and how to reach it; picklable.
-
-    Args:
-        user: The role.
-        password: Its password; None = libpq's own sources, such as ``~/.pgpass``.
-        timeout: How long to wait for a connection, in seconds.
-        options: Further parameters of libpq, such as ``sslmode``.
-    """
+    """A database and how to reach it; picklable."""
 
     host: str
     port: int
     database: str
-    user: str
-    password: str | None = field(repr=False)
-    timeout: float
+    user: str  # the role
+    password: str | None = field(repr=False)  # its password; None = libpq's own sources, such as ~/.pgpass
+    timeout: float  # how long to wait for a connection, in seconds
+    # Further parameters of libpq, such as sslmode.
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
@@ -136,15 +130,13 @@ _EVERY = TableName("*", "*")
 class Selection:
     """The tables that a source reads, of those that its publication has.
 
-    Args:
-        patterns: Names of tables, in which ``*`` and ``?`` stand for any characters; empty = all tables.
-
     Example:
         >>> shop = Selection.of(["public.order_*"])
         >>> TableName("public", "order_items") in shop, TableName("public", "users") in shop, shop.only
         (True, False, None)
     """
 
+    # Names of tables, in which * and ? stand for any characters; empty = all tables.
     patterns: tuple[TableName, ...]
     excluded: tuple[TableName, ...] = ()
 

@@ -25,15 +25,11 @@ _SLOT = """
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a job's changes begin: kept in the source's state.
-
-    Args:
-        position: The position at which the slot was created; 0 = it is about to be.
-    """
+    """Where a job's changes begin: kept in the source's state."""
 
     system: int
     timeline: int
-    position: int
+    position: int  # the position at which the slot was created; 0 = it is about to be
 
 
 def ensure_slot(server: ServerAddress, connection: Connection, name: str, state: str) -> Origin:

@@ -26,16 +26,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TableLoad:
-    """A range of a table's pages; or, without one, the end of all rows that the table had before.
-
-    Args:
-        first: The number of the first message after the load.
-    """
+    """A range of a table's pages; or, without one, the end of all rows that the table had before."""
 
     table: Table
     pages: PageRange | None
     number: int
-    first: int
+    first: int  # the number of the first message after the load
 
     @property
     def size(self) -> int:
@@ -52,15 +48,10 @@ class TableLoads:
 
 @dataclass(frozen=True)
 class StagedChanges:
-    """A split: staged segments.
+    """A split: staged segments."""
 
-    Args:
-        firsts: The numbers of their first messages.
-        fences: By the oids of tables, what their loads have seen.
-    """
-
-    firsts: tuple[int, ...]
-    fences: Mapping[int, Fence]
+    firsts: tuple[int, ...]  # the numbers of their first messages
+    fences: Mapping[int, Fence]  # by the oids of tables, what their loads have seen
 
 
 PostgresSplit = TableLoads | StagedChanges

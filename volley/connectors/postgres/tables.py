@@ -82,49 +82,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of a table: of the table itself, or of one of its partitions.
+    """A file of a table: of the table itself, or of one of its partitions."""
 
-    Args:
-        oid: The oid of the table or partition.
-        number: The file's number; a rewritten or truncated table has a new one.
-        writer: The lower 32 bits of the id of the transaction that last wrote its entry in the catalog.
-        attached: True if it was a table of its own before it became a partition.
-    """
-
-    oid: int
-    number: int
-    writer: int
-    attached: bool
+    oid: int  # the oid of the table or partition
+    number: int  # the file's number; a rewritten or truncated table has a new one
+    writer: int  # the lower 32 bits of the id of the transaction that last wrote its entry in the catalog
+    attached: bool  # True if it was a table of its own before it became a partition
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, as its catalog has it now, or as the stream has described it.
-
-    Args:
-        oid: Its oid; a table that is made again has a new one.
-        columns: The columns that the stream sends.
-        kind: ``"r"`` = an ordinary table, ``"p"`` = a partitioned one, …
-        persistence: ``"p"`` = its changes are in the log.
-        identity: What an old row has: ``"d"`` = the primary key, ``"i"`` = an index's columns, ``"f"`` = all columns,
-            ``"n"`` = nothing.
-        gone: The numbers of the columns that it had once.
-        unsent: The columns that the stream does not send: generated ones, or those that a publication leaves out.
-        membership: How it is in the publication; None = it is not, or that is not known.
-        printed: The types that its columns print by.
-    """
+    """A table, as its catalog has it now, or as the stream has described it."""
 
     name: TableName
-    oid: int
-    columns: tuple[TableColumn, ...]
-    kind: str = "r"
-    persistence: str = "p"
+    oid: int  # its oid; a table that is made again has a new one
+    columns: tuple[TableColumn, ...]  # the columns that the stream sends
+    kind: str = "r"  # "r" = an ordinary table, "p" = a partitioned one, …
+    persistence: str = "p"  # "p" = its changes are in the log
+    # What an old row has: "d" = the primary key, "i" = an index's columns, "f" = all columns, "n" =
+    # nothing.
     identity: str = "d"
     files: tuple[StoredFile, ...] = ()
-    gone: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()  # the numbers of the columns that it had once
+    # The columns that the stream does not send: generated ones, or those that a publication leaves out.
     unsent: tuple[TableColumn, ...] = ()
-    membership: Membership | None = None
-    printed: tuple[PrintedType, ...] = ()
+    membership: Membership | None = None  # how it is in the publication; None = it is not, or that is not known
+    printed: tuple[PrintedType, ...] = ()  # the types that its columns print by
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

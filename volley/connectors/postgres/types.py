@@ -41,26 +41,16 @@ _LIMITS = {1082: _YEARS, 1114: _YEARS, 1184: _YEARS, _TIME: r"^[01]\d|^2[0-3]", 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table.
-
-    Args:
-        number: Its number in the table, which a renamed column keeps.
-        type: The oid of its type; of a domain, of the type below it.
-        modifier: The type's modifier, such as a numeric's precision; -1 = none.
-        key: Its place in the replica identity, from 0; None = it is not part of it.
-        default: True if rows that are older than the column have a value in the catalog, and not in the table.
-        generated: ``"s"`` = generated and stored, ``"v"`` = generated when it is read, ``""`` = neither.
-        declared: The oid of the type that the table names: `type`, or a domain over it; 0 = not known.
-    """
+    """A column of a table."""
 
     name: str
-    number: int
-    type: int
-    modifier: int
-    key: int | None
-    default: bool
-    generated: str = ""
-    declared: int = 0
+    number: int  # its number in the table, which a renamed column keeps
+    type: int  # the oid of its type; of a domain, of the type below it
+    modifier: int  # the type's modifier, such as a numeric's precision; -1 = none
+    key: int | None  # its place in the replica identity, from 0; None = it is not part of it
+    default: bool  # True if rows that are older than the column have a value in the catalog, and not in the table
+    generated: str = ""  # "s" = generated and stored, "v" = generated when it is read, "" = neither
+    declared: int = 0  # the oid of the type that the table names: `type`, or a domain over it; 0 = not known
 
     @property
     def data_type(self) -> pa.DataType:

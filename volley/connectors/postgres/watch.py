@@ -46,15 +46,11 @@ _ENTRIES = """
 
 @dataclass(frozen=True)
 class _Suspect:
-    """A table with new files that a truncation may have made, whose message is still in the stream.
-
-    Args:
-        position: The position in the server's log before which the message would be.
-    """
+    """A table with new files that a truncation may have made, whose message is still in the stream."""
 
     table: Table
     difference: TableDifference
-    position: int
+    position: int  # the position in the server's log before which the message would be
 
 
 def _signatures(connection: Connection, publication: str, selection: Selection) -> dict[int, Signature]:

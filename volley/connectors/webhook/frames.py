@@ -33,35 +33,22 @@ MOST_HEADER_BYTES = 0xFFFF
 
 
 class Entry(NamedTuple):
-    """A request in the log.
+    """A request in the log."""
 
-    Args:
-        key: Its idempotency key; empty = none.
-        headers: The kept headers as a JSON list; empty = none.
-    """
-
-    key: bytes
-    headers: bytes
+    key: bytes  # its idempotency key; empty = none
+    headers: bytes  # the kept headers as a JSON list; empty = none
     body: bytes
 
 
 class FrameHead(NamedTuple):
-    """The head of a frame.
+    """The head of a frame."""
 
-    Args:
-        position: Where the frame begins in its file.
-        end: Where it ends.
-        first: The number of its first request, counted from the log's beginning.
-        time: When it was written, in microseconds since 1970.
-        checksum: The CRC-32 of the rest of its bytes.
-    """
-
-    position: int
+    position: int  # where the frame begins in its file
     end: int
-    first: int
+    first: int  # the number of its first request, counted from the log's beginning
     requests: int
-    time: int
-    checksum: int
+    time: int  # when it was written, in microseconds since 1970
+    checksum: int  # the CRC-32 of the rest of its bytes
 
 
 class Frame(NamedTuple):

@@ -36,15 +36,10 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """A place between two requests of a log.
+    """A place between two requests of a log."""
 
-    Args:
-        position: The bytes before it, counted from the log's beginning.
-        requests: The requests before it.
-    """
-
-    position: int = 0
-    requests: int = 0
+    position: int = 0  # the bytes before it, counted from the log's beginning
+    requests: int = 0  # the requests before it
 
     def to_bytes(self) -> bytes:
         """Return the mark with a checksum: a reader may meet a write that is not complete."""

@@ -40,13 +40,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class WebhookReader(Reader):
-    """Reads a log of requests.
-
-    Args:
-        parallelism: The number of splits that are read at the same time.
-        receiver: Keeps the receiver running; None on executors, and for a source that only reads.
-        limit: The most requests of an epoch; None = all.
-    """
+    """Reads a log of requests."""
 
     acknowledges = True
     knows_lag = True
@@ -55,10 +49,10 @@ class WebhookReader(Reader):
     rows: MessageRows
     schema: pa.Schema
     initial: Offset
-    parallelism: int
+    parallelism: int  # the number of splits that are read at the same time
     name: str
-    receiver: ReceiverProcess | None
-    limit: int | None
+    receiver: ReceiverProcess | None  # keeps the receiver running; None on executors, and for a source that only reads
+    limit: int | None  # the most requests of an epoch; None = all
 
     def initial_offset(self) -> Offset:
         return self.initial
@@ -248,16 +242,11 @@ def _unreadable(segment: LogSegment, fault: str) -> SourceError:
 
 @dataclass
 class Requests:
-    """Consecutive requests of a log.
-
-    Args:
-        times: When each was written, in microseconds since 1970.
-        first: The number of the first one.
-    """
+    """Consecutive requests of a log."""
 
     entries: list[Entry]
-    times: list[int]
-    first: int
+    times: list[int]  # when each was written, in microseconds since 1970
+    first: int  # the number of the first one
 
     @classmethod
     def of(cls, frames: Sequence[Frame]) -> Requests:

@@ -29,13 +29,7 @@ UNKNOWN = "http_unknown"
 
 @dataclass(frozen=True)
 class ReceiverSettings:
-    """What the receiver's process gets: the settings of `WebhookSource` of the same names, checked, and these.
-
-    Args:
-        remember_keys: Seconds.
-        timeout: Seconds.
-        decoder: Decodes bodies, to refuse those that it can't; None = all are stored.
-    """
+    """What the receiver's process gets: the settings of `WebhookSource` of the same names, checked, and these."""
 
     folder: str
     host: str
@@ -45,14 +39,14 @@ class ReceiverSettings:
     tls: ServerTls | None
     idempotency: str | None
     headers: tuple[str, ...]
-    remember_keys: float
+    remember_keys: float  # seconds
     max_body: int
     max_waiting: int
     max_staged: int
     max_connections: int
     max_rate: float | None
-    timeout: float
-    decoder: Decoder | None
+    timeout: float  # seconds
+    decoder: Decoder | None  # decodes bodies, to refuse those that it can't; None = all are stored
 
 
 def check_port(name: str, value: Any) -> int:
