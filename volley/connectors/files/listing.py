@@ -95,9 +95,6 @@ def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
 def list_files(path: str, options: Mapping[str, Any], known: Container[str] = ()) -> list[LoggedFile]:
     """Return all complete files of a folder, file or glob, oldest first, then by name.
 
-    Args:
-        known: The files that were listed there before; false if there are none.
-
     Raises:
         SourceError: If the folder or file does not exist, or can't be listed.
     """

@@ -67,11 +67,7 @@ class Part:
 
 
 def farthest(folder: str, names: Iterable[str]) -> dict[int, Part]:
-    """Return of the parts that begin with the same entry the one that reaches farthest, by that entry's number.
-
-    Args:
-        folder: The fsspec URL of the log's folder.
-    """
+    """Return of the parts that begin with the same entry the one that reaches farthest, by that entry's number."""
     parts = filter(None, (Part.named(folder, name) for name in names))
     return {part.first: part for part in sorted(parts, key=lambda part: (part.first, part.end))}
 

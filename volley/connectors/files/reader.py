@@ -129,9 +129,6 @@ def declared(files: Files) -> pa.Schema | None:
 def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:
     """Return the reader of a FileSource.
 
-    Args:
-        limit: The maximum number of files per epoch; None = all.
-
     Raises:
         ConfigError: If the format can't be read into the declared schema.
         SourceError: If the path does not exist, a bounded source finds no file, or no file has rows to infer a

@@ -34,9 +34,6 @@ class Destination:
     def check(self, schema: pa.Schema, resumed: bool = False) -> None:
         """Check that rows of this schema can be sent to the topic; sends nothing.
 
-        Args:
-            resumed: True if the job has written to the topic before: its address is right.
-
         Raises:
             VolleyError: As for `check_columns` and `check_topic`.
         """

@@ -47,7 +47,6 @@ def as_offset(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> 
 
     Args:
         offsets: For each partition, the offset of the first unread message.
-        ids: The topics' ids; a recreated topic has a new one.
 
     Example:
         >>> as_offset({TopicPartition("events", 0): 7}, {"events": "Nl1"})
@@ -107,9 +106,6 @@ def same_topics(offset: Offset, ids: Mapping[str, str]) -> Offset:
 def fair_shares(available: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
     """Divide a limit among partitions: those with few offsets give all, the others give equal numbers.
 
-    Args:
-        limit: The maximum in total; None = no limit.
-
     Example:
         >>> few, many, more = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
         >>> list(fair_shares({few: 2, many: 50, more: 90}, 10).values())
@@ -128,7 +124,6 @@ def splits_of(ranges: Iterable[OffsetRange], parallelism: int, least: int, most:
     """Cut ranges into splits of equal size: large ranges are cut, small ones are combined.
 
     Args:
-        parallelism: The number of splits that are read at the same time.
         least: The minimum offsets of a split: fewer are not worth a task.
         most: The maximum offsets of a split; at least twice `least`.
 

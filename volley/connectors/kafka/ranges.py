@@ -112,12 +112,7 @@ class Messages:
 
 
 class RangeReader:
-    """Reads ranges one after the other, with one consumer.
-
-    Args:
-        skip_lost: True: skip messages that retention has deleted; False: raise.
-        parts: The parts of a message to keep besides its value and offset.
-    """
+    """Reads ranges one after the other, with one consumer."""
 
     def __init__(self, client: Client, skip_lost: bool, parts: frozenset[str]) -> None:
         self._client = client

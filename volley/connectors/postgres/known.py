@@ -59,11 +59,7 @@ class CapturedTable:
 
 
 class CapturedTables:
-    """All tables of a source.
-
-    Args:
-        state: The fsspec URL of the source's state folder.
-    """
+    """All tables of a source."""
 
     def __init__(self, state: str) -> None:
         # By their oids.
@@ -150,9 +146,6 @@ def difference(known: Table, dropped: frozenset[str], table: Table, is_keyed: bo
     """Return the first difference between a table and what was known of it; None if the stream carries all.
 
     Mere rewrites come last: where they are ignored, no other difference may hide behind one.
-
-    Args:
-        is_keyed: True if the table's key counts.
     """
     return min(_differences(known, dropped, table, is_keyed), key=attrgetter("is_rewrite"), default=None)
 

@@ -110,11 +110,7 @@ def page_ranges(snapshot: ExportedSnapshot, tables: Iterable[Table], parallelism
 
 
 class SnapshotReader:
-    """Reads pages of tables, all as one snapshot sees them, by one connection.
-
-    Args:
-        nulls: True: values that Arrow does not have are null; False: they are an error.
-    """
+    """Reads pages of tables, all as one snapshot sees them, by one connection."""
 
     def __init__(self, server: ServerAddress, nulls: bool) -> None:
         self._server = server
@@ -205,9 +201,6 @@ def columns_of(rows: pa.StringArray, count: int) -> Iterator[list[pa.StringArray
     r"""Yield the texts of the columns, of some of the rows at a time.
 
     Nothing between two commas is a null; an empty text is quoted. In quotes, ``""`` is a quote, ``\\`` a backslash.
-
-    Args:
-        rows: Texts of rows, as `row_text` has the server make them.
     """
     names = [str(number) for number in range(count + 2)]
     lines = _joined(rows)

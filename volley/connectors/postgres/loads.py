@@ -40,11 +40,7 @@ class Fence:
         return cls(int(xmax), tuple(map(int, filter(None, running.split(",")))), position)
 
     def has(self, positions: np.ndarray[Any, Any], xids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return which transactions the snapshot sees.
-
-        Args:
-            xids: The lower 32 bits of their ids.
-        """
+        """Return which transactions the snapshot sees."""
         # The stream has 32 bits of an id: compare within half of their range; later transactions reuse them.
         is_older = (xids - self.xmax) % _ALL >= _HALF
         running = np.array([xid % _ALL for xid in self.running], np.int64)
@@ -75,9 +71,6 @@ class Loads:
     """The loads in a source's state folder, and the fences of those that have begun; neither ever changes.
 
     Loads that have begun are merged into one file, with their fences, once there are some: a start reads a few files.
-
-    Args:
-        state: The fsspec URL of the source's state folder.
     """
 
     def __init__(self, state: str) -> None:

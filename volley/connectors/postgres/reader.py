@@ -83,12 +83,7 @@ def _check_names(capture: Capture) -> None:
 
 
 class PostgresReader(Reader):
-    """Plans loads and segments; the driver's own also receives the stream.
-
-    Args:
-        parallelism: The number of splits that are read at the same time.
-        limit: The most segments of an epoch; None = all.
-    """
+    """Plans loads and segments; the driver's own also receives the stream."""
 
     acknowledges = True
     knows_lag = True

@@ -29,12 +29,7 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Receiver:
-    """Reads a slot in a thread until it is stopped; connects again whenever the connection breaks.
-
-    Args:
-        origin: Where the slot begins.
-        on_failure: Called with the error that ends the thread.
-    """
+    """Reads a slot in a thread until it is stopped; connects again whenever the connection breaks."""
 
     def __init__(
         self, capture: Capture, origin: Origin, watch: Watch, on_failure: Callable[[VolleyError], None]

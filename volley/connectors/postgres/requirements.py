@@ -126,9 +126,6 @@ def _check_kind(table: Table) -> None:
 def check_changes(connection: Connection, publication: str, table: Table, is_keyed: bool) -> None:
     """Check that the stream has all changes of a table, and that rows of the source can tell them.
 
-    Args:
-        is_keyed: True if rows are found by the table's key.
-
     Raises:
         SourceError: If they can't.
     """

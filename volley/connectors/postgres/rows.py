@@ -100,11 +100,7 @@ class RowForm:
         return pa.RecordBatch.from_pylist([{OPERATION: TRUNCATED, SEQUENCE: sequence}], self.schema)
 
     def changed(self, changes: TableChanges, first: int) -> pa.RecordBatch:
-        """Return the rows of changes: a changed key is a deletion of the old one, then, numbered next, the new row.
-
-        Args:
-            first: The number of the first message of their batch.
-        """
+        """Return the rows of changes: a changed key is a deletion of the old one, then, numbered next, the new row."""
         _check_keys(self.table, changes.new)
         numbers = PLACES * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
@@ -204,11 +200,7 @@ class ChangelogForm:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def changed(self, changes: TableChanges, first: int) -> pa.RecordBatch:
-        """Return the events of changes; an update of a key is one event.
-
-        Args:
-            first: The number of the first message of their batch.
-        """
+        """Return the events of changes; an update of a key is one event."""
         operations = np.select([changes.kinds == kind for kind in _OPERATIONS], [*_OPERATIONS.values()], "")
         columns = [
             *(pa.array(operations, pa.string()), pa.array(PLACES * (first + changes.numbers))),
@@ -256,12 +248,7 @@ Form = RowForm | ChangelogForm
 
 
 def form_of(table: Table, nulls: bool, changelog: bool) -> Form:
-    """Return the form of a table's rows.
-
-    Args:
-        nulls: True: values that Arrow does not have are null; False: they are errors.
-        changelog: True: one row an event; False: rows for an upsert.
-    """
+    """Return the form of a table's rows."""
     return ChangelogForm(table, nulls) if changelog else RowForm(table, nulls)
 
 

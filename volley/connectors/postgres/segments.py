@@ -169,7 +169,6 @@ class SegmentWriter:
         """Make the segment durable.
 
         Args:
-            position: The position in the server's log at which it ends.
             committed: When its last transaction was committed, in seconds since 1970.
 
         Raises:

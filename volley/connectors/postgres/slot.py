@@ -35,9 +35,6 @@ class Origin:
 def ensure_slot(server: ServerAddress, connection: Connection, name: str, state: str) -> Origin:
     """Return where the slot begins; create it in a job's first run.
 
-    Args:
-        state: The fsspec URL of the source's state folder.
-
     Raises:
         SourceError: If the slot is another's, is gone, or belongs to another server.
     """
@@ -65,11 +62,7 @@ def ensure_slot(server: ServerAddress, connection: Connection, name: str, state:
 
 
 def origin_record(state: str) -> Record[Origin]:
-    """Return the record of where a source's slot begins.
-
-    Args:
-        state: The fsspec URL of the source's state folder.
-    """
+    """Return the record of where a source's slot begins."""
     return Record(f"{state}/slot.json", SLOT, lambda values: Origin(**values))
 
 

@@ -131,9 +131,6 @@ class Watch:
     def describe(self, message: bytes, xid: int) -> bytes | None:
         """Return the message that tells a table's form, for the stream's description of it.
 
-        Args:
-            xid: The lower 32 bits of the id of its transaction.
-
         Returns:
             The message; None if the source does not read the table.
 

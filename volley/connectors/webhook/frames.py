@@ -61,10 +61,6 @@ class Frame(NamedTuple):
 def encode(entries: Sequence[Entry], first: int, time: int) -> bytes:
     """Return requests as one frame.
 
-    Args:
-        first: The number of the first one.
-        time: Microseconds since 1970.
-
     Example:
         >>> data = encode([Entry(b"key", b"", b"{}")], first=7, time=0)
         >>> [frame.entries for frame in frames(io.BytesIO(data), 0, len(data))]

@@ -25,9 +25,6 @@ class RateLimit:
     It keeps one time a client, that at which all of its requests so far would be due at this rate (the generic cell
     rate algorithm of ATM networks).
 
-    Args:
-        rate: Requests a second.
-
     Example:
         >>> limit = RateLimit(2)
         >>> [limit.wait("10.0.0.1", now=100.0) for _ in range(4)]
@@ -92,9 +89,6 @@ class Deadlines(Generic[T]):
 
 class Seldom:
     """Says whether a line of the log is due: the first of its subject in a minute, and a hundred subjects at most.
-
-    Args:
-        now: A clock, in seconds.
 
     Example:
         >>> seldom = Seldom(now=lambda: 60.0)
