@@ -4,48 +4,38 @@ from __future__ import annotations
 
 import math
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import ConfigError
-from volley.iceberg.commit.loop import Commit, Stage, Staged, commit_to, new_snapshot_id, write_manifests
-from volley.iceberg.commit.marks import maintenance_summary
+from volley.iceberg.commit.loop import Commit, Staged, commit_to
 from volley.iceberg.layout.layout import check_layout
-from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.choice import Choice, Group, choose
 from volley.iceberg.maintain.options import CompactionOptions, Runner
+from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, delete_files, format_of
 from volley.iceberg.maintain.rewriting import Ordering, Rewrite, Rewritten, ordering_of, read_order
-from volley.iceberg.maintain.tasks import delete_files, delete_lost, delete_unused, format_of, run_tasks
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
-from volley.iceberg.read.history import check_branch, head_of, snapshot_of_ref
-from volley.iceberg.read.planning import plan, unpartitioned_specs
-from volley.iceberg.read.predicates import pruning
+from volley.iceberg.read.history import head_of
+from volley.iceberg.read.planning import unpartitioned_specs
 from volley.iceberg.read.rows import RowReader, file_task
-from volley.iceberg.read.scope import predicate_of
 from volley.iceberg.schema.mapping import number_in
-from volley.iceberg.source_config import IcebergSourceConfig
-from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
-__all__ = ["LaterDeletes", "compact"]
+__all__ = ["compact"]
 
 
 def compact(ref: TableRef, options: CompactionOptions) -> Compaction:
@@ -58,25 +48,25 @@ def compact(ref: TableRef, options: CompactionOptions) -> Compaction:
         CommitStateUnknownError: If a commit may or may not have landed: its files were not deleted.
         VolleyError: If a file can't be read or written.
     """
-    began, config = time.monotonic(), IcebergSourceConfig(ref).with_partition_filter(options.where)
-    table = ref.load()
-    _check_able(table)
-    check_branch(table.metadata, ref.name, ref.branch)
+    began = time.monotonic()
+    opened = Opened.of(
+        ref,
+        options.where,
+        reason="its rows have ids, which a rewrite would lose",
+        hint="compact tables of format version 1 or 2 here, this one by an engine that keeps row ids",
+    )
+    table, head = opened.table, opened.head
     ordering = ordering_of(table, options)
     format = _format(table, ref, options, ordering)
-    head = _head(table.metadata, ref)
-    predicate = predicate_of(config, table.schema())
-    row_filter = pruning(predicate, table.schema())
-    files = plan(table.io, table.metadata, head, row_filter).files if head else []
-    choice = choose(table.io, table.metadata, files, options, format.target_bytes)
+    choice = choose(table.io, table.metadata, opened.files, options, format.target_bytes)
     if head is None or not choice.groups or options.dry_run:
         planned = _planned(ref, choice, format.target_bytes)
         return replace(planned, dry_run=options.dry_run, seconds=time.monotonic() - began)
-    until = None if options.max_time is None else time.time() + float(options.max_time)  # type: ignore[arg-type]
-    rewriting = _Rewriting(ref, table, format, ordering, row_filter, head.sequence_number or 0, options.run, until)
+    until = deadline(options.max_time)
     done = Compaction(ref.name, skipped=choice.skipped, left=choice.left)
     for groups in _portions(choice.groups, options.max_commits):
-        done = _sum(done, _Replacement(rewriting, groups, len(done.snapshots)).replace_files())
+        replacement = _Replacement(opened, format, options.run, ordering, groups, until, number=len(done.snapshots))
+        done = _sum(done, replacement.replace_files())
     return replace(done, seconds=time.monotonic() - began)
 
 
@@ -93,22 +83,6 @@ def _sum(first: Compaction, second: Compaction) -> Compaction:
         for name in (*names, "rows_deleted_meanwhile", "dropped", "left", "snapshots")
     }
     return replace(first, **both)
-
-
-def _check_able(table: Table) -> None:
-    if table.format_version > 2:
-        raise ConfigError(
-            f"table {'.'.join(table.name())} has format version {table.format_version}: its rows have ids, which a "
-            "rewrite would lose",
-            hint="compact tables of format version 1 or 2 here, this one by an engine that keeps row ids",
-        )
-    # Raises for a transform that is not known here.
-    partitioning_of(table)
-
-
-def _head(metadata: TableMetadata, ref: TableRef) -> Snapshot | None:
-    is_empty = ref.branch == MAIN_BRANCH and metadata.current_snapshot_id is None
-    return None if is_empty else snapshot_of_ref(metadata, ref.branch, ref.name)
 
 
 def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: Ordering) -> TableFormat:
@@ -138,39 +112,6 @@ def _planned(ref: TableRef, choice: Choice, target_bytes: int) -> Compaction:
 
 
 @dataclass(frozen=True)
-class _Rewriting:
-    """What all commits of a compaction have in common.
-
-    Args:
-        table: The table as it was at the start.
-        sequence_number: Of the snapshot that is read: later deletes still have to be applied to the new files.
-        run: Runs the tasks; None = in this process.
-        until: The time, in seconds since 1970, from which on no group is rewritten any more; None = no limit.
-    """
-
-    ref: TableRef
-    table: Table
-    format: TableFormat
-    ordering: Ordering
-    row_filter: BooleanExpression
-    sequence_number: int
-    run: Runner | None
-    until: float | None
-
-    def task(self, format: TableFormat, number: int, group: Group) -> Rewrite:
-        metadata, file = self.table.metadata, group[0].file
-        return Rewrite(
-            format,
-            RowReader.of(metadata),
-            number,
-            tuple(file_task(planned, metadata) for planned in group),
-            file.partition if file.spec_id == metadata.default_spec_id else None,
-            self.ordering,
-            self.until,
-        )
-
-
-@dataclass(frozen=True)
 class _Attempt(Staged):
     """An attempt to commit: the groups it replaces, and the new delete files for rows that were deleted meanwhile."""
 
@@ -179,77 +120,73 @@ class _Attempt(Staged):
     deletes: Sequence[WrittenFile]
 
 
-class _Replacement(Stage[_Attempt]):
+class _Replacement(FileRewrite[_Attempt, Rewritten]):
     """Replaces some groups of files in one commit."""
 
-    action = "compaction"
+    action = maintenance = "compaction"
 
-    def __init__(self, rewriting: _Rewriting, groups: Sequence[Group], number: int) -> None:
-        self._rewriting = rewriting
-        self._ref = rewriting.ref
-        self._io = rewriting.table.io
+    def __init__(
+        self,
+        opened: Opened,
+        format: TableFormat,
+        run: Runner | None,
+        ordering: Ordering,
+        groups: Sequence[Group],
+        until: float | None,
+        number: int,
+    ) -> None:
+        super().__init__(opened, format, "compact", run)
+        assert opened.head is not None
+        self._ordering = ordering
         self._groups = groups
+        self._until = until
         self._number = number
-        # The files of one commit have a name in common, by which those of lost attempts of tasks are found.
-        self._format = replace(rewriting.format, file_prefix=f"compact-{uuid.uuid4()}-")
-        self._later = LaterDeletes(rewriting.table.metadata, self._io, self._format, rewriting.sequence_number)
-        self._rewritten: list[Rewritten] = []
+        # Of the snapshot that is read: later deletes still have to be applied to the new files.
+        self._read_at = opened.head.sequence_number or 0
+        self._later = _LaterDeletes(opened.table.metadata, self._io, self._format, self._read_at)
 
     def replace_files(self) -> Compaction:
-        try:
-            self._rewrite()
-        except BaseException:
-            self.discard()
-            raise
+        self._run_tasks([self._task(number, group) for number, group in enumerate(self._groups)])
         reach("after-rewrite", self._number)
-        if not self._rewritten:
-            return self._finish(Commit(self._rewriting.table, None))
+        if not self._results:
+            return self._finish(Commit(self._opened.table, None))
         try:
             commit = commit_to(self._ref, self)
         finally:
-            delete_files(self._io, self._orders())
+            delete_files(self._io, self._temporary())
         reach("after-replacement", self._number)
         return self._finish(commit)
 
-    def _rewrite(self) -> None:
-        tasks = [self._rewriting.task(self._format, number, group) for number, group in enumerate(self._groups)]
-        run_tasks(tasks, self._rewriting.run, self._rewritten, self._delete_lost)
-
-    def _delete_lost(self) -> None:
-        delete_lost(self._rewriting.table, self._format.file_prefix, self._written() | self._orders())
-
-    def discard(self) -> None:
-        delete_files(self._io, self._written() | self._orders())
+    def _task(self, number: int, group: Group) -> Rewrite:
+        metadata, file = self._opened.table.metadata, group[0].file
+        return Rewrite(
+            self._format,
+            RowReader.of(metadata),
+            number,
+            tuple(file_task(planned, metadata) for planned in group),
+            file.partition if file.spec_id == metadata.default_spec_id else None,
+            self._ordering,
+            self._until,
+        )
 
     def stage(self, table: Table) -> _Attempt | None:
         check_layout(table, {self._format.layout.fingerprint})
         head = head_of(table, self._ref.branch)
         if head is None:
             return None
-        current = {
-            each.file.path: each for each in plan(table.io, table.metadata, head, self._rewriting.row_filter).files
-        }
+        current = {planned.file.path: planned for planned in self._opened.files_of(table, head)}
         groups: list[Rewritten] = []
         deletes: list[WrittenFile] = []
-        for done in self._rewritten:
+        for done in self._results:
             places = self._later.places(table, head, self._groups[done.number], done, current)
             if places is not None:
                 groups.append(done)
                 deletes += self._later.write(done, places)
         if not groups:
             return None
-        snapshot_id = new_snapshot_id()
-        transaction = table.transaction()
         removed = [to_data_file(current[source.path].file) for source in self._sources(groups)]
-        with storage_errors(table.location()):
-            write_manifests(
-                transaction,
-                SnapshotFiles([file for group in groups for file in group.files], deletes, removed),
-                snapshot_id,
-                maintenance_summary("compaction", table.metadata, head),
-                self._ref.branch,
-                rewritten_at=self._rewriting.sequence_number,
-            )
+        files = SnapshotFiles([file for group in groups for file in group.files], deletes, removed)
+        transaction, snapshot_id = self._staged(table, head, files, rewritten_at=self._read_at)
         reach("before-replacement", self._number)
         return _Attempt(transaction, snapshot_id, groups, deletes)
 
@@ -261,12 +198,11 @@ class _Replacement(Stage[_Attempt]):
         landed, metadata = commit.staged, commit.table.metadata
         groups, deletes = (landed.groups, landed.deletes) if landed else ((), ())
         files = [file for group in groups for file in group.files]
-        used = {file.path for file in (*files, *deletes)}
-        delete_unused(commit.table, self._ref.branch, self._written() - used)
+        self._delete_unused(commit.table, (*files, *deletes))
         sources = self._sources(groups)
         snapshot = metadata.snapshot_by_id(landed.snapshot_id) if landed else None
         summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-        rewritten = {done.number for done in self._rewritten}
+        rewritten = {done.number for done in self._results}
         return Compaction(
             self._ref.name,
             files_before=len(sources),
@@ -276,24 +212,23 @@ class _Replacement(Stage[_Attempt]):
             rows=sum(file.data_file.record_count for file in files),
             delete_files_removed=int(summary.get("removed-delete-files", 0)),
             rows_deleted_meanwhile=sum(file.data_file.record_count for file in deletes),
-            dropped=len(self._rewritten) - len(groups),
+            dropped=len(self._results) - len(groups),
             left=sum(len(group) for number, group in enumerate(self._groups) if number not in rewritten),
             snapshots=(snapshot.snapshot_id,) if snapshot else (),
         )
 
     def _written(self) -> set[str]:
-        """Return the locations of the files that were written for the table."""
-        rewritten = {file.path for done in self._rewritten for file in done.files}
+        rewritten = {file.path for done in self._results for file in done.files}
         return rewritten | {file.path for file in self._later.written}
 
-    def _orders(self) -> set[str]:
-        return {done.order for done in self._rewritten if done.order}
+    def _temporary(self) -> set[str]:
+        return {done.order for done in self._results if done.order}
 
 
 _Positions = np.ndarray[Any, Any]
 
 
-class LaterDeletes:
+class _LaterDeletes:
     """The deletes that others commit between the start of a compaction and its own commit.
 
     Args:

@@ -29,7 +29,7 @@ from volley.contracts.epoch import WriteResult
 from volley.errors import CommitConflictError, ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.maintain.options import Runner, StatisticsOptions
-from volley.iceberg.maintain.tasks import delete_files, run_tasks
+from volley.iceberg.maintain.rewrites import delete_files, run_tasks
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.history import head_of
