@@ -56,7 +56,7 @@ BEFORE_COMMITS = [
 MASTER = "local[2,4]"
 # The first of two sinks has epoch 3, then both have it; both have epoch 4, which Spark does not know.
 AT_COMMITS = [
-    *("after-chore@0,between-commits@1", "before-commit@2", "after-commit@3", "after-commit@3"),
+    *("after-executor-task@0,between-commits@1", "before-commit@2", "after-commit@3", "after-commit@3"),
     *("in-recovery@3", "before-checkpoint@4"),
 ]
 

@@ -52,7 +52,7 @@ tasks that read have made states of their rows; those that merge have written th
 TASK_POINTS = ("in-task", "after-task")
 """The executors' failpoints: a task has written rows, has closed its files. Only its first attempt is killed."""
 
-EXECUTOR_TASK_POINT = "after-chore"
+EXECUTOR_TASK_POINT = "after-executor-task"
 """An executor's failpoint: the last ExecutorTask of a commit has closed its files. Only its first attempt is killed."""
 
 SLOT_POINTS = ("slot-owned", "before-segment", "after-segment", "acknowledged")
