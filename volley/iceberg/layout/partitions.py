@@ -127,10 +127,6 @@ def exact(value: Any) -> Any:
 
     Args:
         value: A value of a manifest, or of the writer.
-
-    Example:
-        >>> exact(float("nan")) == exact(-float("nan")), exact(0.0) == exact(-0.0)
-        (True, False)
     """
     if isinstance(value, float):
         return struct.pack(">d", value) if value == value else _NAN

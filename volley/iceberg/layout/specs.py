@@ -32,13 +32,6 @@ def spec_of(partitioning: Partitioning, schema: Schema) -> PartitionSpec:
 
     Raises:
         ConfigError: If the schema lacks a column, or a transform does not support its type.
-
-    Example:
-        >>> from pyiceberg.types import LongType, NestedField
-        >>> print(spec_of(Partitioning.bucket("id", n=4), Schema(NestedField(1, "id", LongType()))))
-        [
-          1000: id_bucket_4: bucket[4](1)
-        ]
     """
     numbered = enumerate(partitioning.transforms or (), PARTITION_FIELD_ID_START)
     fields = [_field(transform, schema, number) for number, transform in numbered]

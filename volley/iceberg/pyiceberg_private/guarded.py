@@ -148,8 +148,8 @@ def in_order(metadata: TableMetadata, before: TableMetadata) -> TableMetadata:
 
 def _check_refs(name: str, metadata: TableMetadata, updates: Sequence[TableUpdate]) -> None:
     # Of several updates of a reference the last one counts.
-    wanted = {update.ref_name: update for update in updates if isinstance(update, SetSnapshotRefUpdate)}
-    for ref, update in wanted.items():
+    updated = {update.ref_name: update for update in updates if isinstance(update, SetSnapshotRefUpdate)}
+    for ref, update in updated.items():
         head = metadata.refs.get(ref)
         if head is not None and _has(metadata, head.snapshot_id, update):
             continue

@@ -202,12 +202,12 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], branch: SetSnapshotRefUpdate
     ) -> tuple[TableRequirement, ...]:
         """Make a branch, and return the requirements of what is committed to it then."""
-        absent, made = (
+        absent, present = (
             AssertRefSnapshotId.model_validate({"ref": branch.ref_name, "snapshot-id": snapshot_id})
             for snapshot_id in (None, branch.snapshot_id)
         )
         super().commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), absent), (branch,))
-        return tuple(made if requirement == absent else requirement for requirement in requirements)
+        return tuple(present if requirement == absent else requirement for requirement in requirements)
 
     def _create_session(self) -> Session:
         session = with_timeouts(super()._create_session(), self._timeouts, self.adapter)

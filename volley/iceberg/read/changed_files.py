@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
+from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, is_data, manifests_of
 from volley.iceberg.read.history import changes_rows
 from volley.iceberg.read.planning import DeleteIndex, only_file, unpartitioned_specs
 from volley.iceberg.read.rows import FileTask, file_task
@@ -156,7 +156,8 @@ def _has_partition_columns(keys: Sequence[int], files: Iterable[ChangedFile], ta
 
 def _changed_files(io: FileIO, snapshot: Snapshot, table: TableMetadata) -> Iterator[ChangedFile]:
     manifests = manifests_of(io, snapshot)
-    deletes = [entry for each in manifests if not _has_data(each) for entry in entries_of(io, each, {PATH_ID})]
+    of_deletes = [manifest for manifest in manifests if not is_data(manifest)]
+    deletes = [entry for manifest in of_deletes for entry in entries_of(io, manifest, {PATH_ID})]
     everywhere = unpartitioned_specs(table)
     before = DeleteIndex((entry for entry in deletes if _was_live(entry, snapshot)), everywhere)
     after = DeleteIndex((entry for entry in deletes if entry.is_live), everywhere)
@@ -165,7 +166,8 @@ def _changed_files(io: FileIO, snapshot: Snapshot, table: TableMetadata) -> Iter
         return file_task(PlannedFile(file, index.of(file)), table)
 
     changed: set[str] = set()
-    for entry in _entries(io, [each for each in manifests if each.added_snapshot_id == snapshot.snapshot_id]):
+    own = [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
+    for entry in _entries(io, own):
         if _is_new_or_gone(entry, snapshot):
             changed.add(entry.path)
             yield ChangedFile(None, task(entry, after)) if entry.is_live else ChangedFile(task(entry, before), None)
@@ -182,12 +184,8 @@ def _changed_files(io: FileIO, snapshot: Snapshot, table: TableMetadata) -> Iter
 
 def _entries(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterator[FileEntry]:
     for manifest in manifests:
-        if _has_data(manifest):
+        if is_data(manifest):
             yield from entries_of(io, manifest)
-
-
-def _has_data(manifest: ManifestFile) -> bool:
-    return bool(manifest.content == ManifestContent.DATA)
 
 
 def _is_new_or_gone(entry: FileEntry, snapshot: Snapshot) -> bool:

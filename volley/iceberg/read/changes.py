@@ -62,8 +62,8 @@ def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequen
     if len(split.groups) == 1 and len(split.groups[0]) == 1:
         (file,) = split.groups[0]
         if not (file.loses_rows and file.gains_rows):
-            kind, batches = ("delete", _lost) if file.loses_rows else ("insert", _gained)
-            yield from label.each(kind, batches(io, file, reader))
+            change, batches = ("delete", _lost) if file.loses_rows else ("insert", _gained)
+            yield from label.batches(change, batches(io, file, reader))
             return
     sides = (side for group in split.groups for side in _Comparison(io, group, reader, keys).sides())
     for removed, added in _joined(sides) if len(split.groups) > 1 else sides:
@@ -107,17 +107,17 @@ class _Label:
     schema: pa.Schema
     batch_rows: int
 
-    def each(self, kind: str, batches: Iterable[pa.RecordBatch]) -> Batches:
+    def batches(self, change: str, batches: Iterable[pa.RecordBatch]) -> Batches:
         """Yield batches with one kind of change."""
         committed_at = pa.scalar(self.split.committed_at * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
         for batch in batches:
-            values = [pa.scalar(kind), pa.scalar(self.split.snapshot_id, pa.int64()), committed_at]
+            values = [pa.scalar(change), pa.scalar(self.split.snapshot_id, pa.int64()), committed_at]
             columns = [pa.repeat(value, batch.num_rows) for value in values]
             yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.schema)
 
-    def rows(self, kind: str, rows: pa.Table) -> Batches:
+    def rows(self, change: str, rows: pa.Table) -> Batches:
         """Yield rows with one kind of change."""
-        return self.each(kind, rows.to_batches(self.batch_rows))
+        return self.batches(change, rows.to_batches(self.batch_rows))
 
 
 @dataclass(frozen=True)
@@ -222,14 +222,14 @@ def _task(file: ChangedFile) -> FileTask:
     return task
 
 
-def _in_step(left: Batches, right: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+def _in_step(old: Batches, new: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Yield batches of two sides in pieces of the same length, as long as both have rows."""
-    ours, theirs = next(left, None), next(right, None)
+    ours, theirs = next(old, None), next(new, None)
     while ours is not None and theirs is not None:
         rows = min(ours.num_rows, theirs.num_rows)
         yield ours.slice(0, rows), theirs.slice(0, rows)
-        ours = ours.slice(rows) if ours.num_rows > rows else next(left, None)
-        theirs = theirs.slice(rows) if theirs.num_rows > rows else next(right, None)
+        ours = ours.slice(rows) if ours.num_rows > rows else next(old, None)
+        theirs = theirs.slice(rows) if theirs.num_rows > rows else next(new, None)
 
 
 def _lost(io: FileIO, file: ChangedFile, reader: RowReader) -> Batches:

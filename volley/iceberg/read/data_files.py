@@ -206,7 +206,7 @@ class OpenDataFile:
     def _decoded_at(self, names: Sequence[str], group: int, rows: Positions) -> dict[str, pa.Array]:
         """Return the values of some rows of a row group, from the pages that have them."""
         pages = self.pages_with(names, group, rows)
-        before = sum(each.rows for each in self.stored.groups[:group])
+        before = sum(earlier.rows for earlier in self.stored.groups[:group])
         batches = []
         for batch, position in self._stored(names, [group], {} if pages is None else {group: pages}, None, _BATCH_ROWS):
             first = position - before

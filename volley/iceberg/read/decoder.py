@@ -89,7 +89,7 @@ class Capitals(dict[str, str]):
         return self[text]
 
 
-def bounds_of(wanted: Collection[int] | None) -> Read:
+def bounds_of(statistics: Collection[int] | None) -> Read:
     """Return what reads a map from fields to bytes, an array of records: those of the wanted fields; None = all."""
 
     def bounds(decoder: BinaryDecoder, end: int) -> Mapping[int, bytes]:
@@ -102,7 +102,7 @@ def bounds_of(wanted: Collection[int] | None) -> Read:
                 key, size = read_int(), read_int()
                 if not 0 <= size <= end:
                     raise too_long()
-                if wanted is None or key in wanted:
+                if statistics is None or key in statistics:
                     values[key] = read(size)
                 else:
                     skip(size)
@@ -111,14 +111,14 @@ def bounds_of(wanted: Collection[int] | None) -> Read:
     return bounds
 
 
-def counts_of(wanted: Collection[int] | None) -> Read:
+def counts_of(statistics: Collection[int] | None) -> Read:
     """Return what reads a map from fields to numbers, an array of records, as `bounds_of` does."""
     read = read_numbers(2)
 
     def counts(decoder: BinaryDecoder, end: int) -> Mapping[int, int]:
         numbers = read(decoder, end)
         values = dict(zip(numbers[::2], numbers[1::2], strict=True))
-        return values if wanted is None else {key: values[key] for key in wanted if key in values}
+        return values if statistics is None else {key: values[key] for key in statistics if key in values}
 
     return counts
 
@@ -254,18 +254,18 @@ class UnknownSchemaError(Exception):
 
 
 @lru_cache(maxsize=256)
-def decode_function(schema: str, names: tuple[str, ...], wanted: frozenset[int] | None) -> Decode:
+def decode_function(schema: str, names: tuple[str, ...], statistics: frozenset[int] | None) -> Decode:
     """Return the function that decodes manifests with a schema.
 
     Args:
         names: The attributes of an entry, in their order; `spec_id` is inherited.
-        wanted: The fields whose bounds and counts are decoded; None = all.
+        statistics: The fields whose bounds and counts are decoded; None = all.
 
     Raises:
         UnknownSchemaError: If the schema is not supported; pyiceberg's reader may read it.
     """
     try:
-        fields = list(_Readers(wanted).fields(json.loads(schema)))
+        fields = list(_Readers(statistics).fields(json.loads(schema)))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnknownSchemaError(str(error)) from error
     if missing := _REQUIRED - {name for name, _ in fields}:
@@ -312,11 +312,11 @@ class _Readers:
     """Composes the functions that read the fields of an entry.
 
     Args:
-        wanted: The fields whose bounds and counts are decoded; None = all.
+        statistics: The fields whose bounds and counts are decoded; None = all.
     """
 
-    def __init__(self, wanted: frozenset[int] | None) -> None:
-        self._wanted = wanted
+    def __init__(self, statistics: frozenset[int] | None) -> None:
+        self._statistics = statistics
         self._types: dict[str, Any] = {}
 
     def fields(self, record: Any) -> Iterator[tuple[str | None, Read]]:
@@ -328,7 +328,7 @@ class _Readers:
             name = _FIELDS.get(field["field-id"])
             if field["field-id"] == _DATA_FILE:
                 yield from self.fields(field["type"])
-            elif name is None or (self._wanted == frozenset() and name in _BOUNDS | _COUNTS):
+            elif name is None or (self._statistics == frozenset() and name in _BOUNDS | _COUNTS):
                 yield None, self._skip(field["type"])
             else:
                 yield name, self._optional(field["type"], partial(self._attribute, name), _DEFAULTS.get(name))
@@ -379,9 +379,9 @@ class _Readers:
         if key not in _NUMBERS:
             raise UnknownSchemaError(f"a map from {key}")
         if value == "bytes" and name in _BOUNDS:
-            return bounds_of(self._wanted)
+            return bounds_of(self._statistics)
         if value in _NUMBERS and name in _COUNTS:
-            return counts_of(self._wanted)
+            return counts_of(self._statistics)
         raise UnknownSchemaError(f"a map to {value}")
 
     def _items(self, data_type: Any) -> Any:

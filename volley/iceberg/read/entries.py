@@ -30,7 +30,9 @@ __all__ = [
     "deleted_rows_in",
     "entries_of",
     "forget_manifests",
+    "is_data",
     "manifests_of",
+    "own_manifests",
     "read_manifest",
     "rows_in",
     "to_data_file",
@@ -40,15 +42,7 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Keeps the values that were used last, up to a number of bytes.
-
-    Example:
-        >>> cache = Cache(100)
-        >>> for key in "abc":
-        ...     cache.put(key, key.upper(), 40)
-        >>> cache.get("a"), cache.get("c")
-        (None, 'C')
-    """
+    """Keeps the values that were used last, up to a number of bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -204,14 +198,14 @@ def entries_of(io: FileIO, manifest: ManifestFile, statistics: Collection[int] =
     """
     key = (manifest.manifest_path, manifest.added_snapshot_id, manifest.sequence_number, manifest.partition_spec_id)
     cached = _cache.get(key)
-    wanted = frozenset(statistics)
-    if cached is not None and wanted <= cached[1]:
+    fields = frozenset(statistics)
+    if cached is not None and fields <= cached[1]:
         return cached[0]
     if cached is not None:
-        wanted |= cached[1]
-    entries = _read(io, manifest, wanted)
-    size = sum(len(entry.path) for entry in entries) + len(entries) * (_ENTRY_BYTES + len(wanted) * _STATISTIC_BYTES)
-    _cache.put(key, (entries, wanted), size)
+        fields |= cached[1]
+    entries = _read(io, manifest, fields)
+    size = sum(len(entry.path) for entry in entries) + len(entries) * (_ENTRY_BYTES + len(fields) * _STATISTIC_BYTES)
+    _cache.put(key, (entries, fields), size)
     return entries
 
 
@@ -235,14 +229,14 @@ def manifests_of(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
             raise _damaged("manifest list", snapshot.manifest_list, error) from redacted(error)
 
 
-def _read(io: FileIO, manifest: ManifestFile, wanted: frozenset[int] | None) -> list[FileEntry]:
+def _read(io: FileIO, manifest: ManifestFile, fields: frozenset[int] | None) -> list[FileEntry]:
     """Return the entries with the statistics of some fields; None = all."""
     path = manifest.manifest_path
     with storage_errors(path, "reading"):
         with io.new_input(path).open() as stream:
             content = stream.read()
         try:
-            return _decode(content, manifest, wanted)
+            return _decode(content, manifest, fields)
         except UnknownSchemaError:
             pass
         except Exception as error:
@@ -255,11 +249,11 @@ def _read(io: FileIO, manifest: ManifestFile, wanted: frozenset[int] | None) -> 
             raise _damaged("manifest", path, error) from redacted(error)
 
 
-def _decode(content: bytes, manifest: ManifestFile, wanted: frozenset[int] | None) -> list[FileEntry]:
+def _decode(content: bytes, manifest: ManifestFile, fields: frozenset[int] | None) -> list[FileEntry]:
     if len(content) < manifest.manifest_length:
         raise ValueError(f"{len(content)} bytes instead of {manifest.manifest_length}")
     file = AvroFile(content)
-    decode = decode_function(file.schema, _NAMES, wanted)
+    decode = decode_function(file.schema, _NAMES, fields)
     entries: list[FileEntry] = []
     inherited = manifest.added_snapshot_id, manifest.sequence_number or 0, manifest.partition_spec_id
     for decoder, size, count in file.items():
@@ -275,13 +269,24 @@ def _damaged(what: str, path: str, error: Exception) -> StorageError:
     )
 
 
+def is_data(manifest: ManifestFile) -> bool:
+    """Return True if a manifest has data files, and not delete files."""
+    return bool(manifest.content == ManifestContent.DATA)
+
+
+def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+    """Return the manifests that a snapshot wrote. Raises like `manifests_of`."""
+    return [manifest for manifest in manifests_of(io, snapshot) if manifest.added_snapshot_id == snapshot.snapshot_id]
+
+
 def rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
     """Return the number of rows in a snapshot's data files, also of those that deletes have deleted.
 
     Raises:
         StorageError: If a manifest can't be read.
     """
-    return sum(_rows(io, manifest) for manifest in _manifests(io, snapshot, ManifestContent.DATA))
+    manifests = manifests_of(io, snapshot) if snapshot is not None else []
+    return sum(_rows(io, manifest) for manifest in manifests if is_data(manifest))
 
 
 def deleted_rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
@@ -289,8 +294,11 @@ def deleted_rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
 
     A manifest does not tell position deletes from equality deletes, and a total may be too high: the lesser one counts.
     """
-    manifests = _manifests(io, snapshot, ManifestContent.DELETES)
-    most, said = sum(_rows(io, manifest) for manifest in manifests), _number(snapshot, "total-position-deletes")
+    manifests = manifests_of(io, snapshot) if snapshot is not None else []
+    most, said = (
+        sum(_rows(io, manifest) for manifest in manifests if not is_data(manifest)),
+        _number(snapshot, "total-position-deletes"),
+    )
     return most if said is None else min(said, most)
 
 
@@ -302,19 +310,12 @@ def added_rows_in(io: FileIO, snapshot: Snapshot) -> int:
     said = _number(snapshot, "added-records")
     if said is not None:
         return said
-    manifests = _manifests(io, snapshot, ManifestContent.DATA)
-    own = (manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id)
-    return sum(_added(io, manifest, snapshot) for manifest in own)
+    return sum(_added(io, manifest, snapshot) for manifest in own_manifests(io, snapshot) if is_data(manifest))
 
 
 def _number(snapshot: Snapshot | None, name: str) -> int | None:
     text = snapshot.summary.get(name) if snapshot and snapshot.summary else None
     return int(text) if text and text.isdecimal() else None
-
-
-def _manifests(io: FileIO, snapshot: Snapshot | None, content: ManifestContent) -> list[ManifestFile]:
-    manifests = manifests_of(io, snapshot) if snapshot is not None else []
-    return [manifest for manifest in manifests if manifest.content == content]
 
 
 # Format version 1 may leave out the counts of a manifest: its entries are read then.

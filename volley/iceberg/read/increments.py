@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, SourceError
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
-from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
+from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, is_data, manifests_of, own_manifests
 from volley.iceberg.read.history import Way, changes_rows, check_same_table, snapshots_between, way_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import file_task
@@ -321,16 +321,14 @@ def _by_path(files: Sequence[PlannedFile]) -> list[PlannedFile]:
 
 def _removes_rows(io: FileIO, snapshot: Snapshot) -> bool:
     """Return True if a snapshot removed data files or added delete files."""
-    own = [manifest for manifest in manifests_of(io, snapshot) if manifest.added_snapshot_id == snapshot.snapshot_id]
-    return any(_has(io, manifest, snapshot) for manifest in own)
+    return any(_has(io, manifest, snapshot) for manifest in own_manifests(io, snapshot))
 
 
 def _has(io: FileIO, manifest: ManifestFile, snapshot: Snapshot) -> bool:
-    is_data = manifest.content == ManifestContent.DATA
-    count = manifest.deleted_files_count if is_data else manifest.added_files_count
+    count = manifest.deleted_files_count if is_data(manifest) else manifest.added_files_count
     if count == 0:
         return False
-    status = Status.DELETED if is_data else Status.ADDED
+    status = Status.DELETED if is_data(manifest) else Status.ADDED
     # A manifest of added delete files may keep older ones; counts are optional in format version 1.
     return any(
         entry.status == status and entry.snapshot_id == snapshot.snapshot_id for entry in entries_of(io, manifest)

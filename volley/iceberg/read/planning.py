@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -24,7 +24,16 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from volley.errors import ExpressionError, near
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status, entries_of, manifests_of
+from volley.iceberg.read.entries import (
+    Content,
+    FileEntry,
+    PlannedFile,
+    Status,
+    entries_of,
+    is_data,
+    manifests_of,
+    own_manifests,
+)
 from volley.iceberg.read.pruning import (
     Predicate,
     always,
@@ -144,8 +153,7 @@ def concerns(io: FileIO, manifest: ManifestFile, paths: Collection[str]) -> bool
     Raises:
         StorageError: If the manifest can't be read, or is damaged.
     """
-    is_data = manifest.content == ManifestContent.DATA
-    entries = entries_of(io, manifest, () if is_data else {PATH_ID})
+    entries = entries_of(io, manifest, () if is_data(manifest) else {PATH_ID})
     return any(entry.is_live and (entry.path in paths or only_file(entry) in paths) for entry in entries)
 
 
@@ -204,9 +212,7 @@ def plan(
     """
     added_by = snapshot.snapshot_id if added_only else None
     filters = _Filters(metadata, schema or metadata.schema(), row_filter, added_by, statistics)
-    manifests = manifests_of(io, snapshot)
-    if added_only:
-        manifests = [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
+    manifests = own_manifests(io, snapshot) if added_only else manifests_of(io, snapshot)
     needed = _with_applying_deletes([manifest for manifest in manifests if filters.of(manifest).may_have(manifest)])
     skipped = set(manifests).difference(needed)
     parts = list(_in_turn(lambda manifest: filters.of(manifest).kept(io, manifest), needed))
@@ -223,20 +229,16 @@ def plan(
 
 def _with_applying_deletes(manifests: list[ManifestFile]) -> list[ManifestFile]:
     """Return the manifests without those of deletes that are all older than the data."""
-    oldest = min((manifest.min_sequence_number or 0 for manifest in manifests if _is_data(manifest)), default=None)
+    oldest = min((manifest.min_sequence_number or 0 for manifest in manifests if is_data(manifest)), default=None)
     if oldest is None:
         return []
     return [
-        manifest for manifest in manifests if _is_data(manifest) or (manifest.sequence_number or 0) >= max(oldest, 0)
+        manifest for manifest in manifests if is_data(manifest) or (manifest.sequence_number or 0) >= max(oldest, 0)
     ]
 
 
-def _is_data(manifest: ManifestFile) -> bool:
-    return manifest.content == ManifestContent.DATA
-
-
 def _files_in(manifest: ManifestFile) -> int:
-    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0) if _is_data(manifest) else 0
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0) if is_data(manifest) else 0
 
 
 def _in_turn(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
@@ -287,11 +289,11 @@ class _Filter:
 
     def kept(self, io: FileIO, manifest: ManifestFile) -> _Kept:
         """Return the files of a manifest that may have matching rows."""
-        statistics = self.statistics | self.kept_statistics if _is_data(manifest) else {PATH_ID}
+        statistics = self.statistics | self.kept_statistics if is_data(manifest) else {PATH_ID}
         live = self._due(entries_of(io, manifest, statistics))
         partition = self.partition
         matching = live if partition is always else [entry for entry in live if partition(entry.partition)]
-        if not _is_data(manifest):
+        if not is_data(manifest):
             return _Kept([], [entry for entry in matching if entry.content != Content.DATA], 0, 0)
         kept = [entry for entry in matching if entry.rows != 0 and self.file(entry)]
         if not self.kept_statistics:

@@ -238,11 +238,11 @@ def _remembering(facts: Callable[[T], _Facts]) -> Callable[[T], _Facts]:
     def of(item: T) -> _Facts:
         nonlocal last
         # Threads share the function: they replace the pair as a whole.
-        known, found = last
-        if known is not item or found is None:
-            found = facts(item)
-            last = (item, found)
-        return found
+        known, remembered = last
+        if known is not item or remembered is None:
+            remembered = facts(item)
+            last = (item, remembered)
+        return remembered
 
     return of
 

@@ -19,10 +19,6 @@ def number_in(properties: Mapping[str, str], name: str, least: int = 1) -> int |
 
     Raises:
         ConfigError: If its value is another one.
-
-    Example:
-        >>> number_in({"write.target-file-size-bytes": "1048576"}, "write.target-file-size-bytes")
-        1048576
     """
     text = properties.get(name)
     if text is None or (text.isdecimal() and int(text) >= least):

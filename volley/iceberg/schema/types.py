@@ -124,13 +124,6 @@ def to_iceberg_schema(schema: pa.Schema) -> Schema:
 
     Raises:
         SourceError: If a column's type has no Iceberg type; names it.
-
-    Example:
-        >>> print(to_iceberg_schema(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())})))
-        table {
-          1: id: optional long
-          2: tags: optional list<string>
-        }
     """
     fields = [
         NestedField(number, field.name, iceberg_type(field.type), required=False)

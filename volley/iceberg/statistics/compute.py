@@ -56,12 +56,6 @@ class ThetaSketch:
     Args:
         hashes: Distinct hashes below `theta`, in ascending order.
         theta: The upper end of the hashes that are kept, of 2⁶³ that are possible.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> a, b = ThetaSketch.of(pa.array([1, 2, None])), ThetaSketch.of(pa.array([2, 3]))
-        >>> a.union(b).estimate
-        3
     """
 
     hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -190,27 +184,27 @@ class _Computation:
     def result(self, columns: Sequence[str] | None, dry_run: bool) -> TableStatistics:
         fields = _fields(self._table.schema(), columns)
         registered = _statistics_of(self._table, self._head.snapshot_id)
-        found = TableStatistics(self._ref.name, self._head.snapshot_id)
+        statistics = TableStatistics(self._ref.name, self._head.snapshot_id)
         if not fields:
-            return found
+            return statistics
         known = {} if registered is None else _counts(registered)
         if registered is not None and {field.field_id for field in fields} <= known.keys():
             distinct = {field.name: known[field.field_id] for field in fields}
-            return replace(found, distinct=distinct, path=registered.statistics_path)
+            return replace(statistics, distinct=distinct, path=registered.statistics_path)
         # A snapshot has one statistics file: the new one has the columns of the old one, too.
         fields = [field for field in _fields(self._table.schema(), None) if field in fields or field.field_id in known]
         files = plan(self._table.io, self._table.metadata, self._head, AlwaysTrue()).files
-        found = replace(found, data_files=len(files), bytes=sum(each.file.size for each in files))
+        statistics = replace(statistics, data_files=len(files), bytes=sum(planned.file.size for planned in files))
         if dry_run:
-            return found
+            return statistics
         sketches = self._sketches(fields, files)
         distinct = {field.name: sketches[field.field_id].estimate for field in fields}
-        return replace(found, distinct=distinct, path=self._register(sketches))
+        return replace(statistics, distinct=distinct, path=self._register(sketches))
 
     def _sketches(self, fields: Sequence[NestedField], files: Sequence[PlannedFile]) -> dict[int, ThetaSketch]:
         reader = RowReader.of(self._table.metadata, Schema(*fields))
         tasks = [
-            _Sketch(self._table.io, reader, tuple(file_task(each, self._table.metadata) for each in part))
+            _Sketch(self._table.io, reader, tuple(file_task(planned, self._table.metadata) for planned in part))
             for part in _parts(files)
         ]
         done: list[_Sketches] = []
@@ -318,5 +312,5 @@ def _counts(file: StatisticsFile) -> dict[int, int]:
 
 def _parts(files: Sequence[PlannedFile]) -> Iterator[Sequence[PlannedFile]]:
     """Divide files into the parts of as many tasks, by number."""
-    largest = sorted(files, key=lambda each: each.file.size, reverse=True)
+    largest = sorted(files, key=lambda planned: planned.file.size, reverse=True)
     yield from (largest[start::_MOST_TASKS] for start in range(min(_MOST_TASKS, len(files))))

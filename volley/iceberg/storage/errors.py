@@ -50,10 +50,6 @@ def permission_hint(error: BaseException, url: str, action: str) -> str:
 
     Args:
         action: The operation, as in "writing".
-
-    Example:
-        >>> permission_hint(PermissionError("Access Denied"), "gs://lake/db/events", "listing")
-        "storage.objects.list on bucket 'lake' is missing: grant the role roles/storage.objectUser there"
     """
     where = urlsplit(url)
     if where.scheme in ("", "file"):

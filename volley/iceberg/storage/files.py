@@ -172,9 +172,9 @@ def delete_files(
             if not may_go_on():
                 return start, failures
             chunk = paths[start : start + _CHUNK]
-            left = _left_on_s3(files_of(chunk[0]), chunk)
-            outcomes = pool.map(partial(_delete, files_of), left, count(start + 1))
-            failures |= {path: failure for path, failure in zip(left, outcomes, strict=True) if failure}
+            remaining = _remaining_on_s3(files_of(chunk[0]), chunk)
+            outcomes = pool.map(partial(_delete, files_of), remaining, count(start + 1))
+            failures |= {path: failure for path, failure in zip(remaining, outcomes, strict=True) if failure}
     return len(paths), failures
 
 
@@ -202,7 +202,7 @@ def _failure(files_of: FilesOf, path: str) -> Exception | None:
     return None
 
 
-def _left_on_s3(files: Any, paths: Sequence[str]) -> Sequence[str]:
+def _remaining_on_s3(files: Any, paths: Sequence[str]) -> Sequence[str]:
     """Delete files by one request; return those that it has not deleted: all, if there is no such request.
 
     Not `rm` of s3fs: it takes * for a pattern, and reports no failures.

@@ -54,12 +54,7 @@ class IcebergStorage(ABC):
         """The settings under pyiceberg's property names; None = not set."""
 
     def properties(self) -> dict[str, Any]:
-        """Return the properties for pyiceberg's FileIO. They contain secrets: never print or log them.
-
-        Example:
-            >>> IcebergStorage.Local("/tmp/lake").properties()
-            {'py-io-impl': 'pyiceberg.io.fsspec.FsspecFileIO'}
-        """
+        """Return the properties for pyiceberg's FileIO. They contain secrets: never print or log them."""
         settings = {key: value for key, value in self._settings().items() if value is not None}
         return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **settings}
 

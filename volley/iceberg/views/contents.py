@@ -153,8 +153,8 @@ class Contents:
         # Columns that a changed query has added are the table's last ones.
         reader = RowReader.of(table.metadata, selected(table.schema(), columns))
         reader = replace(reader, row_filter=row_filter, filter_schema=table.schema())
-        found = (self._matches(file, reader, keys) for file in planned)
-        return [match for match in found if len(match.positions)]
+        matches = (self._matches(file, reader, keys) for file in planned)
+        return [match for match in matches if len(match.positions)]
 
     @property
     def _reader(self) -> RowReader:
@@ -240,11 +240,11 @@ def ordered(rows: pa.Table, order: Sequence[str]) -> pa.Table:
 def chosen(matches: Iterable[Match], rows: pa.Table) -> Iterator[Match]:
     """Yield those rows of matches that are equal to one of some rows in its columns; each of these is taken once."""
     for match in matches:
-        found, taken = matching_rows(match.rows.select(rows.column_names), rows, rows.column_names)
-        order = np.argsort(found)
+        places, taken = matching_rows(match.rows.select(rows.column_names), rows, rows.column_names)
+        order = np.argsort(places)
         rows = _without(rows, taken)
-        if len(found):
-            yield _some(match, found[order])
+        if len(places):
+            yield _some(match, places[order])
 
 
 def without(matches: Iterable[Match], rows: pa.Table) -> tuple[list[Match], pa.Table]:
@@ -337,10 +337,10 @@ class _MaintainedRows:
         if len(removed):
             keys = Keys.of(removed, removed.column_names)
             matches = list(chosen(contents.matches(keys, removed.column_names), removed))
-        if (found := sum(len(match.rows) for match in matches)) < len(removed):
+        if (present := sum(len(match.rows) for match in matches)) < len(removed):
             raise JobError(
-                f"{len(removed) - found} of {len(removed)} rows that the view has to lose are not in its table: it was "
-                "changed by another writer, or a query gives other rows for the same ones",
+                f"{len(removed) - present} of {len(removed)} rows that the view has to lose are not in its table: it "
+                "was changed by another writer, or a query gives other rows for the same ones",
                 hint='refresh("full") computes it anew',
             )
         return contents.replaced(matches, added) if matches or len(added) else SnapshotFiles()

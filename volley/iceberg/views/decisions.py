@@ -218,8 +218,8 @@ def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) 
         return Decision("full", error.message)
     if all(scan.pin.before == scan.pin.after for scan in scans_of(operator)):
         return Decision("none", "no source has a new snapshot")
-    if found := obstacles(view.query):
-        return Decision("full", found[0])
+    if reasons := obstacles(view.query):
+        return Decision("full", reasons[0])
     cost = cost_of(operator, rows_in(table.io, head_of(table, view.config.branch)), Measures.of(table))
     if view.mode == "auto" and not view.strict and cost.favours_full:
         return Decision("full", f"it is cheaper, {cost.comparison}: {cost}", cost)

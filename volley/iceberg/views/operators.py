@@ -135,7 +135,6 @@ class Steps(Operator):
 
     def __init__(self, steps: Sequence[nodes.Node], before: Operator) -> None:
         self._steps = lower(steps, before.schema)
-        self._names = [_sources(step) for step in steps]
         super().__init__(steps[-1], [before], self._steps.schema)
         self.nodes = tuple(steps)
 
@@ -154,8 +153,8 @@ class Steps(Operator):
 
     def _before(self, keys: Keys) -> Keys | None:
         names: dict[str, str | None] = {name: name for name in keys.columns}
-        for sources in reversed(self._names):
-            names = {key: None if name is None else sources(name) for key, name in names.items()}
+        for step in reversed(self.nodes):
+            names = {key: None if name is None else _source(step, name) for key, name in names.items()}
         return keys.renamed(names)
 
 
@@ -165,29 +164,18 @@ def _with_weight(step: nodes.Node) -> nodes.Node:
     return step
 
 
-class _Sources(dict[str, "str | None"]):
-    """The input's column that each column of a step's output is; others keep their names."""
-
-    def __call__(self, name: str) -> str | None:
-        return self.get(name, name)
-
-
-def _sources(step: nodes.Node) -> _Sources:
+def _source(step: nodes.Node, name: str) -> str | None:
+    """Return the input's column that a column of a step's output is; None if it is computed."""
     match step:
         case nodes.Select():
-            return _Sources({output_name(column): plain_column(column) for column in step.columns})
+            return {output_name(column): plain_column(column) for column in step.columns}.get(name, name)
         case nodes.WithColumns():
-            return _Sources({name: plain_column(value) for name, value in step.columns})
+            return {new: plain_column(value) for new, value in step.columns}.get(name, name)
         case nodes.Rename():
-            return _Sources({new: old for old, new in step.names})
+            return {new: old for old, new in step.names}.get(name, name)
         case nodes.Filter() | nodes.Rest() | nodes.Drop():
-            return _Sources()
-    return _Unknown()
-
-
-class _Unknown(_Sources):
-    def __call__(self, name: str) -> str | None:
-        return None
+            return name
+    return None
 
 
 def plain_column(value: ExprNode) -> str | None:
