@@ -34,6 +34,8 @@ listener.name.sasl.plain.sasl.jaas.config={login}
 listener.name.tls.plain.sasl.jaas.config={login}
 listener.name.tls.ssl.keystore.type=PEM
 listener.name.tls.ssl.keystore.location={keystore}
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:volley
 log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.replication.factor={copies}
@@ -48,7 +50,9 @@ log.cleaner.backoff.ms=200
 metadata.max.idle.interval.ms=0
 """
 
-_LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
+_LOGIN = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}" user_guest="{password}";'
+)
 
 Message = Mapping[str, Any]
 """What `Producer.produce` takes beside the topic: value, key, partition, headers, timestamp."""
@@ -63,6 +67,8 @@ class Kafka:
     """
 
     user = "volley"
+    guest = "guest"
+    """A user with the same password, and without any right."""
     password = "k4fka-s3cret"
 
     def __init__(self, folder: Path, size: int = 1) -> None:
@@ -117,6 +123,14 @@ class Kafka:
         self._done(self.admin.create_topics([NewTopic(name, partitions, self._size, config=settings)]))
         self._wait_for_partitions(name, partitions)
         return name
+
+    def allow(self, topic: str, right: str) -> None:
+        """Give the guest a right on a topic, such as ``"READ"``."""
+        from confluent_kafka import admin
+
+        who = (admin.ResourceType.TOPIC, topic, admin.ResourcePatternType.LITERAL, f"User:{self.guest}", "*")
+        allowed = admin.AclBinding(*who, admin.AclOperation[right], admin.AclPermissionType.ALLOW)
+        self._done(self.admin.create_acls([allowed]))
 
     def delete_topic(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic]))

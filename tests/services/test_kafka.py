@@ -7,7 +7,8 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,7 +27,19 @@ from tests.processes import ROOT, plain_environment
 from tests.servers.certificates import self_signed
 from tests.servers.kafka import Kafka
 from tests.servers.process import free_ports
-from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
+from tests.waiting import wait_until
+from volley import (
+    ConfigError,
+    Epoch,
+    JobError,
+    KafkaSink,
+    KafkaSource,
+    Metrics,
+    SinkContext,
+    SourceContext,
+    SourceError,
+    StorageError,
+)
 from volley.connectors.kafka import client
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
@@ -483,6 +496,57 @@ def test_credentials_are_checked_and_not_told(kafka: Kafka, tmp_path: Path) -> N
     with pytest.raises(SourceError, match=r"refused the connection: .*Authentication failed") as caught:
         wrong.open(SourceContext(str(tmp_path / "other")))
     assert "hunter22" not in str(caught.value)
+
+
+def guest(kafka: Kafka) -> dict[str, str]:
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": kafka.guest}
+    return {**login, "sasl.password": kafka.password}
+
+
+def test_a_user_without_a_right_is_told_which(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    source = KafkaSource(kafka.sasl_bootstrap, topic, schema=NUMBERS, properties=guest(kafka))
+    with pytest.raises(SourceError, match=f"topic '{topic}' is not there, or this user may not see it") as caught:
+        source.open(SourceContext(str(tmp_path)))
+    assert "Describe and Read" in str(caught.value.hint)
+    sink = KafkaSink(kafka.sasl_bootstrap, topic, properties=guest(kafka))
+    with pytest.raises(ConfigError, match=f"has no topic '{topic}'") as refused:
+        sink.open(SinkContext("job", pa.schema({"id": pa.int64()}), Metrics()))
+    assert "this user may not see it" in str(refused.value.hint)
+
+
+def test_a_user_needs_no_group_to_read(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 3))
+    for right in ("DESCRIBE", "READ"):
+        kafka.allow(topic, right)
+    source = KafkaSource(kafka.sasl_bootstrap, topic, schema=NUMBERS, properties=guest(kafka))
+    wait_until(lambda: may_see(lambda: source.open(SourceContext(str(tmp_path / "look")))), 30, "the rights")
+    # The broker's refusal of a group comes before or behind the first messages.
+    for number in range(5):
+        assert Run(source, tmp_path / str(number)).ids() == [0, 1, 2]
+
+
+def test_a_user_that_may_only_see_a_topic_writes_nothing(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.allow(topic, "DESCRIBE")
+    sink = KafkaSink(kafka.sasl_bootstrap, topic, properties=guest(kafka))
+    context = SinkContext("job", pa.schema({"id": pa.int64()}), Metrics())
+    wait_until(lambda: may_see(lambda: sink.open(context)), 30, "the right")
+    writer = sink.open(context).writer(Epoch("2b6f8a5e", 0)).open(0)
+    writer.write(pa.record_batch({"id": [1]}))
+    with pytest.raises(StorageError, match=r"a message was not delivered: .*authorization failed") as caught:
+        writer.close()
+    assert "rights" in str(caught.value.hint)
+    assert kafka.messages(topic) == []
+
+
+def may_see(look: Callable[[], object]) -> bool:
+    """Return True once the broker has heard of a right."""
+    with suppress(ConfigError, SourceError):
+        look()
+        return True
+    return False
 
 
 def test_a_broker_is_trusted_over_tls_if_its_authority_is(kafka: Kafka, tmp_path: Path) -> None:

@@ -23,3 +23,19 @@ def test_an_address_that_refuses_at_once(
     with pytest.raises(SourceError, match=rf"Kafka at {address} gave no answer within \S+ s: {address}.*{reason}"):
         source.open(SourceContext(str(tmp_path)))
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("inner.example:9092/1: Failed to resolve 'inner.example:9092'", "inner.example:9092 (advertised.listeners)"),
+        ("sasl_ssl://inner.example:9092/1: Connect failed", "inner.example:9092 (advertised.listeners)"),
+        ("outer.example:9092/1: Connection refused", "check bootstrap_servers"),
+        ("outer.example:9092/bootstrap: Connection refused", "check bootstrap_servers"),
+    ],
+)
+def test_an_address_that_the_brokers_tell_is_told_apart(reason: str, hint: str) -> None:
+    cluster = client.Client("other.example:9092,outer.example:9092")
+    error = cluster.timeout_error(client.ConnectionErrors(last=reason, poll=lambda _: None))
+    assert reason in error.message
+    assert hint in str(error.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
@@ -17,7 +18,7 @@ from volley.secrets import redact, secrets_in
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Client", "ConnectionErrors", "check_properties"]
+__all__ = ["RIGHTS", "Client", "ConnectionErrors", "check_properties"]
 
 T = TypeVar("T")
 
@@ -45,6 +46,15 @@ _FIRST_CONNECTION_SECONDS = 10.0
 _REFUSED_SECONDS = 5.0
 _AT_ONCE = ("Connection refused", "Failed to resolve", "No route to host", "Network is unreachable")
 _UNANSWERED = "no connection is answered: is security.protocol that of the listener?"
+# Of a broker with a number, and not of one that is only known by its address.
+_BROKER = re.compile(r"(?:\w+://)?([^/\s]+:\d+)/\d+: ")
+_UNAUTHORIZED = ("TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+RIGHTS = (
+    "the user lacks a right: a source needs Describe and Read on its topics, and Read on the group of publish_group; a "
+    "sink Describe and Write on its topic, and on brokers before 3.0 IdempotentWrite on the cluster"
+)
+"""What to do where a broker denies a request."""
+
 # Errors of our requests that Kafka's protocol calls retriable (kafka.apache.org/protocol, "Error Codes"), and errors of
 # the client when the broker of a request goes away (_NOENT: it has no leader).
 _RETRIABLE = frozenset(
@@ -277,11 +287,12 @@ class Client:
         """Translate an error of a broker or of the client."""
         if error.code() in (error._TRANSPORT, error._TIMED_OUT, error._ALL_BROKERS_DOWN):
             return self.timeout_error(errors)
-        retry_hint = "check that all brokers run; timeout=… waits longer"
-        return self.error_type(
-            f"Kafka at {self.bootstrap}: {self._redacted(error.str())}",
-            hint=retry_hint if error.name() in _RETRIABLE else "the broker's log says more, if it refused",
-        )
+        hint = "the broker's log says more, if it refused"
+        if error.name() in _RETRIABLE:
+            hint = "check that all brokers run; timeout=… waits longer"
+        elif error.name() in _UNAUTHORIZED:
+            hint = RIGHTS
+        return self.error_type(f"Kafka at {self.bootstrap}: {self._redacted(error.str())}", hint=hint)
 
     def timeout_error(self, errors: ConnectionErrors, waited: float | None = None) -> VolleyError:
         """Return the error for a broker that did not respond, or refused the connection.
@@ -296,11 +307,18 @@ class Client:
                 f"Kafka at {self.bootstrap} refused the connection: {reason}",
                 hint="check security.protocol, sasl.* and ssl.* in properties",
             )
+        hint = self._told_elsewhere(reason) or "check bootstrap_servers and security.protocol, and that the broker runs"
         return self.error_type(
             f"Kafka at {self.bootstrap} gave no answer within {waited or self.timeout:.3g} s{reason and ': '}{reason}",
-            hint="check bootstrap_servers and security.protocol, and that the broker runs"
-            + ("; timeout=… waits longer" if waited is None else ""),
+            hint=hint + ("; timeout=… waits longer" if waited is None else ""),
         )
+
+    def _told_elsewhere(self, reason: str) -> str:
+        """Return a hint if a connection failed to an address that a broker has told; else an empty text."""
+        told = _BROKER.match(reason)
+        if told is None or told[1] in self.bootstrap.split(","):
+            return ""
+        return f"the brokers send clients to {told[1]} (advertised.listeners), which can't be reached from here"
 
     def _create(
         self, name: str, errors: ConnectionErrors, settings: Mapping[str, Any], fixed: Mapping[str, Any]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from volley.connectors.kafka.client import Client, ConnectionErrors
+from volley.connectors.kafka.client import RIGHTS, Client, ConnectionErrors
 from volley.connectors.kafka.offsets import TopicPartition, offsets_of
 from volley.contracts.source import Offset
 from volley.errors import SourceError, SourceNotFoundError, near
@@ -143,7 +143,8 @@ class Cluster:
             described = {name: self._topic(name, future, seconds, known) for name, future in topics.items()}
             return {name: topic for name, topic in described.items() if topic is not None}
 
-        return self._call(describe)
+        # The address that a broker tells may be wrong, too.
+        return self._call(describe, self.client.call if known else self.client.first_call)
 
     def _topic(self, name: str, future: Any, seconds: float, known: Collection[str]) -> Any:
         from confluent_kafka import KafkaError, KafkaException
@@ -151,6 +152,9 @@ class Cluster:
         try:
             return self.client.result(future, self._errors, seconds)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                denied = f"Kafka at {self.client.bootstrap}: topic {name!r} is not there, or this user may not see it"
+                raise SourceError(denied, hint=f"check the name; else {RIGHTS}") from None
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
         # Of a pattern, it was deleted after the topics were listed.
@@ -184,7 +188,7 @@ class Cluster:
             raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError.LEADER_NOT_AVAILABLE, reason))
         return offsets
 
-    def _call(self, request: Callable[[float], T]) -> T:
+    def _call(self, request: Callable[[float], T], ask: Callable[..., T] | None = None) -> T:
         from confluent_kafka import KafkaException
 
         def request_or_refresh(seconds: float) -> T:
@@ -195,7 +199,7 @@ class Cluster:
                 self._admin.list_topics(timeout=min(seconds, _METADATA_SECONDS))
                 raise
 
-        return self.client.call(request_or_refresh, self._errors)
+        return (ask or self.client.call)(request_or_refresh, self._errors)
 
     @cached_property
     def _errors(self) -> ConnectionErrors:

@@ -74,9 +74,8 @@ class Destination:
         topics = ask(lambda seconds: admin.list_topics(timeout=seconds).topics, errors)
         if self.topic not in topics:
             known = [name for name in topics if not name.startswith("__")]
-            raise ConfigError(
-                f"Kafka at {self.client.bootstrap} has no topic {self.topic!r}", hint=near(self.topic, known)
-            )
+            hint = f"{near(self.topic, known)}; or this user may not see it: grant Describe and Write"
+            raise ConfigError(f"Kafka at {self.client.bootstrap} has no topic {self.topic!r}", hint=hint)
 
     def messages(self, batch: pa.RecordBatch) -> Iterable[tuple[Any, Any]]:
         """Return the key and value of each row."""
@@ -158,7 +157,7 @@ class _KafkaTaskWriter(TaskWriter):
             return WriteResult()
         deadline = time.monotonic() + self._destination.client.timeout
         # At about the same time the producer gives up undeliverable messages itself, with a reason.
-        while self._producer.flush(_POLL_SECONDS) and not self._errors.refused:
+        while self._flush() and not self._errors.refused:
             if time.monotonic() > deadline + 1:
                 break
         self._check()
@@ -169,6 +168,16 @@ class _KafkaTaskWriter(TaskWriter):
     def abort(self) -> None:
         if self._producer is not None:
             self._producer.purge()
+
+    def _flush(self) -> int:
+        """Return how many messages are still on their way, after a moment."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return int(self._producer.flush(_POLL_SECONDS))
+        except KafkaException as error:
+            # Of a producer that the broker denies its number, for example.
+            raise self._undelivered(error.args[0].str()) from None
 
     def _send(self, key: Any, value: Any) -> None:
         from confluent_kafka import KafkaException

@@ -176,6 +176,9 @@ class RangeReader:
             return int(event.offset())
         if error.code() == error._AUTO_OFFSET_RESET:
             return self._skip_or_raise(offset_range, position)
+        if error.code() == error.GROUP_AUTHORIZATION_FAILED:
+            # No group is joined, but the client asks for the coordinator of its name.
+            return position
         raise SourceError(
             f"{offset_range.topic}/{offset_range.partition}/{position}: {error.str()}",
             hint="was the topic deleted, or the right to read it withdrawn?",
