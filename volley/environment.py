@@ -22,7 +22,7 @@ from volley.errors import ConfigError, PlanError, VolleyError, brief_methods
 from volley.html_table import settings_html
 from volley.metrics.metrics import Metrics
 from volley.plan import nodes
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 from volley.plan.places import caller
 from volley.secrets import redact_uri
 from volley.stream.pipeline import Pipeline

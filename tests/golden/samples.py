@@ -44,10 +44,10 @@ from volley.connectors.webhook.keys import KeyStore, digest
 from volley.connectors.webhook.log import Log, LogFolder
 from volley.engine.checkpoint import Binding, Checkpoint
 from volley.engine.joins import JoinedTables
-from volley.engine.landed import Landed
+from volley.engine.records import Landed
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.parking import Backlog, ParkedRows, ParkingWriter
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 from volley.spark.log import SparkLog
 from volley.task.joined_rows import read_index, read_list, read_pin
 

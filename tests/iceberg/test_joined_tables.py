@@ -28,7 +28,7 @@ from volley import (
     TableNotFoundError,
 )
 from volley.engine.joins import JoinedTables
-from volley.engine.outages import through_outages
+from volley.engine.run import through_outages
 from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage, IcebergTable, Incremental, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader
 from volley.plan import nodes

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.duck import query
 from volley import Environment, MemorySource
 from volley.columns import join_index
-from volley.engine.join_indices import KeyBuckets
+from volley.engine.indices import KeyBuckets
 from volley.plan.joins import How
 from volley.stream.stream import DataStream
 

@@ -10,21 +10,20 @@ import volley
 from tests.unit.beside_spark.cases import CASES as SPARK_CASES
 from tests.unit.beside_spark.differences import differences
 from tests.unit.functions import CASES
+from volley.plan.expression_nodes import FUNCTIONS, Function
 from volley.plan.expressions import Expr
-from volley.plan.functions import FUNCTIONS, Function
-from volley.plan.nested import Lists, Maps
-from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
-from volley.plan.sql_functions import arguments_of
-from volley.plan.strings import Strings
+from volley.plan.namespaces import Lists, Maps, Strings
+from volley.plan.sql import FUNCTIONS as SQL_FUNCTIONS
+from volley.plan.sql import arguments_of
 from volley.plan.times import Times
 
 __all__ = ["page"]
 
 _HEAD = """# Functions of expressions
 
-Made from the table of functions in `volley/plan/functions.py`; the examples are tried against DuckDB. Both execution
-paths give the same values. Comparisons, arithmetic, logic, `is_in`, `between`, `is_null`, `starts_with`, `contains` and
-`cast` are methods of every expression, too.
+Made from the table of functions in `volley/plan/expression_nodes.py`; the examples are tried against DuckDB.
+Comparisons, arithmetic, logic, `is_in`, `between`, `is_null`, `starts_with`, `contains` and `cast` are methods of every
+expression, too.
 
 Each function is compared with Spark 4.3's of the same or the nearest name, with ANSI mode and the zone UTC, on values
 at edges: nulls, empty texts, letters beyond ASCII, NaN, infinities, -0.0, the ends of types, far dates. Where no

@@ -19,7 +19,7 @@ from volley import (
     tumbling,
 )
 from volley.engine.checkpoint import Binding
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 
 
 def windows(rows: DataStream) -> DataStream:

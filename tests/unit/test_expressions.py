@@ -23,10 +23,17 @@ from tests.unit.test_functions import values_of
 from volley import ConfigError, Expr, ExpressionError, array, col, greatest, lit, struct, when
 from volley.columns.expressions import LOWERED as ARROW
 from volley.plan.elsewhere import EXPRESSIONS
-from volley.plan.expression_nodes import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
-from volley.plan.functions import FUNCTIONS
-from volley.plan.nested import Lists, Maps
-from volley.plan.strings import Strings
+from volley.plan.expression_nodes import (
+    FUNCTIONS,
+    OPERATIONS,
+    Call,
+    Column,
+    ExprNode,
+    Literal,
+    column_names,
+    output_name,
+)
+from volley.plan.namespaces import Lists, Maps, Strings
 from volley.plan.times import Times
 
 literals = st.one_of(

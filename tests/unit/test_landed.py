@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from volley import Epoch, FileSink, Metrics, SinkContext, StorageError, repair
-from volley.engine.landed import Landed
+from volley.engine.records import Landed
 from volley.spark.log import SparkLog
 
 

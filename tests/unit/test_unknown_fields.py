@@ -28,7 +28,7 @@ from volley import (
 )
 from volley.contracts.epoch import WriteResult
 from volley.contracts.rows import BadRow, LostInput, UnknownField, note_lost, note_unknown, taken_notes
-from volley.engine.notes import Notes
+from volley.engine.history import Notes
 from volley.formats.messages import JsonValues
 
 Rows = list[dict[str, Any]]

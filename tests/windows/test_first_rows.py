@@ -27,7 +27,7 @@ from volley import (
     count,
     tumbling,
 )
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("number", pa.int64()), ("k", pa.string()), ("x", pa.float64()), ("at", pa.timestamp("us", "UTC"))])

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from volley.contracts.sink import Sink
 from volley.errors import ConfigError, PlanError, StorageError
 from volley.plan import nodes
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
 from volley.storage.local import make_folder

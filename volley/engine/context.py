@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from volley.engine.checkpoint import Checkpoint
 from volley.engine.options import Start
 from volley.metrics.metrics import Metrics
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from volley.contracts.epoch import Epoch
 from volley.contracts.sink import Committer, SinkContext
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 from volley.task.sorter import SCHEMA, DeadLetters
 
 if TYPE_CHECKING:

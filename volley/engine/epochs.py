@@ -14,17 +14,15 @@ from volley.contracts.sink import Committer, ExecutorTask
 from volley.contracts.source import Split
 from volley.engine.context import JobContext
 from volley.engine.dead_letters import DeadLetterSinks
+from volley.engine.history import Notes
 from volley.engine.joins import JoinedTables
-from volley.engine.landed import Landed
 from volley.engine.levels import Levels
-from volley.engine.notes import Notes
-from volley.engine.run_start import RunStart
+from volley.engine.records import Landed, RunStart
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics.metrics import Metrics
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
-from volley.spark.progress import EpochCounters
-from volley.spark.run import evaluate, run_on_executors, run_sources
+from volley.spark.run import EpochCounters, evaluate, run_on_executors, run_sources
 from volley.task.failpoints import reach
 from volley.task.task import InputSplit, Task
 

@@ -1,4 +1,4 @@
-"""The epochs that a job has finished in this process: kept for a while, told to callbacks, waited for, plotted."""
+"""What a job tells of its epochs: kept for a while, told to callbacks, plotted; what tasks note is warned of once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from volley.contracts.epoch import WriteResult
+from volley.contracts.rows import LostInput, Note, NotesBox, UnknownField, taken_notes
 from volley.engine.options import OnEpoch, OnError
 from volley.errors import VolleyError
 from volley.metrics.figures import FinishedEpoch
@@ -17,11 +21,13 @@ from volley.registry import installed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["History"]
+__all__ = ["History", "Notes"]
 
 _log = logging.getLogger(__name__)
 _MOST_EPOCHS = 10_000
 _POLL_SECONDS = 0.05
+_MOST_FIELDS = 1_000
+_LAST_LOST = 100
 
 
 class History:
@@ -101,3 +107,46 @@ class History:
             _log.exception("%s: a callback failed", self._job)
         finally:
             self._telling.callback = False
+
+
+@dataclass
+class Notes:
+    """What the tasks of a run have noted.
+
+    Args:
+        job: The job's name.
+        planning: Has what the sources note while they are asked for offsets.
+        count_lost: Counts losses of input.
+    """
+
+    job: str
+    planning: NotesBox = field(default_factory=NotesBox)
+    count_lost: Callable[[int], object] = int
+    _fields: dict[str, UnknownField] = field(default_factory=dict)
+    _lost: deque[LostInput] = field(default_factory=lambda: deque(maxlen=_LAST_LOST))
+    # The metrics endpoint asks in threads of its own.
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def record(self, tasks: Iterable[Sequence[WriteResult]]) -> None:
+        """Warn of what no earlier task has noted; of the first thousand fields, as input may have any."""
+        told = (note for results in tasks for result in results for note in result.notes)
+        with self._lock:
+            for note in chain(told, taken_notes(), self.planning.take()):
+                if self._is_new(note):
+                    _log.warning("%s: %s: %s", self.job, note, note.hint)
+                    self.count_lost(isinstance(note, LostInput))
+
+    def _is_new(self, note: Note) -> bool:
+        """Remember a note; return False if it is known, or there are too many."""
+        if isinstance(note, LostInput):
+            is_new = note not in self._lost
+            if is_new:
+                self._lost.append(note)
+            return is_new
+        return len(self._fields) < _MOST_FIELDS and self._fields.setdefault(note.name, note) is note
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """A line for each field, and for the last hundred losses, also while there is no epoch."""
+        self.record(())
+        return [str(note) for note in (*self._fields.values(), *self._lost)]

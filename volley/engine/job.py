@@ -20,10 +20,9 @@ from volley.contracts.reports import MaintenanceReport
 from volley.engine.context import JobContext
 from volley.engine.history import History
 from volley.engine.launch import launch
-from volley.engine.outages import through_outages
 from volley.engine.progress import Progress, State, enter
 from volley.engine.restart import Restart
-from volley.engine.run import Run
+from volley.engine.run import Run, through_outages
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
 from volley.html_table import html_table
 from volley.metrics.figures import FinishedEpoch

@@ -17,21 +17,19 @@ from volley.engine.context import JobContext
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.epochs import Epochs, ExecutorTasks
 from volley.engine.joins import JoinedTables
-from volley.engine.landed import Landed
 from volley.engine.levels import Levels, RunEnd
 from volley.engine.options import Start
+from volley.engine.records import Landed, RunStart
 from volley.engine.repair import check_files
-from volley.engine.run_start import RunStart
 from volley.engine.state import KeyedState
 from volley.errors import PlanError
 from volley.metrics.metrics import Metrics
 from volley.plan import nodes
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 from volley.plan.places import naming
 from volley.spark.compile import CompiledPlan, compile_plan
 from volley.spark.log import PlannedEpochs
-from volley.spark.progress import EpochCounters
-from volley.spark.run import run_beside
+from volley.spark.run import EpochCounters, run_beside
 from volley.spark.session import has_context, session_for_job
 from volley.spark.workers import preload
 from volley.task.sorter import SCHEMA

@@ -8,16 +8,24 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_exponential,
+)
 
 from volley.contracts.epoch import Epoch
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
-from volley.engine.outages import through_outages
 from volley.engine.running import note_hanging
-from volley.errors import JobError, SourceError, VolleyError
+from volley.errors import CatalogUnreachableError, CommitStateUnknownError, JobError, SourceError, VolleyError
 from volley.metrics.figures import FinishedEpoch
 from volley.spark.errors import translate
 from volley.spark.session import STOP_SECONDS, start_in_pool
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["OnEpochEnd", "Run"]
+__all__ = ["OnEpochEnd", "Run", "through_outages"]
 
 OnEpochEnd = Callable[[FinishedEpoch, Sequence[str]], None]
 """Called with each epoch that is visible in every sink, and the orphaned files found in it."""
@@ -37,6 +45,10 @@ _WARNING_SECONDS = 60
 _POLL_SECONDS = 1
 _COMMIT_SECONDS = 10
 _LONGEST_SILENCE = 3600
+_T = TypeVar("_T")
+_LONGEST_WAIT = 15.0
+# An attempt begins by asking whether the one before has landed.
+_OUTAGES = (CatalogUnreachableError, CommitStateUnknownError)
 
 
 class _Stopping(Exception):
@@ -251,3 +263,32 @@ class Run:
             seconds=seconds,
             skipped=result.skipped,
         )
+
+
+def through_outages(attempt: Callable[[], _T], longest: float | None, stopping: threading.Event, job: str) -> _T:
+    """Return what an attempt returns; make another one while a catalog can't be reached.
+
+    Args:
+        attempt: Writes and commits an epoch, if the sinks lack it; or begins a run.
+        longest: For how many seconds to try; None = once.
+        stopping: Set when the job is to stop: no further attempt is made.
+        job: The job's name.
+
+    Raises:
+        VolleyError: What the last attempt raised.
+    """
+    if longest is None:
+        return attempt()
+
+    def warn(state: RetryCallState) -> None:
+        assert state.outcome is not None
+        _log.warning("%s: waiting for the catalog: %s", job, state.outcome.exception())
+
+    return Retrying(
+        retry=retry_if_exception_type(_OUTAGES),
+        wait=wait_exponential(max=_LONGEST_WAIT),
+        stop=stop_after_delay(longest) | stop_when_event_set(stopping),
+        sleep=sleep_using_event(stopping),
+        before_sleep=warn,
+        reraise=True,
+    )(attempt)

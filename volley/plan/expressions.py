@@ -13,9 +13,8 @@ from uuid import UUID
 from volley.errors import ExpressionError, brief_methods
 from volley.plan.elsewhere import EXPRESSIONS, unknown
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, joined
-from volley.plan.nested import Lists, Maps
+from volley.plan.namespaces import Lists, Maps, Strings
 from volley.plan.numbers import Numeric
-from volley.plan.strings import Strings
 from volley.plan.times import ClockUnit, Times, check_clock_unit
 from volley.types.names import TypeLike, check_type
 

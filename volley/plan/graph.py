@@ -1,12 +1,18 @@
-"""Graphs of nodes: a walk through one, a changed copy, its text."""
+"""Graphs of nodes: a walk through one, a changed copy, its text; and that of a job as one value, with its checks."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from volley.plan.nodes import Node
+from volley.contracts.sink import Sink
+from volley.contracts.source import SparkSource
+from volley.errors import PlanError
+from volley.plan.keyed_nodes import Aggregate, Keyed
+from volley.plan.nodes import Node, Read, Write
 
-__all__ = ["Followers", "describe", "followers_in", "rebuilt", "walk"]
+__all__ = ["Followers", "JobGraph", "describe", "followers_in", "rebuilt", "walk"]
 
 Followers = Mapping[int, Sequence[Node]]
 """The steps that take a node's output, by the node's id."""
@@ -66,3 +72,172 @@ def describe(node: Node) -> str:
 
     add(node, 0)
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """The graph of a job: what leads to its writes, each for one of its sinks. Made by `of`.
+
+    Args:
+        writes: In the order of the sinks.
+        nodes: All nodes, inputs first.
+        reads: The reads, in plan order.
+        state_names: For each read, the name of the folder for its source's state; "" = Spark keeps it.
+        keyed: The keyed steps, in plan order: those before a step stand before it.
+        levels: The numbers of the keyed steps whose rows are there once those of the level before have come out.
+        letters: The dead-letter sinks, each once.
+        targets: The names of the targets of all sinks, then of the dead-letter sinks.
+        followers: The steps that take each node's output.
+        ends: What takes rows at the end of a level: the writes by their sink's index, then the intakes of keyed steps.
+        sinks_behind: By the id of each node, the indices of the sinks that its rows get to, also through keyed steps.
+        starts: For each write, the reads and keyed steps whose rows get to it without another keyed step between.
+        is_bounded: True if every source has an end.
+        worker_modules: The modules that tasks import for the sources and sinks.
+    """
+
+    writes: tuple[Write, ...]
+    nodes: tuple[Node, ...]
+    reads: tuple[Read, ...]
+    state_names: tuple[str, ...]
+    keyed: tuple[Keyed, ...]
+    levels: tuple[tuple[int, ...], ...]
+    letters: tuple[Sink, ...]
+    targets: tuple[str | None, ...]
+    followers: Followers
+    ends: Mapping[int, Node]
+    sinks_behind: Mapping[int, tuple[int, ...]]
+    starts: tuple[tuple[Node, ...], ...]
+    is_bounded: bool
+    worker_modules: frozenset[str]
+
+    @classmethod
+    def of(cls, writes: Sequence[Write]) -> JobGraph:
+        """Return the graph of a job.
+
+        Args:
+            writes: Its writes.
+
+        Raises:
+            PlanError: If a sink or a target is there twice, an aggregate has no window, a keyed step follows one whose
+                rows are not those that went in, rows of such a step meet other rows, or late rows have no dead letter.
+        """
+        nodes, letters = tuple(walk(writes)), _letters(writes)
+        reads = tuple(node for node in nodes if isinstance(node, Read))
+        keyed = tuple(node for node in nodes if isinstance(node, Keyed))
+        graph = cls(
+            writes=tuple(writes),
+            nodes=nodes,
+            reads=reads,
+            state_names=_state_names(reads),
+            keyed=keyed,
+            levels=_levels(keyed),
+            letters=letters,
+            targets=tuple(sink.target for sink in (*(write.sink for write in writes), *letters)),
+            followers=followers_in(nodes),
+            ends=dict(enumerate([*writes, *(intake for step in keyed for intake in step.intakes)])),
+            sinks_behind=_sinks_behind(writes),
+            starts=tuple(tuple(_starts(write)) for write in writes),
+            is_bounded=all(read.source.bounded for read in reads),
+            worker_modules=frozenset(
+                name
+                for modules in (
+                    *(read.source.worker_modules for read in reads),
+                    *(write.sink.worker_modules for write in writes),
+                )
+                for name in modules
+            ),
+        )
+        graph._check()
+        return graph
+
+    def behind(self, number: int) -> tuple[int, ...]:
+        """Return the indices of the sinks behind the keyed step of this number."""
+        return self.sinks_behind[id(self.keyed[number])]
+
+    def _check(self) -> None:
+        self._check_sinks()
+        for step in self.keyed:
+            _check_step(step)
+            self._check_late_rows(step)
+        for write, starts in zip(self.writes, self.starts, strict=True):
+            if len({isinstance(start, Keyed) and not start.passes_rows for start in starts}) > 1:
+                raise PlanError(
+                    f"a union of the rows of windows or joins with others:\n{describe(write)}",
+                    hint="write them to two sinks, in one job: execute(name, first, second)",
+                )
+
+    def _check_sinks(self) -> None:
+        sinks = [write.sink for write in self.writes]
+        for number, sink in enumerate(sinks):
+            if any(other is sink for other in sinks[:number]):
+                raise PlanError(f"{sink!r} is in this job twice", hint="make a second sink")
+        # The second sink of a target would find the first one's mark and skip every epoch.
+        names = [name for name in self.targets if name is not None]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise PlanError(
+                f"two sinks or dead letters of this job write to {twice[0]}",
+                hint="give each of them a table of its own",
+            )
+
+    def _check_late_rows(self, step: Keyed) -> None:
+        to_letters = step.timing is not None and step.timing.late == "dead_letter"
+        if to_letters and not any(self.writes[sink].dead_letter for sink in self.sinks_behind[id(step)]):
+            raise PlanError(
+                f'{step.label()} has late="dead_letter", and no sink behind it has a dead letter',
+                hint="give the sink one: to_sink(sink, dead_letter=…)",
+            )
+
+
+def _letters(writes: Sequence[Write]) -> tuple[Sink, ...]:
+    letters: list[Sink] = []
+    for write in writes:
+        if write.dead_letter is not None and write.dead_letter not in letters:
+            letters.append(write.dead_letter)
+    return tuple(letters)
+
+
+def _state_names(reads: Sequence[Read]) -> tuple[str, ...]:
+    numbers = itertools.count()
+    return tuple("" if isinstance(read.source, SparkSource) else f"source-{next(numbers)}" for read in reads)
+
+
+def _levels(keyed: Sequence[Keyed]) -> tuple[tuple[int, ...], ...]:
+    depths: dict[int, int] = {}
+    for step in keyed:
+        depths[id(step)] = 1 + max((depths[id(node)] for node in walk(step.inputs) if id(node) in depths), default=0)
+    return tuple(
+        tuple(number for number, step in enumerate(keyed) if depths[id(step)] == depth)
+        for depth in sorted({*depths.values()})
+    )
+
+
+def _sinks_behind(writes: Sequence[Write]) -> dict[int, tuple[int, ...]]:
+    behind: dict[int, tuple[int, ...]] = {}
+    for number, write in enumerate(writes):
+        for node in walk([write]):
+            behind[id(node)] = (*behind.get(id(node), ()), number)
+    return behind
+
+
+def _check_step(step: Keyed) -> None:
+    if isinstance(step, Aggregate) and step.windowing is None:
+        raise PlanError(
+            f"a job can't run {step.label()}: without a window, a key's row is never final",
+            hint='group by time, too: key_by(…).window(tumbling("1m"), on="at").aggregate(…); or keep the result up to '
+            "date as a materialised view",
+        )
+    before = (node for node in walk(step.inputs) if isinstance(node, Keyed) and not node.passes_rows)
+    if earlier := next(before, None):
+        raise PlanError(
+            f"{step.label()} follows another step that keeps state: {earlier.label()}",
+            hint="do it before that, or write the first one to a table, and read that in another job",
+        )
+
+
+def _starts(node: Node) -> Iterator[Node]:
+    """Yield the reads and keyed steps whose rows get to a node without another keyed step between."""
+    for source in node.inputs:
+        if isinstance(source, Read | Keyed):
+            yield source
+        else:
+            yield from _starts(source)

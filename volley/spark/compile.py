@@ -19,7 +19,7 @@ from volley.contracts.rows import NotesBox
 from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.errors import VolleyError
 from volley.plan import keyed_nodes, nodes
-from volley.plan.job import JobGraph
+from volley.plan.graph import JobGraph
 from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
 from volley.spark.errors import translate, unpicklable

@@ -23,7 +23,7 @@ from volley.columns.compiled import (
 from volley.columns.text_forms import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
-from volley.plan.json_paths import steps_of
+from volley.plan.parameters import steps_of
 
 __all__ = ["LOWERED"]
 
