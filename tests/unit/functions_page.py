@@ -13,8 +13,8 @@ from tests.unit.functions import CASES
 from volley.plan.expression_nodes import FUNCTIONS, Function
 from volley.plan.expressions import Expr
 from volley.plan.namespaces import Lists, Maps, Strings
-from volley.plan.sql import FUNCTIONS as SQL_FUNCTIONS
-from volley.plan.sql import arguments_of
+from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
+from volley.plan.sql_functions import arguments_of
 from volley.plan.times import Times
 
 __all__ = ["page"]

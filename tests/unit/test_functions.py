@@ -26,7 +26,7 @@ from volley import Expr, ExpressionError, array, coalesce, col, concat_str, grea
 from volley.columns.casts import can_cast
 from volley.columns.expressions import LOWERED, compile_expression
 from volley.plan.expression_nodes import FUNCTIONS, Call, ExprNode
-from volley.plan.sql import FUNCTIONS as SQL_FUNCTIONS
+from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
 from volley.types.arrow import arrow_type
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "functions.md"

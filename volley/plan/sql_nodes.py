@@ -16,7 +16,7 @@ from sqlglot.parser import Parser
 from volley.errors import ConfigError, ExpressionError, near
 from volley.plan.choices import concat_str, when
 from volley.plan.expressions import Expr, col, lit
-from volley.plan.sql import FIRST_CONSTANT, FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
+from volley.plan.sql_functions import FIRST_CONSTANT, FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
 
 __all__ = ["expression_of"]
 
