@@ -318,12 +318,14 @@ class JoinFiles:
 
     def _write(self, version: Version, bits: int, bucket: int, index: pa.RecordBatch) -> TableFile:
         url = bucket_file(self.folder, self.layout, version, bits, bucket)
-        with new_file(url, JOIN_ROWS) as file:
-            file.write_batch(index)
         name = posixpath.basename(url)
-        self.sizes[name] = file.size
+        # One that another driver has written is the same.
+        if name not in self.sizes:
+            with new_file(url, JOIN_ROWS) as file:
+                file.write_batch(index)
+            self.sizes[name] = file.size
         self.after_file()
-        return TableFile(name, file.size)
+        return TableFile(name, self.sizes[name])
 
     def _remove(self, names: Iterable[str]) -> None:
         files, folder = filesystem(self.folder, {})
