@@ -195,15 +195,15 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
 
     def infer() -> bytes:
         # The log stays as it is: only a reader that knows an offset can tell whether an entry is missing.
-        found = [*log.files(), *list_files(files.url, files.storage_options, log)]
-        schemas = (_schema_of(files, file) for file in found if file.size)
+        listed = [*log.files(), *list_files(files.url, files.storage_options, log)]
+        schemas = (_schema_of(files, file) for file in listed if file.size)
         schema = next((schema for schema in schemas if schema is not None), None)
         if schema is None:
             raise SourceError(
                 f"{redact_uri(files.url)} has no rows with columns to infer a schema from",
                 hint="declare it: schema=…",
             )
-        schema = with_folders(schema, (_folders_of(files, file.path) for file in found))
+        schema = with_folders(schema, (_folders_of(files, file.path) for file in listed))
         text: bytes = schema.serialize().to_pybytes()
         return text
 

@@ -67,7 +67,8 @@ class KafkaReader(Reader):
         # Spark doesn't call latest_offset for an epoch that is repeated after a crash.
         now = self.cluster.partitions(end["ids"])[1]
         self._kept(end, now)
-        ranges = [each for each in ranges_between(start, end) if now.get(each.topic) == end["ids"].get(each.topic)]
+        ids = end["ids"]
+        ranges = [part for part in ranges_between(start, end) if now.get(part.topic) == ids.get(part.topic)]
         return splits_of(ranges, self.parallelism, self.min_rows_per_split, self.max_rows_per_split)
 
     def read(self, split: list[OffsetRange]) -> Iterator[pa.RecordBatch]:

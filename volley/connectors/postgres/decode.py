@@ -139,13 +139,13 @@ class Transactions:
     def begun(cls, messages: MessageBytes, begins: Numbers, before: Transactions) -> Transactions:
         """Return the transactions that begin at some messages, after the last one of those before."""
         at = messages.starts[begins] + 1
-        found = (
+        begun = (
             messages.integers(at, 8),
             messages.integers(at + 8, 8) + EPOCH_MICROSECONDS,
             messages.integers(at + 16, 4),
         )
         earlier = (before.positions, before.committed, before.xids)
-        return cls(*(np.concatenate([old[-1:], new]) for old, new in zip(earlier, found, strict=True)))
+        return cls(*(np.concatenate([old[-1:], new]) for old, new in zip(earlier, begun, strict=True)))
 
     def take(self, indices: Numbers) -> Transactions:
         """Return the transactions at some indices."""
@@ -213,8 +213,8 @@ class ChangeDecoder:
         fence = self.fences.get(table.oid)
         if fence is None:
             return np.ones(len(transactions), np.bool_)
-        found = self._transactions.take(transactions)
-        return ~fence.has(found.positions, found.xids)
+        own = self._transactions.take(transactions)
+        return ~fence.has(own.positions, own.xids)
 
     def _between(self, messages: MessageBytes, first: int, last: int, begins: Numbers) -> Iterator[TableChanges]:
         """Yield the changes among the messages of a range, in which each table has one form."""

@@ -262,7 +262,7 @@ def _of_unseen_columns(known: Table, table: Table) -> Iterator[TableDifference]:
 
 def _of_files(known: Table, table: Table) -> Iterator[TableDifference]:
     name = f"table {known.name}"
-    before, now = ({file.oid: file for file in each.files} for each in (known, table))
+    before, now = ({file.oid: file for file in form.files} for form in (known, table))
     if before.keys() - now.keys():
         yield TableDifference(f"{name} has lost a partition, with its rows", ANEW, is_rewrite=True)
     if any(now[oid].attached for oid in now.keys() - before.keys()):

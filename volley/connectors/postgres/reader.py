@@ -229,9 +229,9 @@ class PostgresReader(Reader):
         ]
         pages = page_ranges(snapshot, tables, self.parallelism)
         ranges = [
-            TableLoad(table, each, loads[table.oid].number, first)
+            TableLoad(table, part, loads[table.oid].number, first)
             for table in tables
-            for each in ([None] if table.oid in anew else []) + pages[table.oid]
+            for part in ([None] if table.oid in anew else []) + pages[table.oid]
         ]
         # Not more splits than are read at once, unless they are large.
         share = min(MOST_PAGES, max(1, sum(pages.size for pages in ranges) / self.parallelism))

@@ -215,10 +215,10 @@ def describe_all(connection: Connection, oids: Collection[int], publication: str
 
 def _by_oid(rows: Iterable[tuple[Any, ...]], make: Callable[..., T]) -> Mapping[int, list[T]]:
     """Return what is made of rows behind their first column, by that."""
-    made = defaultdict[int, list[T]](list)
+    values = defaultdict[int, list[T]](list)
     for oid, *parts in rows:
-        made[oid].append(make(*parts))
-    return made
+        values[oid].append(make(*parts))
+    return values
 
 
 def _sent(connection: Connection, columns: Iterable[TableColumn], member: Member | None) -> Collection[str]:

@@ -165,7 +165,7 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
     """Return True if a type has every value of another one."""
     if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
         return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
-    for kind in (pa.types.is_integer, pa.types.is_floating):
-        if kind(wide) and kind(narrow):
+    for is_number in (pa.types.is_integer, pa.types.is_floating):
+        if is_number(wide) and is_number(narrow):
             return bool(wide.bit_width >= narrow.bit_width)
     return bool(wide in (narrow, pa.string()))

@@ -145,9 +145,9 @@ class Watch:
             if relation.oid not in self._known:
                 return None
             known = self._known[relation.oid]
-            found = identity_difference(table or known.table, relation) if self._is_keyed else None
-            if found is not None:
-                self._resolve(known, table or known.table, found)
+            change = identity_difference(table or known.table, relation) if self._is_keyed else None
+            if change is not None:
+                self._resolve(known, table or known.table, change)
             form = described(connection, relation, (table or known.table).keys, known.bases)
             if table is not None:
                 self._known.keep(known.with_dropped({*form.names} - {*table.names}))
@@ -183,8 +183,8 @@ class Watch:
                 self._resolve(self._known[oid], suspect.table, suspect.difference)
 
     def _captures(self, connection: Connection, oid: int) -> bool:
-        found = members(connection, self._publication, oid)
-        return oid in self._known or any(member.name in self._selection for member in found)
+        published = members(connection, self._publication, oid)
+        return oid in self._known or any(member.name in self._selection for member in published)
 
     def _miss(self, connection: Connection, table: Table) -> None:
         """Stop the job if the publication no longer has a table that it needs; warn if it may do without."""
@@ -222,14 +222,14 @@ class Watch:
         known = self._known[oid]
         if (known.table.identity, known.table.unsent) != (table.identity, table.unsent):
             self._warn_of_writers(connection, table)
-        found = difference(known.table, known.dropped, table, self._is_keyed)
-        if found is None or _is_explained(found, known):
+        change = difference(known.table, known.dropped, table, self._is_keyed)
+        if change is None or _is_explained(change, known):
             self._suspects.pop(oid, None)
             self._known.keep(known.with_table(table))
-        elif found.writers is None:
-            self._resolve(known, table, found)
+        elif change.writers is None:
+            self._resolve(known, table, change)
         elif oid not in self._suspects or self._suspects[oid].table != table:
-            self._suspects[oid] = _Suspect(table, found, _inserted(connection))
+            self._suspects[oid] = _Suspect(table, change, _inserted(connection))
             self._known.keep(known.with_table(replace(table, files=known.table.files)))
         return table
 
@@ -240,9 +240,9 @@ class Watch:
             _log.warning("table %s has no key: its changes can only be appended", table.name)
         self._warn_of_writers(connection, table)
         if earlier is not None:
-            found = difference(earlier.table, earlier.dropped, table, self._is_keyed)
-            assert found is not None
-            self._resolve(earlier, table, found)
+            change = difference(earlier.table, earlier.dropped, table, self._is_keyed)
+            assert change is not None
+            self._resolve(earlier, table, change)
             return
         self._joined.append(table)
 
@@ -263,18 +263,18 @@ class Watch:
             # A publication of all tables, or of a schema, has each from its first moment.
             _log.warning("%s; publication %s has it: %s", error.message, self._publication, error.hint)
 
-    def _resolve(self, known: CapturedTable, table: Table, found: TableDifference) -> None:
+    def _resolve(self, known: CapturedTable, table: Table, change: TableDifference) -> None:
         """Load a table again, or raise the error that stops the job."""
         # A changelog promises all events, and no table that is equal.
-        policy = self._capture.on_rewrite if self._is_keyed or found.is_loss else "ignore"
-        if _is_explained(found, known) or (found.is_rewrite and policy == "ignore"):
+        policy = self._capture.on_rewrite if self._is_keyed or change.is_loss else "ignore"
+        if _is_explained(change, known) or (change.is_rewrite and policy == "ignore"):
             self._known.keep(known.with_table(table))
         elif policy == "reload":
-            _log.warning("%s: it is loaded again", found.reason)
+            _log.warning("%s: it is loaded again", change.reason)
             self._loads.add(Load(0, table.oid, anew=True, replaced=known.table.oid))
             self._known.keep(known.with_table(table))
         else:
-            raise SourceError(found.reason, hint=found.hint)
+            raise SourceError(change.reason, hint=change.hint)
 
 
 def _inserted(connection: Connection) -> int:
@@ -306,6 +306,6 @@ def _wait_for(connection: Connection, xid: int) -> None:
         time.sleep(0.01)
 
 
-def _is_explained(found: TableDifference, known: CapturedTable) -> bool:
+def _is_explained(change: TableDifference, known: CapturedTable) -> bool:
     """Return True if the stream has truncations that made the table's new files."""
-    return found.writers is not None and found.writers <= {*known.truncations}
+    return change.writers is not None and change.writers <= {*known.truncations}

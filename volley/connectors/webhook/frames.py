@@ -136,7 +136,7 @@ def _head(data: bytes, position: int) -> FrameHead:
 
 
 def _entries(payload: bytes, count: int) -> list[Entry]:
-    lengths = [length for each in _LENGTHS.iter_unpack(payload[: count * _LENGTHS.size]) for length in each]
+    lengths = [length for entry in _LENGTHS.iter_unpack(payload[: count * _LENGTHS.size]) for length in entry]
     ends = list(accumulate(lengths, initial=count * _LENGTHS.size))
     parts = iter([payload[begin:end] for begin, end in pairwise(ends)])
     return list(map(Entry, parts, parts, parts))

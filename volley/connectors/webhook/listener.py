@@ -232,8 +232,8 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
     """Return the addresses of a host, each once."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+    entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in entries))
 
 
 def _close(sockets: list[socket.socket]) -> None:

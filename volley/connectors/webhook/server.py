@@ -188,7 +188,7 @@ class Responder:
     def _gunzipped(self, body: bytes) -> bytes:
         """Return the content of all members of a gzip; stops at the limit, whatever it would grow to."""
         parts: list[bytes] = []
-        left, position = self._settings.max_body, 0
+        room, position = self._settings.max_body, 0
         while position < len(body) or not parts:
             decompressor = zlib.decompressobj(_GZIP)
             while not decompressor.eof:
@@ -196,9 +196,9 @@ class Responder:
                 piece = body[position : position + _GZIP_PIECE]
                 if not piece:
                     raise Refused(400, "the body's gzip is cut off")
-                parts.append(decompressor.decompress(piece, left + 1))
-                left -= len(parts[-1])
-                if left < 0:
+                parts.append(decompressor.decompress(piece, room + 1))
+                room -= len(parts[-1])
+                if room < 0:
                     raise self._too_large()
                 position += len(piece) - len(decompressor.unused_data)
         return b"".join(parts)
