@@ -18,11 +18,7 @@ __all__ = ["IcebergDimension", "iceberg_dimension"]
 
 @dataclass(frozen=True, repr=False)
 class IcebergDimension(Dimension):
-    """The rows of an Iceberg table: of its current snapshot in each epoch, or of one that the config pins.
-
-    Args:
-        config: The table and what to read of it.
-    """
+    """The rows of an Iceberg table: of its current snapshot in each epoch, or of one that the config pins."""
 
     config: IcebergSourceConfig
 

@@ -206,13 +206,7 @@ def commit_mode(value: CommitMode | str) -> CommitMode:
 
 
 def check_evolution(mode: str, renames: Mapping[str, str], drops: Sequence[str]) -> None:
-    """Raise ConfigError unless these settings of a schema evolution can be applied, and applied again after a restart.
-
-    Args:
-        mode: The mode's name.
-        renames: Dotted names of columns and their new names.
-        drops: Dotted names of columns.
-    """
+    """Raise ConfigError unless settings of a schema evolution can be applied, and applied again after a restart."""
     one_of(get_args(EvolutionMode))("schema_evolution", mode)
     if mode != "full" and (renames or drops):
         raise ConfigError(

@@ -51,12 +51,6 @@ class IcebergCommitter(Committer):
     """Commits the files of an epoch as one snapshot with the epoch's marks.
 
     `EpochStage` says what a commit is.
-
-    Args:
-        catalog: The catalog of the table.
-        table: The table, created or checked for the stream's schema.
-        config: The sink's settings.
-        context: The sink's context in the job.
     """
 
     can_clear = True

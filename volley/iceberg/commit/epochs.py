@@ -52,10 +52,6 @@ class EpochStage(Stage[Staged]):
     as a second guard: a catalog accepts a snapshot id only once.
 
     Args:
-        config: The sink's settings.
-        context: The sink's context in the job.
-        epoch: The epoch.
-        files: The files that its tasks wrote.
         changes: Returns the changes of the current table; only this depends on the commit mode.
         commit_id: Distinguishes our commit from another driver's commit of the same epoch.
     """
@@ -147,8 +143,6 @@ class Clearing(Stage[Staged]):
     """Deletes the rows and marks of a job.
 
     Args:
-        branch: The branch whose rows are deleted.
-        job: The job.
         shared: True to delete the rows of this job alone, by the column `job`.
     """
 

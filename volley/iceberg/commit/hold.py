@@ -44,12 +44,7 @@ def is_held(metadata: TableMetadata, branch: SnapshotRef) -> bool:
 
 
 def released(metadata: TableMetadata, dropped: Collection[str]) -> list[SetSnapshotRefUpdate]:
-    """Return the updates that give branches back what they had before holds that are dropped.
-
-    Args:
-        metadata: The table's metadata.
-        dropped: The names of tags that are dropped.
-    """
+    """Return the updates that give branches back what they had before holds that are dropped."""
     left = _ages(metadata, dropped)
     return [
         _branch(name, ref, max(left, default=None))
@@ -76,8 +71,6 @@ class Hold:
     """Moves the tag to the last snapshot that the job has read, at most once a minute.
 
     Args:
-        ref: The table.
-        name: The tag's name.
         max_age: The age of the snapshot from which on an expiry drops the tag.
     """
 

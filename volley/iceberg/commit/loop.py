@@ -58,7 +58,6 @@ class Staged:
     """One attempt, ready to commit; a stage extends it by what it needs to know once the attempt has landed.
 
     Args:
-        transaction: The transaction with the change.
         requirements: What the catalog checks besides the transaction's own requirements.
     """
 
@@ -105,7 +104,6 @@ class Commit(Generic[S]):
     """A commit that was made.
 
     Args:
-        table: The table as the commit left it.
         staged: The attempt that has landed; None = nothing was to be done.
     """
 
@@ -130,8 +128,6 @@ def commit_to(
     """Commit a change of a table; each attempt starts with fresh metadata.
 
     Args:
-        ref: The table.
-        stage: The change.
         catalog: Its catalog, if it is open already.
         load: Loads the table; None = `fresh_table`.
 
@@ -295,9 +291,6 @@ def turn(table: TableRef) -> RLock:
     """Return the lock of a table; whoever holds it from the loading of the metadata to the commit meets no conflict.
 
     Reentrant, since a commit can nest in another.
-
-    Args:
-        table: The table, on any branch.
     """
     # `setdefault` is atomic.
     return _locks.setdefault((table.address, table.name), RLock())
@@ -316,13 +309,7 @@ def write_manifests(
     branch: str,
     rewritten_at: int | None = None,
 ) -> None:
-    """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
-
-    Args:
-        summary: Texts for the snapshot's summary.
-        branch: The branch to write to.
-        rewritten_at: As for `add_snapshot`.
-    """
+    """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed."""
     add_snapshot(
         transaction,
         added=[file.data_file for file in changes.added],

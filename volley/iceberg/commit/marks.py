@@ -52,13 +52,7 @@ MARKS = (EPOCH, COMMIT, JOB, OFFSETS, BRANCH)
 
 
 def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
-    """Return the last epoch of a query in `table`, by its property or, without it, the branch's snapshots.
-
-    Args:
-        table: A freshly loaded table.
-        query_id: Spark's id of the query.
-        branch: The branch the query writes to.
-    """
+    """Return the last epoch of a query in `table`, by its property or, without it, the branch's snapshots."""
     mark = table.properties.get(f"{EPOCH}.{query_id}")
     if mark is not None:
         return int(mark)
@@ -71,13 +65,7 @@ def epoch_before(table: Table, head: Snapshot | None, query_id: str) -> int | No
 
 
 def maintenance_summary(action: str, metadata: TableMetadata, head: Snapshot | None) -> dict[str, str]:
-    """Return the summary of a snapshot that only maintains a table.
-
-    Args:
-        action: The action.
-        metadata: The table's metadata.
-        head: The snapshot that it is based on.
-    """
+    """Return the summary of a snapshot that only maintains a table."""
     epochs: dict[str, int] = {}
     for query, epoch in _epochs_before(metadata, head):
         epochs.setdefault(query, epoch)
@@ -94,12 +82,7 @@ def _epochs_before(metadata: TableMetadata, head: Snapshot | None) -> Iterator[t
 
 
 def queries_of(table: Table, job: str) -> set[str]:
-    """Return the ids of the queries of a job that have written to `table`, by its properties and snapshots.
-
-    Args:
-        table: A freshly loaded table.
-        job: The job's name.
-    """
+    """Return the ids of the queries of a job that have written to `table`, by its properties and snapshots."""
     prefix = f"{JOB}."
     marked = (name for name, value in table.properties.items() if name.startswith(prefix) and value == job)
     by_property = {name.removeprefix(prefix) for name in marked}
@@ -108,12 +91,7 @@ def queries_of(table: Table, job: str) -> set[str]:
 
 
 def snapshots_of_run(table: Table, epoch: Epoch) -> int:
-    """Return how many snapshots the run of an epoch has committed to `table`; 0 for the epoch of an endless source.
-
-    Args:
-        table: A freshly loaded table.
-        epoch: The epoch, which is not in the table yet.
-    """
+    """Return how many snapshots the run of an epoch has committed to `table`; 0 for the epoch of an endless source."""
     first, _, snapshots = table.properties.get(f"{RUN}.{epoch.query_id}", "").partition(" ")
     return int(snapshots) if epoch.run is not None and first == str(epoch.run) else 0
 

@@ -29,10 +29,6 @@ class Overwriting:
 
     A run over bounded sources replaces what stands in the table when its first rows come, or in a partition when its
     first rows for that one come; its later epochs add to that. An epoch of an endless source replaces what is there.
-
-    Args:
-        mode: The partitions to replace.
-        branch: The branch that is written.
     """
 
     def __init__(self, mode: Overwrite, branch: str) -> None:
@@ -76,12 +72,6 @@ class Overwriting:
 def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table: Table) -> SnapshotFiles:
     """Return the changes that replace the table's current files, or those of some partitions, by the epoch's files.
 
-    Args:
-        mode: The partitions to replace.
-        files: The epoch's data files.
-        branch: The branch that is written.
-        table: The freshly loaded table.
-
     Raises:
         CommitError: If a row belongs to no named partition, or a file was written under a spec without its fields.
     """
@@ -114,12 +104,7 @@ _Partition = dict[int, Any]
 
 
 class _Partitions:
-    """A set of partitions of a table.
-
-    Args:
-        table: The table.
-        partitions: The partitions' values.
-    """
+    """A set of partitions of a table."""
 
     def __init__(self, table: Table, partitions: Iterable[_Partition]) -> None:
         self._table = table

@@ -33,8 +33,6 @@ def table_probes(config: IcebergSinkConfig, stream: pa.Schema | None, commits: b
     """Return the probes of a table, in order: each needs what the ones before it have reached.
 
     Args:
-        config: The sink's settings.
-        stream: The rows' schema; None if it is not known yet.
         commits: True: commit to a branch, too, and remove it.
     """
     looks = _Looks(config, stream)

@@ -60,10 +60,7 @@ def open_table(
     Schema changes that the rows need are checked here, and made with the first rows.
 
     Args:
-        config: The sink's settings.
-        stream: The rows' schema.
         create: False if the job has written to the table before: a missing table is an error then.
-        catalog: The catalog, if it is open already.
 
     Raises:
         CatalogError: If the catalog can't be reached or rejects a request.
@@ -85,10 +82,6 @@ def open_table(
 def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
     """Check whether `open_table` would fail, as far as possible without creating anything.
 
-    Args:
-        config: The sink's settings.
-        stream: The rows' schema; None if it is not known yet.
-
     Raises:
         VolleyError: As for `open_table`.
     """
@@ -109,10 +102,6 @@ def check_columns(config: IcebergSinkConfig, stream: pa.Schema) -> None:
     """Check that rows have the columns which the settings name; reach nothing.
 
     The partitioning counts where the table may be made of these rows.
-
-    Args:
-        config: The sink's settings.
-        stream: The rows' schema.
 
     Raises:
         VolleyError: If a column is missing, or has a type that does not do.
@@ -280,11 +269,6 @@ class _SchemaChange(Stage[_StagedSchema]):
 
 def _make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -> None:
     """Make a namespace, and those around it if the catalog needs them, unless it is there.
-
-    Args:
-        catalog: The catalog.
-        namespace: The names of the namespace.
-        address: The catalog's address, for messages.
 
     Raises:
         CatalogAuthError: If it is missing and may not be made.

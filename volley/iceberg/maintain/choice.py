@@ -28,7 +28,6 @@ class Choice:
     """The files to rewrite.
 
     Args:
-        groups: The groups of files, oldest first.
         skipped: The number of files that can't be rewritten, or have an older partition spec and are to stay.
         left: The number of files that were left out because of the limit of bytes.
     """
@@ -44,10 +43,6 @@ def choose(
     """Return the files to rewrite; the same ones for the same files.
 
     A small file that is alone in its group stays: to write it anew would change nothing.
-
-    Args:
-        files: The data files of a snapshot.
-        target: The size of the new files in bytes.
 
     Raises:
         SourceError: If a delete file is gone or damaged.
@@ -121,11 +116,7 @@ def _within(groups: Sequence[Group], most: int | None) -> int:
 
 
 class _Due:
-    """Tells which files are rewritten also alone.
-
-    Args:
-        target: The size of the new files in bytes.
-    """
+    """Tells which files are rewritten also alone."""
 
     def __init__(self, io: FileIO, table: TableMetadata, options: CompactionOptions, target: int) -> None:
         self._io = io

@@ -33,7 +33,6 @@ def open_committer(
     """Return the committer of a table, which maintains it if the sink's settings say so.
 
     Args:
-        context: The sink's context in the job.
         thread: Maintains the table, and others; None = one of its own.
     """
     if config.maintenance is None:
@@ -55,13 +54,7 @@ def _possible(maintenance: Maintenance, table: Table) -> Maintenance:
 
 
 class MaintainingCommitter(IcebergCommitter):
-    """Commits epochs, and maintains the table beside them.
-
-    Args:
-        context: The sink's context in the job.
-        maintenance: What is to be done, and when.
-        thread: Maintains the table.
-    """
+    """Commits epochs, and maintains the table beside them."""
 
     def __init__(
         self,

@@ -229,13 +229,7 @@ _Positions = np.ndarray[Any, Any]
 
 
 class _LaterDeletes:
-    """The deletes that others commit between the start of a compaction and its own commit.
-
-    Args:
-        metadata: The table's metadata at the start.
-        format: The format of the new files.
-        sequence_number: Of the snapshot at the start.
-    """
+    """The deletes that others commit between the start of a compaction and its own commit."""
 
     def __init__(self, metadata: TableMetadata, io: FileIO, format: TableFormat, sequence_number: int) -> None:
         self._metadata = metadata
@@ -252,13 +246,6 @@ class _LaterDeletes:
 
         None = the group can't be replaced: a file is gone, rows that were deleted at the start have come back, or a
         delete by key would apply to other rows in the partitions of the new files.
-
-        Args:
-            table: The table now.
-            head: Its snapshot.
-            group: The files at the start.
-            done: What was written in their place.
-            current: The files now, by path.
         """
         if group[0].file.spec_id != self._metadata.default_spec_id and self._has_keys_of_a_partition(table, head):
             return None

@@ -125,12 +125,7 @@ class _State:
         return cls(files, list(_live_deletes(table.io, snapshot)))
 
     def without(self, merged: Mapping[str, Collection[str]], options: DeleteOptions) -> list[FileEntry]:
-        """Return the delete files that no data file needs any more.
-
-        Args:
-            merged: The locations of the delete files that were merged, by the location of the data file.
-            options: Equality deletes stay unless they are converted.
-        """
+        """Return the delete files that no data file needs any more."""
         needed = {
             delete.path
             for planned in self.files
@@ -169,8 +164,6 @@ class _MergedDeletes:
     """The deletes of a data file in one file.
 
     Args:
-        path: The data file's location.
-        merged: The locations of the delete files that were merged.
         file: The new position-delete file; None if the merged ones delete no row of the data file.
     """
 
@@ -184,10 +177,6 @@ class _Merge:
     """Executor work: merges the delete files of each of some data files. Each attempt writes files of its own.
 
     Args:
-        format: The format of the new files.
-        reader: Reads the columns that equality deletes compare.
-        number: The task's number.
-        tasks: The data files, each with the delete files to merge.
         until: The time, in seconds since 1970, from which on nothing is written any more; None = no limit.
     """
 

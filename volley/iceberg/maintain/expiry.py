@@ -227,11 +227,7 @@ class _StagedRemoval(Staged):
 
 
 class _Removal(Stage[_StagedRemoval]):
-    """Removes snapshots and references from the metadata.
-
-    Args:
-        plan: Returns what is to be removed from a table's metadata.
-    """
+    """Removes snapshots and references from the metadata."""
 
     action = "expiring snapshots"
 

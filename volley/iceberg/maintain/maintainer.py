@@ -43,11 +43,6 @@ class Maintainer:
     """Maintains a table: after some commits, delete files or time, and within its share of the time.
 
     A failure is logged, and the action is tried again the next time; if the table does not allow it, never again.
-
-    Args:
-        maintenance: What is to be done, and when.
-        context: The sink's context in the job.
-        thread: Calls `maintain` when it is due.
     """
 
     def __init__(
@@ -191,11 +186,7 @@ class Action:
 
 
 def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> list[Action]:
-    """Return the actions in their order: the files that a compaction has replaced expire after it.
-
-    Args:
-        maintenance: What is to be done.
-    """
+    """Return the actions in their order: the files that a compaction has replaced expire after it."""
     chosen = []
     if maintenance.compact_below is not None:
         chosen.append(Action("compaction", lambda: _compact(config, maintenance, run)))
@@ -274,11 +265,7 @@ class MaintainedTable(Protocol):
 
 
 class MaintenanceThread:
-    """Maintains tables when they are due; the thread lives while there are any.
-
-    Args:
-        name: The thread's name.
-    """
+    """Maintains tables when they are due; the thread lives while there are any."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -298,11 +285,7 @@ class MaintenanceThread:
             self._changed.notify_all()
 
     def remove(self, table: MaintainedTable, seconds: float) -> bool:
-        """Maintain a table no more; wait while it is maintained, and return False if that takes too long.
-
-        Args:
-            seconds: The longest time to wait.
-        """
+        """Maintain a table no more; wait while it is maintained, and return False if that takes too long."""
         with self._changed:
             self._tables.remove(table)
             self._changed.notify_all()
@@ -343,7 +326,6 @@ class Budget:
     Args:
         share: The largest share of the time, above 0 and at most 1.
         window: The window in seconds.
-        clock: Returns the time in seconds.
     """
 
     def __init__(self, share: float, window: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -46,9 +46,6 @@ def takes(
     """Return a decorator for a method with a value of options: its callers give the value's fields as arguments.
 
     Types, ``inspect.signature`` and ``help`` show the fields, with the descriptions of the value's docstring.
-
-    Args:
-        options: The value's class.
     """
 
     def decorate(method: Callable[[_Self, _Options], _Result]) -> Callable[Concatenate[_Self, _Fields], _Result]:

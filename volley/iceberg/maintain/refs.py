@@ -84,9 +84,6 @@ def _millis(span: timedelta | None) -> int | None:
 def create_ref(table: TableRef, ref: Callable[[TableMetadata], Ref]) -> Ref:
     """Create a branch or a tag.
 
-    Args:
-        ref: Returns the branch or tag for the table's current metadata.
-
     Raises:
         ConfigError: If the table has a branch or tag of this name already, its catalog has none, or `ref` raises it.
     """
@@ -159,11 +156,6 @@ class _Drop(Stage[Staged]):
 
 def move_branch(table: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> SnapshotInfo:
     """Move the table's branch to another snapshot, and return that; the branch's settings stay.
-
-    Args:
-        table: The table and its branch.
-        action: The change, for messages.
-        target: Returns the snapshot for the table's current metadata; each attempt calls it.
 
     Raises:
         ConfigError: If the branch is a tag, or `target` raises it.

@@ -63,11 +63,6 @@ class Opened:
     def of(cls, ref: TableRef, where: str | Expr | None, reason: str, hint: str) -> Self:
         """Load a table.
 
-        Args:
-            where: A predicate over the rows; None = all.
-            reason: Why tables of format version 3 are refused.
-            hint: What to do with those.
-
         Raises:
             ConfigError: If the table's format version is 3, it has a transform that is not known here, the branch is a
                 tag, or the predicate does not fit.
@@ -92,14 +87,7 @@ class Opened:
 
 
 class FileRewrite(Stage[S], Generic[S, R]):
-    """Has tasks write new files, commits them in one snapshot, and deletes those that are not in the table then.
-
-    Args:
-        opened: The table.
-        format: The format of the new files.
-        prefix: What their names begin with.
-        run: Runs the tasks; None = in this process.
-    """
+    """Has tasks write new files, commits them in one snapshot, and deletes those that are not in the table then."""
 
     maintenance: ClassVar[str]
     """The action, for the summary of the snapshot."""
@@ -138,12 +126,7 @@ class FileRewrite(Stage[S], Generic[S, R]):
         return transaction, snapshot_id
 
     def _delete_unused(self, table: Table, used: Iterable[WrittenFile]) -> None:
-        """Delete files that were written, and are not in the attempt that has landed.
-
-        Args:
-            table: The table as the commit left it.
-            used: The files of the attempt.
-        """
+        """Delete files that were written, and are not in the attempt that has landed."""
         paths = self._written() - {file.path for file in used}
         head = head_of(table, self._ref.branch)
         if paths and head:
@@ -176,7 +159,6 @@ def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[A
 
     Args:
         run: Runs them; None = one after the other, in this process.
-        results: The list to add to.
         sweep: Deletes the files of attempts that have failed: it is called if there may be some.
     """
     if run is None:

@@ -46,9 +46,7 @@ class Rewritten:
     The rows of the group, without deleted ones, have numbers: from 0, in the order of the files and of their rows.
 
     Args:
-        number: The group's number.
         starts: The number of the first row of each file, and of a row after the last one.
-        files: The new files.
         order: The location of a file with the numbers of the rows in the order in which they stand in the new files;
             None = in the order of the numbers.
     """
@@ -64,12 +62,7 @@ class Rewrite:
     """Executor work: writes the rows of a group of data files anew. Each attempt writes files of its own.
 
     Args:
-        format: The format of the new files.
-        reader: Reads the rows.
-        number: The group's number.
-        tasks: The files, and the delete files that apply to them.
         partition: The partition of all rows; None = the rows are divided by the partition spec of the format.
-        ordering: The order of the rows.
         until: The time, in seconds since 1970, from which on nothing is written any more; None = no limit.
     """
 
@@ -218,12 +211,7 @@ _BITS = 62
 
 @dataclass(frozen=True)
 class Ordering:
-    """How the rows of a group of files are ordered; picklable.
-
-    Args:
-        order: The columns; unsorted = rows keep their order.
-        is_z_order: True = the rows follow the z-order curve over the columns.
-    """
+    """How the rows of a group of files are ordered; picklable."""
 
     order: SortOrder = UNSORTED_SORT_ORDER
     is_z_order: bool = False
@@ -305,9 +293,6 @@ def z_values(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
     The bits of the columns' values are interleaved: G. M. Morton, "A computer oriented geodetic data base and a new
     technique in file sequencing", 1966. As in Delta Lake's ``OPTIMIZE ZORDER BY``, these are not the bits of the values
     but of their ranks, so that a column counts as much as another whatever its type and the distribution of its values.
-
-    Args:
-        columns: The columns; nulls come first.
 
     Example:
         >>> y, x = pa.chunked_array([["a", "a", "b", "b"]]), pa.chunked_array([[5, 9, 5, 9]])

@@ -41,12 +41,7 @@ def owns_files(table: Table) -> bool:
 
 
 def check_own_files(table: Table, what: str, done: str) -> None:
-    """Raise ConfigError if other tables may need a table's files, as its property ``gc.enabled`` says.
-
-    Args:
-        what: What is to be deleted, for the message.
-        done: What is to be done with it, for the message.
-    """
+    """Raise ConfigError if other tables may need a table's files, as its property ``gc.enabled`` says."""
     if not owns_files(table):
         raise ConfigError(
             f"{what} of table {'.'.join(table.name())} can't be {done}: its property gc.enabled is false, since "
@@ -86,7 +81,6 @@ def unneeded_files(io: FileIO, expired: Sequence[Snapshot], kept: Sequence[Snaps
 
     Args:
         expired: The expired snapshots. Their files may be gone: another expiry has deleted them.
-        kept: All snapshots that the table keeps.
 
     Raises:
         Exception: If a manifest or a manifest list can't be read.
@@ -157,10 +151,6 @@ _METADATA = (".metadata.json", ".metadata.json.gz")
 def find_orphans(table: Table, before: datetime) -> OrphanFiles:
     """Return the files in a table's folders that were last written before a time and that no snapshot refers to.
 
-    Args:
-        table: The table; it is refreshed.
-        before: The time.
-
     Raises:
         ConfigError: If another table has its metadata in the same folder.
         CatalogError: If the catalog does not show all snapshots.
@@ -208,10 +198,6 @@ def _plain(path: str) -> str:
 
 def _nested(files: AbstractFileSystem, table: Table, others: Iterable[str], needed: _Names) -> tuple[str, ...]:
     """Return the folders of other tables inside the table's folders.
-
-    Args:
-        others: Metadata files that the table did not name before they were listed.
-        needed: The names of the files that the table names.
 
     Raises:
         ConfigError: If a metadata file of another table is where this table has its own.

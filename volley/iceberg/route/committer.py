@@ -41,10 +41,6 @@ class RoutedCommitter(Committer):
     An epoch is exactly once in each table, and not atomic across them: each has the epoch's mark, and an epoch that is
     repeated after a crash goes to the tables that lack it. The marks have a query id of the sink's own, so that another
     sink of the job may write to one of the tables.
-
-    Args:
-        target: The sink's target.
-        settings: What the tables have in common.
     """
 
     can_clear = True

@@ -28,8 +28,6 @@ class KnownTable:
 
     Args:
         number: Its number, by which the files of its parked rows are found.
-        key: The key of its rows.
-        identifier: Its namespace and name.
         uuid: Its uuid; None = no row has been written to it yet.
         key_fields: The primary key that its packed rows have told.
         schema: The columns of its packed rows so far, in Arrow's IPC format; None = none yet, or rows are not packed.
@@ -52,13 +50,7 @@ class KnownTable:
 
 @dataclass
 class KnownTables:
-    """All tables of a sink. `save` writes them to the sink's state folder.
-
-    Args:
-        url: The URL of the file.
-        tables: The tables by the key of their rows.
-        earlier_rows: What to do with rows of earlier queries.
-    """
+    """All tables of a sink. `save` writes them to the sink's state folder."""
 
     url: str
     tables: dict[str, KnownTable] = field(default_factory=dict)

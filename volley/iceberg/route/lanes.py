@@ -20,12 +20,7 @@ T = TypeVar("T")
 
 
 class Lane:
-    """A thread with a catalog client: clients may not be shared between threads, and a table always has the same one.
-
-    Args:
-        ref: A table of the catalog.
-        name: The thread's name.
-    """
+    """A thread with a catalog client: threads may not share clients, and a table always has the same one."""
 
     def __init__(self, ref: TableRef, name: str) -> None:
         self._ref = ref
@@ -52,12 +47,7 @@ class Lane:
 
 
 class Lanes:
-    """Some lanes, among which tables are spread by their numbers.
-
-    Args:
-        ref: A table of the catalog.
-        count: The number of lanes.
-    """
+    """Some lanes, among which tables are spread by their numbers."""
 
     def __init__(self, ref: TableRef, count: int) -> None:
         self._lanes = [Lane(ref, f"volley-route-{number}") for number in range(count)]
@@ -66,11 +56,7 @@ class Lanes:
         return self._lanes[table % len(self._lanes)]
 
     def run(self, work: Sequence[tuple[int, Callable[[], T]]]) -> list[T | Exception]:
-        """Run work of several tables at once; return its results, or the errors that it raised, in the same order.
-
-        Args:
-            work: The number of a table, and what to do for it.
-        """
+        """Run work of several tables at once; return its results, or the errors that it raised, in the same order."""
         futures = [self[table].submit(each) for table, each in work]
         outcomes: list[T | Exception] = []
         for future in futures:
@@ -87,11 +73,7 @@ class Lanes:
 
 
 class Gathered:
-    """Runs the ExecutorTasks of several threads together: one Spark job for all that wait while another one runs.
-
-    Args:
-        run: Runs tasks on the executors.
-    """
+    """Runs the ExecutorTasks of several threads together: one Spark job for all that wait while another one runs."""
 
     def __init__(self, run: Callable[[Sequence[ExecutorTask]], list[WriteResult]]) -> None:
         self._run = run

@@ -36,8 +36,6 @@ class ParkedRows:
     """A file of rows of one schema, for one table.
 
     Args:
-        url: The file's fsspec URL.
-        rows: The number of its rows.
         schema: Their schema, in Arrow's IPC format.
     """
 
@@ -78,11 +76,7 @@ def delete_parked(parked: Sequence[ParkedRows]) -> None:
 
 
 class ParkingWriter(TaskWriter):
-    """Parks the rows of one task attempt for one table, in their order; rows of another schema begin another file.
-
-    Args:
-        prefix: What the URLs of the files start with.
-    """
+    """Parks the rows of one task attempt for one table, in their order; rows of another schema begin another file."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -120,8 +114,6 @@ class Unpark:
     """An ExecutorTask that writes parked rows to their table's data files.
 
     Args:
-        writer: The table's writer, pickled.
-        parked: The files.
         number: Distinguishes the names of its data files from those of tasks.
     """
 
@@ -137,10 +129,6 @@ class Backlog:
     """The parked epochs of one table, the oldest first, each a durable entry that lists the files of its rows.
 
     An epoch that is in the backlog is as safe as in the table: the source may let go of its rows.
-
-    Args:
-        url: The URL of its folder.
-        query_id: The query id of the epochs.
 
     Raises:
         StorageError: If a file is damaged, or a newer Volley wrote it.

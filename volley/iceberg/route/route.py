@@ -61,11 +61,8 @@ class RouteSettings:
     """What all tables of a sink have in common.
 
     Args:
-        config: The settings of the tables.
-        routing: How rows are spread over them.
         schema: The schema of the rows of every table; None = packed rows have their own.
         context: The sink's context, whose `run` gathers the tasks of several tables.
-        maintenance: Maintains the tables.
     """
 
     config: IcebergSinkConfig
@@ -82,13 +79,6 @@ class Route:
     by its `writer`, or parked if it has none: no row was written to the table yet, or it has a fault. `open_for` makes
     the table, or adds columns, for rows that are parked; `commit` has them written from there, and commits. If the
     table can't take them, and the sink parks rows, the epoch goes to the backlog instead.
-
-    Args:
-        known: The table.
-        settings: What it has in common with the others.
-        lane: The lane that it belongs to.
-        backlog: The epochs that wait.
-        earlier_rows: What to do with rows of earlier queries of the job.
     """
 
     def __init__(

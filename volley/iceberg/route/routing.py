@@ -32,7 +32,6 @@ class TableNames:
 
     Args:
         parts: Texts that stand in every name, and nodes that are computed for each row.
-        namespace: The namespace of names without a dot.
 
     Example:
         >>> names = TableNames.of("{shop}.orders_{country}", ("lake",))
@@ -149,7 +148,6 @@ class KeyFields:
         """Return the commit mode of a table.
 
         Args:
-            identifier: Its namespace and name.
             own: The primary key that its packed rows tell; empty = none.
         """
         if not self.own and not self.by_table:
@@ -173,18 +171,7 @@ def _upsert(mode: CommitMode, columns: Sequence[str]) -> Upsert:
 
 @dataclass(frozen=True)
 class Routing:
-    """How rows are spread over tables: the settings of `IcebergSink.routed`. Picklable.
-
-    Args:
-        names: Names the table of a row.
-        key_fields: The key columns of each table.
-        rows: The column of packed rows; None = the rows themselves are written.
-        omit: The columns that are not written.
-        limit: The most tables.
-        max_open_writers: The most tables with an open file in one task.
-        commits_at_once: The most tables that are committed at the same time.
-        on_error: What to do with the rows of a table that can't take them.
-    """
+    """How rows are spread over tables: the settings of `IcebergSink.routed`. Picklable."""
 
     names: TableNames
     key_fields: KeyFields

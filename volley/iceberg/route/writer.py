@@ -38,12 +38,7 @@ _OTHER_NAMES = r"""the route may tell other names: routed(col("name").str.replac
 
 @dataclass(frozen=True)
 class RouteResult:
-    """What one task wrote for one table; its committables may be `ParkedRows`, in the rows' order of arrival.
-
-    Args:
-        key: The key of the rows.
-        result: What was written.
-    """
+    """What one task wrote for one table; its committables may be `ParkedRows`, in the rows' order of arrival."""
 
     key: str
     result: WriteResult
@@ -76,11 +71,7 @@ class RoutedWriter(Writer):
     """Opens the writers of one epoch's tasks. Picklable.
 
     Args:
-        routing: How rows are spread over tables.
-        schema: The schema of the sink's rows.
-        tables: The tables.
         parking: What the URLs of the epoch's parked rows start with.
-        file_prefix: The prefix of the data files' names.
     """
 
     suits_driver: ClassVar[bool] = True

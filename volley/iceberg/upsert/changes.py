@@ -60,8 +60,6 @@ class ChangeFile:
     need not read.
 
     Args:
-        path: The file's path.
-        buckets: The bucket of each part.
         sizes: The size of each part in Arrow bytes.
         ranges: For each key column, ranges that contain its values; None = unknown.
         layout: The fingerprint of the layout that the rows will be written for.
@@ -82,12 +80,7 @@ class ChangeFile:
 
 @dataclass(frozen=True)
 class UpsertWriter(Writer):
-    """Writes the changes of one epoch on executors, and reads them. Picklable.
-
-    Args:
-        rows: The writer of the table's data files.
-        mode: The key, order and operation columns.
-    """
+    """Writes the changes of one epoch on executors, and reads them. Picklable."""
 
     suits_driver: ClassVar[bool] = True
     rows: IcebergWriter

@@ -43,14 +43,7 @@ _FileVersion = tuple[str, frozenset[str]]
 
 
 class EpochUpsert:
-    """One epoch's upsert, over all attempts of its commit; remembers the result for each data file.
-
-    Args:
-        changes: The files that the tasks have written, in the order of the tasks.
-        branch: The branch to write to.
-        run: Runs work on the executors.
-        writer: Returns the writer for a freshly loaded table.
-    """
+    """One epoch's upsert, over all attempts of its commit; remembers the result for each data file."""
 
     def __init__(
         self,

@@ -69,8 +69,6 @@ class _Task:
     """Work on the changes of an epoch.
 
     Args:
-        writer: The keys, and the writer of the data files.
-        number: A unique number for the names of its files.
         changes: The change files, in the order in which later changes of equal order win.
     """
 
@@ -81,12 +79,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class Merge(_Task):
-    """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion.
-
-    Args:
-        buckets: The buckets to merge.
-        truncated: The order of the epoch's last truncation; None = there is none.
-    """
+    """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion."""
 
     buckets: range
     truncated: int | None = None
@@ -170,12 +163,7 @@ def _without_source(rows: int, column: str) -> SourceError:
 
 @dataclass(frozen=True)
 class _FileTask(_Task):
-    """Work on the rows of one data file.
-
-    Args:
-        metadata: The table's metadata, without its history.
-        planned: The data file with its delete files.
-    """
+    """Work on the rows of one data file."""
 
     metadata: TableMetadata
     planned: PlannedFile
@@ -264,11 +252,7 @@ def _left_out(files: Iterable[ChangeFile]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class FollowMoves(_Task):
-    """Writes whole changes in place of those that give a row another key and leave out values.
-
-    Args:
-        truncated: The order of the epoch's last truncation; None = there is none.
-    """
+    """Writes whole changes in place of those that give a row another key and leave out values."""
 
     truncated: int | None
 

@@ -108,10 +108,6 @@ class RollingFiles:
 
     The size of a file is known only up to its last row group. So a row group is cut such that the file stays below
     110 % of its target even if its rows compress half as well as those before; a file at 95 % is closed.
-
-    Args:
-        table: The format of the table's files.
-        prefix: The prefix of the files' names, behind that of the epoch.
     """
 
     def __init__(self, table: TableFormat, prefix: str) -> None:
@@ -191,13 +187,7 @@ class RollingFiles:
 
 
 def write_position_deletes(table: TableFormat, file: DataFile, positions: np.ndarray[Any, Any]) -> WrittenFile:
-    """Write a position-delete file for one data file; its bounds are that file's path: readers of others skip it.
-
-    Args:
-        table: The format of the table's files.
-        file: The data file.
-        positions: The positions of the deleted rows, in ascending order.
-    """
+    """Write a position-delete file for one data file; its bounds are that file's path: readers of others skip it."""
     path = table.new_path(f"{uuid.uuid4()}-deletes.parquet")
     paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), [file.file_path])
     with storage_errors(path):

@@ -34,7 +34,6 @@ class PartitionBuffer:
     In a sorted table, the runs of a partition are merged: each file is sorted.
 
     Args:
-        layout: The partition spec and the sort order.
         size: The size of a run in Arrow bytes.
     """
 

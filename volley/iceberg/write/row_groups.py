@@ -34,8 +34,6 @@ def row_group(
     values. With different dictionaries, it would write the values one by one.
 
     Args:
-        batches: The rows, with the schema's columns.
-        schema: The schema of the files.
         first: The schema of the file's first row group, which the others must have too; None = this is the first.
         plain_columns: The columns to decode.
 
@@ -76,10 +74,6 @@ def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str
     The writer would find out by itself, but only after hashing a megabyte of distinct values, in every row group.
     parquet-java decides after the first page (`DictionaryValuesWriter`, ``isCompressionSatisfying``); a sample from
     the whole row group also shows values that recur far apart.
-
-    Args:
-        rows: The rows of the first row group.
-        limit: The maximum size of a dictionary in bytes.
 
     Example:
         >>> ids = pa.chunked_array([range(20_000)])

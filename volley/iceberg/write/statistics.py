@@ -20,12 +20,7 @@ class _Column:
     """The statistics of one column of a file.
 
     Args:
-        plan: The statistics to collect.
-        size: Its size in bytes.
-        values: Its number of values.
         nulls: Its number of nulls; None = unknown.
-        lows: The lowest value of each row group.
-        highs: The highest value of each row group.
         bounded: False once a row group has values without a lowest and highest one.
     """
 
@@ -69,13 +64,7 @@ class _Column:
 def statistics(
     metadata: pq.FileMetaData, plan: Mapping[int, StatisticsCollector], paths: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the statistics of a file, under the names of `DataFile`.
-
-    Args:
-        metadata: The footer.
-        plan: The statistics to collect, by field id.
-        paths: The field id of each column, by its path in the file.
-    """
+    """Return the statistics of a file, under the names of `DataFile`."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns: dict[int, _Column] = {}
     for group in groups:

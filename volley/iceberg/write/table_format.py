@@ -62,21 +62,11 @@ class TableFormat:
     """The format of the data files that executors write in one epoch. Picklable; contains no catalog.
 
     Args:
-        location: The table's location.
-        table_properties: The table's properties.
         io_properties: The FileIO's properties, credentials included; never shown.
-        schema: The table's schema.
-        spec: Its partition spec.
-        order: Its sort order.
         file_prefix: The prefix of the files' names: query and epoch.
         target_bytes: The encoded size of a file, ±10 %.
-        max_records: The maximum number of rows of a file; None = no limit.
-        compression: The Parquet codec.
-        compression_level: Its level; None = its default.
-        row_group_rows: The maximum number of rows of a row group.
         row_group_bytes: The maximum size of a row group in Arrow bytes, which an open file holds in memory.
         bloom_filters: The number of distinct values that a Bloom filter is sized for, by column path in the files.
-        parquet_options: Further options of `pyarrow.parquet.ParquetWriter`.
         compresses_numbers: False: numbers and times that have no dictionary are not compressed. Reading them takes a
             fifth of the time, and they are twice as large.
     """
@@ -169,7 +159,6 @@ class TableFormat:
         """Return a Parquet writer for an open file.
 
         Args:
-            file: The file.
             first: The rows of its first row group, as a sample of the file.
         """
         plain = without_dictionary(first, self.parquet_options.get("dictionary_pagesize_limit", DICTIONARY_BYTES))
@@ -188,12 +177,7 @@ class TableFormat:
         )
 
     def _compression(self, schema: pa.Schema, plain: Collection[str]) -> dict[str, Any]:
-        """Return the codec and its level, of all columns or of each one.
-
-        Args:
-            schema: The schema of the file's rows.
-            plain: The columns without a dictionary.
-        """
+        """Return the codec and its level, of all columns or of each one."""
         level = _LEVELS.get(self.compression) if self.compression_level is None else self.compression_level
         numbers = {field.name for field in schema if field.name in plain and pa.types.is_primitive(field.type)}
         if self.compresses_numbers or not numbers:

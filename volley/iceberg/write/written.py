@@ -28,9 +28,6 @@ class SnapshotFiles:
     """The files that a snapshot adds and removes.
 
     Args:
-        added: New data files.
-        deletes: New position-delete files.
-        removed: Data files to remove from the table.
         removed_deletes: The locations of delete files to remove from it.
     """
 
