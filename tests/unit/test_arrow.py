@@ -145,6 +145,8 @@ def test_null_divided_by_zero_is_null() -> None:
 def test_a_guard_guards() -> None:
     y = ([0, 2, None, 4], pa.int64())
     assert values((col("y") != 0) & (lit(4) / col("y") > 1), y=y) == [False, True, None, False]
+    # A cast to the type that a value has already is none, and does not hide that computing the value may fail.
+    assert values((col("y") != 0) & ((lit(4) / col("y")).cast("double") > 1), y=y) == [False, True, None, False]
     assert values((col("y") == 0) | (lit(4) / col("y") > 1), y=y) == [True, True, None, False]
 
 
@@ -203,7 +205,7 @@ def test_types(expression: Expr, kind: pa.DataType) -> None:
         (lit(Decimal(10) ** 30) * lit(Decimal(10) ** 30), "decimal"),
     ],
 )
-def test_misfits_are_found_before_anything_runs(expression: Expr, message: str) -> None:
+def test_wrong_types_are_found_before_anything_runs(expression: Expr, message: str) -> None:
     with pytest.raises(ExpressionError, match=message) as caught:
         output_type(expression.node, SCHEMA)
     assert caught.value.hint

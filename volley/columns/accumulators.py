@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.aggregates import aggregate_type, value_of
-from volley.columns.compiled import CompiledExpression, as_array
-from volley.columns.dictionaries import decode
+from volley.columns.compiled import CompiledExpression
 from volley.columns.exact import doubles, has_uuids, restored, storage_of, stored
 from volley.columns.groups import (
     ArrowMerge,
@@ -59,10 +58,7 @@ class Accumulator:
 
     def states(self, batch: pa.RecordBatch, times: pa.Array) -> Rows:
         """Return the state of each row of a batch."""
-        values = decode(as_array(self.value.evaluate(batch), batch.num_rows))
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        return self.lift(values, times)
+        return self.lift(self.value.column(batch), times)
 
 
 def accumulator(aggregation: Aggregation, schema: pa.Schema) -> Accumulator:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from volley.columns.compiled import CompiledExpression, as_array, is_number, whole
-from volley.columns.dictionaries import decode
+from volley.columns.compiled import CompiledExpression, is_number
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import sum_type
 from volley.errors import ExpressionError, near
@@ -90,8 +89,7 @@ def value_of(aggregation: Aggregation, schema: pa.Schema) -> CompiledExpression:
 
 def _pair(value: CompiledExpression, rank: CompiledExpression) -> CompiledExpression:
     def evaluate(batch: pa.RecordBatch) -> pa.Array:
-        columns = [as_array(part.evaluate(batch), batch.num_rows) for part in (value, rank)]
-        return pa.StructArray.from_arrays([whole(decode(column)) for column in columns], fields=list(data_type))
+        return pa.StructArray.from_arrays([value.column(batch), rank.column(batch)], fields=list(data_type))
 
     data_type = pa.struct([("value", value.type), ("rank", rank.type)])
     return CompiledExpression(data_type, evaluate, value.can_fail or rank.can_fail)

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from volley.columns.accumulators import Accumulator, accumulator
 from volley.columns.aggregates import aggregated_schema, key_fields
-from volley.columns.compiled import CompiledExpression, as_array, whole
-from volley.columns.dictionaries import decode, is_encoded, make_batch
+from volley.columns.compiled import CompiledExpression, whole
+from volley.columns.dictionaries import is_encoded, make_batch
 from volley.columns.exact import restored, stored
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import by_key
@@ -186,7 +186,7 @@ class Aggregator(Operator):
 
 def key_values(key: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:
     """Return the key of each row; equal ones have equal bytes."""
-    values = whole(decode(as_array(key.evaluate(batch), batch.num_rows)))
+    values = key.column(batch)
     return normal(values.cast(pa.string()) if pa.types.is_null(values.type) else values)
 
 

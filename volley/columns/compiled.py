@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.casts import cast
+from volley.columns.dictionaries import decode
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 from volley.types.arrow import type_name
 
 __all__ = [
-    *("CompiledExpression", "Datum", "INT_DIGITS", "Lowering", "all_null", "any_fails", "as_array", "as_decimal"),
+    *("CompiledExpression", "Datum", "INT_DIGITS", "Lowering", "all_null", "as_array", "as_decimal", "computed"),
     *("is_number", "literal_type", "wrong_types", "nonzero", "of_distinct", "operand_type", "parameter", "refuse_zero"),
     *("to_type", "whole"),
 ]
@@ -42,6 +43,26 @@ class CompiledExpression:
     evaluate: Callable[[pa.RecordBatch], Datum]
     can_fail: bool = False
 
+    def column(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the value of each row as one array without dictionary, also of a constant."""
+        return whole(decode(as_array(self.evaluate(batch), batch.num_rows)))
+
+
+def computed(
+    out: pa.DataType, compute: Callable[..., Datum], *args: CompiledExpression, can_fail: bool | None = None
+) -> CompiledExpression:
+    """Return what computes values from those of other expressions.
+
+    Args:
+        out: The type of the values.
+        compute: Takes an array or scalar for each of the other expressions.
+        args: The other expressions.
+        can_fail: True if computing them can raise; None = if one of the other expressions can.
+    """
+    evaluations = [arg.evaluate for arg in args]
+    fails = any(arg.can_fail for arg in args) if can_fail is None else can_fail
+    return CompiledExpression(out, lambda batch: compute(*(evaluate(batch) for evaluate in evaluations)), fails)
+
 
 def wrong_types(node: Call, types: Sequence[pa.DataType], expected: str) -> ExpressionError:
     """Return the error for operands of the wrong types."""
@@ -49,21 +70,14 @@ def wrong_types(node: Call, types: Sequence[pa.DataType], expected: str) -> Expr
     return ExpressionError(f"{node!r} takes {expected}, not {names}", hint='cast it: .cast("…")')
 
 
-def to_type(value: CompiledExpression, data_type: pa.DataType) -> Callable[[pa.RecordBatch], Datum]:
-    """Return the evaluation of a value with a cast to the operands' common type, if it has another."""
-    if value.type == data_type:
-        return value.evaluate
-    return lambda batch: cast(value.evaluate(batch), data_type)
+def to_type(value: CompiledExpression, data_type: pa.DataType) -> CompiledExpression:
+    """Return a value cast to the operands' common type, if it has another; the cast does not fail."""
+    return value if value.type == data_type else computed(data_type, lambda values: cast(values, data_type), value)
 
 
 def all_null(value: CompiledExpression) -> bool:
     """Return True for the constant null, which has no type yet."""
     return bool(pa.types.is_null(value.type))
-
-
-def any_fails(args: Sequence[CompiledExpression]) -> bool:
-    """Return True if one of the arguments can raise."""
-    return any(arg.can_fail for arg in args)
 
 
 def parameter(node: Call) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,8 @@ from volley.columns.compiled import (
     Datum,
     Lowering,
     all_null,
-    any_fails,
-    as_array,
     as_decimal,
+    computed,
     is_number,
     literal_type,
     nonzero,
@@ -84,9 +84,8 @@ def _comparison(compute: Callable[[Datum, Datum], Datum], on_floats: Callable[[D
             raise wrong_types(node, [arg.type for arg in args], "plain values")
         if all_null(args[0]) and all_null(args[1]):
             return CompiledExpression(pa.bool_(), lambda batch: pa.scalar(None, pa.bool_()))
-        left, right = (to_type(arg, common_type) for arg in args)
         function = on_floats if pa.types.is_floating(common_type) else compute
-        return CompiledExpression(pa.bool_(), lambda batch: function(left(batch), right(batch)), any_fails(args))
+        return computed(pa.bool_(), function, *(to_type(arg, common_type) for arg in args))
 
     return lower
 
@@ -112,17 +111,15 @@ def _arithmetic(compute: Callable[[Datum, Datum], Datum], decimals: Callable[...
         if not is_number(common_type):
             raise wrong_types(node, types, "numbers")
         if not pa.types.is_decimal(common_type):
-            left, right = (to_type(arg, common_type) for arg in args)
-            return CompiledExpression(common_type, lambda batch: compute(left(batch), right(batch)), can_fail=True)
+            return computed(common_type, compute, *(to_type(arg, common_type) for arg in args), can_fail=True)
         parts = [common_type if pa.types.is_null(data_type) else as_decimal(data_type) for data_type in types]
         precision, scale = decimals(*parts)
         if precision > 38:
             raise ExpressionError(
                 f"{node!r} needs decimal({precision},{scale})", hint="cast an operand to fewer digits"
             )
-        left, right = (to_type(arg, part) for arg, part in zip(args, parts, strict=True))
-        out = pa.decimal128(precision, scale)
-        return CompiledExpression(out, lambda batch: cast(compute(left(batch), right(batch)), out), can_fail=True)
+        out, operands = pa.decimal128(precision, scale), map(to_type, args, parts)
+        return computed(out, lambda left, right: cast(compute(left, right), out), *operands, can_fail=True)
 
     return lower
 
@@ -140,8 +137,8 @@ def _div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
     if not is_number(operand_type(node, types)) and not all(map(all_null, args)):
         raise wrong_types(node, types, "numbers")
-    left, right = (to_type(arg, pa.float64()) for arg in args)
-    return CompiledExpression(pa.float64(), lambda batch: _divide(node, left(batch), right(batch)), can_fail=True)
+    operands = (to_type(arg, pa.float64()) for arg in args)
+    return computed(pa.float64(), partial(_divide, node), *operands, can_fail=True)
 
 
 def _divide(node: Call, left: Datum, right: Datum) -> Datum:
@@ -154,8 +151,7 @@ def _mod(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     common_type = operand_type(node, types)
     if common_type not in INT_DIGITS:
         raise wrong_types(node, types, "integers")
-    left, right = (to_type(arg, common_type) for arg in args)
-    return CompiledExpression(common_type, lambda batch: _remainder(node, left(batch), right(batch)), can_fail=True)
+    return computed(common_type, partial(_remainder, node), *(to_type(arg, common_type) for arg in args), can_fail=True)
 
 
 def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
@@ -170,7 +166,7 @@ def _neg(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not is_number(arg.type):
         raise wrong_types(node, [arg.type], "a number")
-    return CompiledExpression(arg.type, lambda batch: pc.negate_checked(arg.evaluate(batch)), can_fail=True)
+    return computed(arg.type, pc.negate_checked, arg, can_fail=True)
 
 
 def _logic(compute: Callable[[Datum, Datum], Datum], decided_by: bool) -> Any:
@@ -178,11 +174,11 @@ def _logic(compute: Callable[[Datum, Datum], Datum], decided_by: bool) -> Any:
         if any(not (pa.types.is_boolean(arg.type) or all_null(arg)) for arg in args):
             raise wrong_types(node, [arg.type for arg in args], "conditions")
         left, right = (to_type(arg, pa.bool_()) for arg in args)
-        if not args[1].can_fail:
-            return CompiledExpression(pa.bool_(), lambda batch: compute(left(batch), right(batch)), args[0].can_fail)
+        if not right.can_fail:
+            return computed(pa.bool_(), compute, left, right)
 
         def evaluate(batch: pa.RecordBatch) -> Datum:
-            first = left(batch)
+            first = left.evaluate(batch)
             return compute(first, _where_undecided(first, decided_by, right, batch))
 
         return CompiledExpression(pa.bool_(), evaluate, can_fail=True)
@@ -190,18 +186,14 @@ def _logic(compute: Callable[[Datum, Datum], Datum], decided_by: bool) -> Any:
     return lower
 
 
-def _where_undecided(
-    first: Datum, decided_by: bool, right: Callable[[pa.RecordBatch], Datum], batch: pa.RecordBatch
-) -> Datum:
+def _where_undecided(first: Datum, decided_by: bool, right: CompiledExpression, batch: pa.RecordBatch) -> Datum:
     """Evaluate the right operand only on rows that the left one leaves undecided: ``(n != 0) & (x / n > 1)``."""
     if isinstance(first, pa.Scalar):
-        return pa.scalar(None, pa.bool_()) if first.as_py() is decided_by else right(batch)
+        return pa.scalar(None, pa.bool_()) if first.as_py() is decided_by else right.evaluate(batch)
     is_undecided = pc.fill_null(pc.not_equal(first, decided_by), True)
     if pc.all(is_undecided).as_py():
-        return right(batch)
-    undecided = batch.filter(is_undecided)
-    result = right(undecided)
-    values = as_array(result, undecided.num_rows)
+        return right.evaluate(batch)
+    values = right.column(batch.filter(is_undecided))
     return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), is_undecided, values)
 
 
@@ -209,14 +201,12 @@ def _not(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not (pa.types.is_boolean(arg.type) or all_null(arg)):
         raise wrong_types(node, [arg.type], "a condition")
-    value = to_type(arg, pa.bool_())
-    return CompiledExpression(pa.bool_(), lambda batch: pc.invert(value(batch)), arg.can_fail)
+    return computed(pa.bool_(), pc.invert, to_type(arg, pa.bool_()))
 
 
 def _null_test(compute: Callable[[Datum], Datum]) -> Any:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-        (arg,) = args
-        return CompiledExpression(pa.bool_(), lambda batch: compute(arg.evaluate(batch)), arg.can_fail)
+        return computed(pa.bool_(), compute, *args)
 
     return lower
 
@@ -237,15 +227,13 @@ def _is_in(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     scalars = [cast(constant.evaluate(empty), common_type) for constant in listed if not all_null(constant)]
     constants = _unsigned_zero(pa.array([scalar.as_py() for scalar in scalars], common_type))
     no_match = None if len(scalars) < len(listed) else False
-    operand = to_type(value, common_type)
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = _unsigned_zero(operand(batch))
-        matches = pc.is_in(values, value_set=constants)
+    def compute(values: Datum) -> Datum:
+        matches = pc.is_in(_unsigned_zero(values), value_set=constants)
         result = pc.if_else(matches, True, pa.scalar(no_match, pa.bool_()))
         return pc.if_else(pc.is_valid(values), result, pa.scalar(None, pa.bool_()))
 
-    return CompiledExpression(pa.bool_(), evaluate, value.can_fail)
+    return computed(pa.bool_(), compute, to_type(value, common_type))
 
 
 def _string_test(compute: Callable[..., Datum]) -> Any:
@@ -254,8 +242,7 @@ def _string_test(compute: Callable[..., Datum]) -> Any:
         pattern = parameter(node)
         if not (pa.types.is_string(value.type) or all_null(value)):
             raise wrong_types(node, [value.type], "a string")
-        operand = to_type(value, pa.string())
-        return CompiledExpression(pa.bool_(), lambda batch: compute(operand(batch), pattern=pattern), value.can_fail)
+        return computed(pa.bool_(), partial(compute, pattern=pattern), to_type(value, pa.string()))
 
     return lower
 
@@ -273,12 +260,12 @@ def _target(node: Call, value: CompiledExpression) -> pa.DataType:
 
 def _cast(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, target = args[0], _target(node, args[0])
-    return CompiledExpression(target, lambda batch: cast(value.evaluate(batch), target), can_fail=value.type != target)
+    return computed(target, lambda values: cast(values, target), value, can_fail=value.type != target or value.can_fail)
 
 
 def _try_cast(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, target = args[0], _target(node, args[0])
-    return CompiledExpression(target, lambda batch: try_cast(value.evaluate(batch), target), value.can_fail)
+    return computed(target, lambda values: try_cast(values, target), value)
 
 
 def _alias(node: Call, args: list[CompiledExpression]) -> CompiledExpression:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from volley.columns.batches import check_values, conform
 from volley.columns.casts import cast
-from volley.columns.compiled import CompiledExpression, as_array
+from volley.columns.compiled import CompiledExpression, as_array, whole
 from volley.columns.dictionaries import decode_rows, make_batch
 from volley.columns.exact import array_of
 from volley.columns.expressions import compile_expression
@@ -116,7 +116,7 @@ def _computed(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
 
     def column(batch: pa.RecordBatch) -> pa.Array:
         values = as_array(cast(value.evaluate(batch), data_type), batch.num_rows)
-        return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        return whole(values)
 
     return data_type, column
 

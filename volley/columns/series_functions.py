@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from volley.columns.accumulators import Accumulator, accumulator
 from volley.columns.aggregates import aggregate_type
-from volley.columns.compiled import CompiledExpression, as_array, is_number, whole
-from volley.columns.dictionaries import decode
+from volley.columns.compiled import CompiledExpression, is_number
 from volley.columns.exact import doubles
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import Rows, combine
@@ -186,10 +185,6 @@ def _combined(part: Accumulator, states: pa.Table, begins: Times, ends: Times) -
     return combine(members, [_GROUP], [(part.merge, _names(part))]).sort_by(_GROUP)
 
 
-def _evaluated(value: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:
-    return whole(decode(as_array(value.evaluate(batch), batch.num_rows)))
-
-
 def _with_times(values: pa.Array, times: pa.Array) -> Rows:
     """Return values and their times, null for a null value."""
     return [values, pc.if_else(values.is_valid(), times, pa.scalar(None, pa.int64()))]
@@ -199,7 +194,7 @@ def _previous(value: CompiledExpression, result: pa.DataType, unit: int) -> Seri
     def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
         return states[0].take(rows.row_before()), states
 
-    return SeriesPart(result, (value.type,), lambda batch, _: [_evaluated(value, batch)], run)
+    return SeriesPart(result, (value.type,), lambda batch, _: [value.column(batch)], run)
 
 
 def _counter(value: CompiledExpression, result: pa.DataType, unit: int) -> SeriesPart:
@@ -217,7 +212,7 @@ def _counter(value: CompiledExpression, result: pa.DataType, unit: int) -> Serie
         elapsed = pc.if_else(pc.greater(elapsed, 0.0), elapsed, pa.scalar(None, pa.float64()))
         return pc.divide(pc.multiply(doubles(grown), float(unit)), elapsed), latest
 
-    lift = lambda batch, times: _with_times(_evaluated(value, batch), times)  # noqa: E731
+    lift = lambda batch, times: _with_times(value.column(batch), times)  # noqa: E731
     return SeriesPart(result, (value.type, pa.int64()), lift, run)
 
 
@@ -239,7 +234,7 @@ def _ewm_mean(value: CompiledExpression, result: pa.DataType, half_life: int) ->
     """Keep the mean so far, and the time of the last value that is not null."""
 
     def lift(batch: pa.RecordBatch, times: pa.Array) -> Rows:
-        return _with_times(doubles(_evaluated(value, batch)), times)
+        return _with_times(doubles(value.column(batch)), times)
 
     def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
         mean: float | None = None

@@ -17,8 +17,7 @@ from volley.columns.compiled import (
     Datum,
     Lowering,
     all_null,
-    any_fails,
-    as_array,
+    computed,
     operand_type,
     parameter,
     to_type,
@@ -29,64 +28,52 @@ from volley.plan.expression_nodes import Call, Literal
 
 __all__ = ["LOWERED"]
 
-Evaluate = Callable[[pa.RecordBatch], Datum]
-
 
 def _coalesce(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     out = operand_type(node, [arg.type for arg in args])
-    first, *others = ((_array(to_type(arg, out)), arg.can_fail) for arg in args)
+    first, *others = (to_type(arg, out) for arg in args)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = first[0](batch)
-        for other, can_fail in others:
+        values = first.column(batch)
+        for other in others:
             if not values.null_count:
                 break
             missing = pc.is_null(values)
-            values = _chosen(missing, _where(missing, other, can_fail, batch), values)
+            values = _chosen(missing, _where(missing, other, batch), values)
         return values
 
-    return CompiledExpression(out, evaluate, any_fails(args))
+    return CompiledExpression(out, evaluate, any(arg.can_fail for arg in args))
 
 
 def _when(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     *branches, last = args
     conditions, values = branches[::2], [*branches[1::2], last]
-    if any(not (pa.types.is_boolean(each.type) or all_null(each)) for each in conditions):
-        raise wrong_types(node, [each.type for each in conditions], "conditions")
+    if any(not (pa.types.is_boolean(condition.type) or all_null(condition)) for condition in conditions):
+        raise wrong_types(node, [condition.type for condition in conditions], "conditions")
     out = operand_type(node, [value.type for value in values])
-    tests = [(_array(to_type(each, pa.bool_())), each.can_fail) for each in conditions]
-    results = [(_array(to_type(value, out)), value.can_fail) for value in values]
+    tests = [to_type(condition, pa.bool_()) for condition in conditions]
+    *results, otherwise = (to_type(value, out) for value in values)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         chosen = pa.nulls(batch.num_rows, out)
         open_rows = pa.repeat(True, batch.num_rows)
-        for (test, test_fails), (value, value_fails) in zip(tests, results[:-1], strict=True):
-            matches = pc.and_(open_rows, pc.fill_null(_where(open_rows, test, test_fails, batch), False))
-            chosen = _chosen(matches, _where(matches, value, value_fails, batch), chosen)
+        for test, value in zip(tests, results, strict=True):
+            matches = pc.and_(open_rows, pc.fill_null(_where(open_rows, test, batch), False))
+            chosen = _chosen(matches, _where(matches, value, batch), chosen)
             open_rows = pc.and_not(open_rows, matches)
-        value, value_fails = results[-1]
-        return _chosen(open_rows, _where(open_rows, value, value_fails, batch), chosen)
+        return _chosen(open_rows, _where(open_rows, otherwise, batch), chosen)
 
-    return CompiledExpression(out, evaluate, any_fails(args))
-
-
-def _array(evaluate: Evaluate) -> Callable[[pa.RecordBatch], pa.Array]:
-    """Return an evaluation that yields an array for a constant, too."""
-
-    def array(batch: pa.RecordBatch) -> pa.Array:
-        return as_array(evaluate(batch), batch.num_rows)
-
-    return array
+    return CompiledExpression(out, evaluate, any(arg.can_fail for arg in args))
 
 
-def _where(mask: pa.Array, value: Callable[[pa.RecordBatch], pa.Array], can_fail: bool, batch: pa.RecordBatch) -> Datum:
+def _where(mask: pa.Array, value: CompiledExpression, batch: pa.RecordBatch) -> Datum:
     """Return the values of a batch's rows; if computing them may raise, only of the rows of the mask, else null."""
-    if not can_fail or pc.all(mask, min_count=0).as_py():
-        return value(batch)
-    found = value(batch.filter(mask))
+    if not value.can_fail or pc.all(mask, min_count=0).as_py():
+        return value.column(batch)
+    values = value.column(batch.filter(mask))
     # The place of each row among those of the mask.
     places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
-    return found.take(pc.if_else(mask, places, pa.scalar(None, pa.int64())))
+    return values.take(pc.if_else(mask, places, pa.scalar(None, pa.int64())))
 
 
 def _chosen(mask: pa.Array, values: pa.Array, others: pa.Array) -> pa.Array:
@@ -106,17 +93,15 @@ def _null_if(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         raise wrong_types(node, [arg.type for arg in args], "plain values")
     # A column keeps its type; a constant has that of what it is compared with.
     out = common if isinstance(node.args[0], Literal) else args[0].type
-    value, other = to_type(args[0], out), to_type(args[1], common)
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        values, others = value(batch), other(batch)
+    def compute(values: Datum, others: Datum) -> Datum:
         compared = values if out == common else cast(values, common)
         same = pc.equal(compared, others)
         if pa.types.is_floating(common):
             same = pc.or_(same, pc.and_(pc.is_nan(compared), pc.is_nan(others)))
         return pc.if_else(pc.fill_null(same, False), pa.scalar(None, out), values)
 
-    return CompiledExpression(out, evaluate, any_fails(args))
+    return computed(out, compute, to_type(args[0], out), to_type(args[1], common))
 
 
 def _extreme(compute: Callable[..., Datum]) -> Lowering:
@@ -124,10 +109,7 @@ def _extreme(compute: Callable[..., Datum]) -> Lowering:
         out = operand_type(node, [arg.type for arg in args])
         if pa.types.is_nested(out) or pa.types.is_null(out) or out == pa.uuid() or pa.types.is_boolean(out):
             raise wrong_types(node, [arg.type for arg in args], "numbers, strings or times")
-        values = [to_type(arg, out) for arg in args]
-        return CompiledExpression(
-            out, lambda batch: _compared(out, compute, [value(batch) for value in values]), any_fails(args)
-        )
+        return computed(out, lambda *values: _compared(out, compute, values), *(to_type(arg, out) for arg in args))
 
     return lower
 
@@ -153,8 +135,7 @@ def _is_nan(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not (pa.types.is_floating(arg.type) or all_null(arg)):
         raise wrong_types(node, [arg.type], "a float or double")
-    value = to_type(arg, pa.float64()) if all_null(arg) else arg.evaluate
-    return CompiledExpression(pa.bool_(), lambda batch: pc.is_nan(value(batch)), arg.can_fail)
+    return computed(pa.bool_(), pc.is_nan, to_type(arg, pa.float64()) if all_null(arg) else arg)
 
 
 def _field(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -165,9 +146,7 @@ def _field(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     if name not in names:
         raise ExpressionError(f"{node!r}: the struct has no field {name!r}", hint=near(name, names))
     index = names.index(name)
-    return CompiledExpression(
-        value.type.field(index).type, lambda batch: pc.struct_field(value.evaluate(batch), index), value.can_fail
-    )
+    return computed(value.type.field(index).type, lambda structs: pc.struct_field(structs, index), value)
 
 
 LOWERED: dict[str, Any] = {

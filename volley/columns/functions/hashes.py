@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from volley.columns.compiled import (
     CompiledExpression,
+    Datum,
     Lowering,
     all_null,
-    any_fails,
-    as_array,
+    computed,
     of_distinct,
     parameter,
     to_type,
@@ -47,12 +47,11 @@ def _hash(function: Callable[[bytes], Any]) -> Lowering:
         (value,) = args
         if not (pa.types.is_string(value.type) or pa.types.is_binary(value.type) or all_null(value)):
             raise wrong_types(node, [value.type], "a string or binary")
-        operand = to_type(value, pa.binary())
-        return CompiledExpression(
-            pa.string(),
-            lambda batch: of_distinct(operand(batch), lambda each: function(each).hexdigest(), pa.string()),
-            value.can_fail,
-        )
+
+        def compute(values: Datum) -> Datum:
+            return of_distinct(values, lambda data: function(data).hexdigest(), pa.string())
+
+        return computed(pa.string(), compute, to_type(value, pa.binary()))
 
     return lower
 
@@ -64,8 +63,7 @@ def _uuid5(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     operand = to_type(value, pa.binary())
 
     def evaluate(batch: pa.RecordBatch) -> pa.Array:
-        names = as_array(operand(batch), batch.num_rows)
-        ids = of_distinct(names, partial(_uuid5_bytes, namespace.bytes), pa.binary(16))
+        ids = of_distinct(operand.column(batch), partial(_uuid5_bytes, namespace.bytes), pa.binary(16))
         return pa.ExtensionArray.from_storage(pa.uuid(), ids)
 
     return CompiledExpression(pa.uuid(), evaluate, value.can_fail)
@@ -99,10 +97,10 @@ def _lowering(function: _Hash) -> Lowering:
             hashes = np.full(batch.num_rows, _SEED, width)
             for arg in args:
                 if not all_null(arg):
-                    hashes = _continued(function, as_array(arg.evaluate(batch), batch.num_rows), hashes)
+                    hashes = _continued(function, arg.column(batch), hashes)
             return pa.array(hashes.view(np.int32 if width is np.uint32 else np.int64), function.out)
 
-        return CompiledExpression(function.out, evaluate, any_fails(args))
+        return CompiledExpression(function.out, evaluate, any(arg.can_fail for arg in args))
 
     return lower
 

@@ -15,8 +15,7 @@ from volley.columns.compiled import (
     CompiledExpression,
     Datum,
     Lowering,
-    any_fails,
-    as_array,
+    computed,
     literal_type,
     operand_type,
     parameter,
@@ -35,10 +34,9 @@ def _struct_of(node: Call, args: list[CompiledExpression]) -> CompiledExpression
     out = pa.struct([pa.field(name, value.type) for name, value in zip(names, values, strict=True)])
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        columns = [as_array(value.evaluate(batch), batch.num_rows) for value in values]
-        return pa.StructArray.from_arrays(columns, fields=[*out])
+        return pa.StructArray.from_arrays([value.column(batch) for value in values], fields=[*out])
 
-    return CompiledExpression(out, evaluate, any_fails(values))
+    return CompiledExpression(out, evaluate, any(value.can_fail for value in values))
 
 
 def _list_of(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -47,16 +45,15 @@ def _list_of(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         count, rows = len(values), batch.num_rows
-        columns = pa.concat_arrays([as_array(value(batch), rows) for value in values])
+        columns = pa.concat_arrays([value.column(batch) for value in values])
         offsets = pa.array(np.arange(rows + 1) * count, pa.int32())
         return pa.ListArray.from_arrays(offsets, columns.take(np.arange(rows * count).reshape(count, rows).T.ravel()))
 
-    return CompiledExpression(pa.list_(items), evaluate, any_fails(args))
+    return CompiledExpression(pa.list_(items), evaluate, any(value.can_fail for value in values))
 
 
 def _list_length(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value = _list(node, args)
-    return CompiledExpression(pa.int32(), lambda batch: pc.list_value_length(value.evaluate(batch)), value.can_fail)
+    return computed(pa.int32(), pc.list_value_length, _list(node, args))
 
 
 def _list(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -75,7 +72,7 @@ def _list_get(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, position = _list(node, args), parameter(node)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        lists = as_array(value.evaluate(batch), batch.num_rows)
+        lists = value.column(batch)
         starts, ends = lists.offsets.to_numpy()[:-1], lists.offsets.to_numpy()[1:]
         at = (starts if position >= 0 else ends) + position
         is_there = (at >= starts) & (at < ends) & lists.is_valid().to_numpy(zero_copy_only=False)
@@ -89,7 +86,7 @@ def _list_contains(node: Call, args: list[CompiledExpression]) -> CompiledExpres
     constant = _constant_of(node, value.type.value_type, value.type, "a list of plain values")
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        lists = as_array(value.evaluate(batch), batch.num_rows)
+        lists = value.column(batch)
         items, lists_of = _items(lists)
         matches = pc.fill_null(_equal_to(items, constant), False)
         has_match = _any(lists, lists_of, matches)
@@ -113,7 +110,7 @@ def _list_join(node: Call, args: list[CompiledExpression]) -> CompiledExpression
         raise wrong_types(node, [value.type], "a list of strings")
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        lists = as_array(value.evaluate(batch), batch.num_rows)
+        lists = value.column(batch)
         items, lists_of = _items(lists)
         # `binary_join` is null for a list with a null in it.
         present = items.is_valid()
@@ -132,48 +129,32 @@ def _map(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 
 def _map_length(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value = _map(node, args)
-
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        maps = value.evaluate(batch)
+    def compute(maps: pa.MapArray) -> pa.Array:
         return _where_valid(maps, pa.array(np.diff(maps.offsets.to_numpy()), pa.int32()))
 
-    return CompiledExpression(pa.int32(), evaluate, value.can_fail)
+    return computed(pa.int32(), compute, _map(node, args))
 
 
 def _map_keys(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value = _map(node, args)
-    return CompiledExpression(
-        pa.list_(value.type.key_type), lambda batch: _as_lists(maps := value.evaluate(batch), maps.keys), value.can_fail
-    )
+    return computed(pa.list_(value.type.key_type), lambda maps: _as_lists(maps, maps.keys), value)
 
 
 def _map_values(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value = _map(node, args)
-    return CompiledExpression(
-        pa.list_(value.type.item_type),
-        lambda batch: _as_lists(maps := value.evaluate(batch), maps.items),
-        value.can_fail,
-    )
+    return computed(pa.list_(value.type.item_type), lambda maps: _as_lists(maps, maps.items), value)
 
 
 def _map_get(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value = _map(node, args)
-    found = _places(node, value)
-    return CompiledExpression(
-        value.type.item_type, lambda batch: (maps := value.evaluate(batch)).items.take(found(maps)), value.can_fail
-    )
+    places = _places(node, value)
+    return computed(value.type.item_type, lambda maps: maps.items.take(places(maps)), value)
 
 
 def _map_contains(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value = _map(node, args)
-    found = _places(node, value)
-
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        maps = value.evaluate(batch)
-        return _where_valid(maps, found(maps).is_valid())
-
-    return CompiledExpression(pa.bool_(), evaluate, value.can_fail)
+    places = _places(node, value)
+    return computed(pa.bool_(), lambda maps: _where_valid(maps, places(maps).is_valid()), value)
 
 
 def _places(node: Call, value: CompiledExpression) -> Callable[[pa.MapArray], pa.Array]:

@@ -22,7 +22,7 @@ from volley.columns.compiled import (
     Datum,
     Lowering,
     all_null,
-    any_fails,
+    computed,
     is_number,
     nonzero,
     operand_type,
@@ -58,21 +58,19 @@ def _number(node: Call, value: CompiledExpression) -> None:
 def _abs(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (value,) = args
     _number(node, value)
-    can_fail = value.can_fail or value.type in INT_DIGITS
-    return CompiledExpression(value.type, lambda batch: pc.abs_checked(value.evaluate(batch)), can_fail)
+    return computed(value.type, pc.abs_checked, value, can_fail=value.can_fail or value.type in INT_DIGITS)
 
 
 def _sign(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (value,) = args
     _number(node, value)
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        numbers = value.evaluate(batch)
+    def compute(numbers: Datum) -> Datum:
         zero = cast(pa.scalar(0), value.type)
         above, below = (test(numbers, zero).cast(pa.int32()) for test in (pc.greater, pc.less))
         return pc.subtract(above, below)
 
-    return CompiledExpression(pa.int32(), evaluate, value.can_fail)
+    return computed(pa.int32(), compute, value)
 
 
 def _whole(compute: Callable[[Datum], Datum]) -> Lowering:
@@ -83,7 +81,7 @@ def _whole(compute: Callable[[Datum], Datum]) -> Lowering:
             return value
         if pa.types.is_decimal(value.type):
             return _decimal_rounded(value, 0, compute)
-        return CompiledExpression(value.type, lambda batch: compute(value.evaluate(batch)), value.can_fail)
+        return computed(value.type, compute, value)
 
     return lower
 
@@ -93,9 +91,7 @@ def _decimal_rounded(value: CompiledExpression, scale: int, compute: Callable[[D
     if not value.type.scale:
         return value
     out = pa.decimal128(value.type.precision - value.type.scale + 1 + scale, scale)
-    return CompiledExpression(
-        out, lambda batch: pc.cast(compute(with_headroom(value.evaluate(batch))), out), value.can_fail
-    )
+    return computed(out, lambda numbers: pc.cast(compute(with_headroom(numbers)), out), value)
 
 
 def _round(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -109,9 +105,7 @@ def _round(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
             return value
         options = pc.RoundOptions(digits, _OF_DECIMALS[mode])
         return _decimal_rounded(value, digits, lambda numbers: pc.round(numbers, options=options))
-    return CompiledExpression(
-        value.type, lambda batch: _rounded_floats(value.evaluate(batch), digits, mode), value.can_fail
-    )
+    return computed(value.type, lambda numbers: _rounded_floats(numbers, digits, mode), value)
 
 
 def _of_doubles(compute: Callable[..., Datum]) -> Lowering:
@@ -119,10 +113,7 @@ def _of_doubles(compute: Callable[..., Datum]) -> Lowering:
         for value in args:
             if not all_null(value):
                 _number(node, value)
-        values = [to_type(value, pa.float64()) for value in args]
-        return CompiledExpression(
-            pa.float64(), lambda batch: compute(*(value(batch) for value in values)), any_fails(args)
-        )
+        return computed(pa.float64(), compute, *(to_type(value, pa.float64()) for value in args))
 
     return lower
 
@@ -130,8 +121,7 @@ def _of_doubles(compute: Callable[..., Datum]) -> Lowering:
 def _of_bits(compute: Callable[..., Datum]) -> Lowering:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         out = _integers(node, args)
-        values = [to_type(value, out) for value in args]
-        return CompiledExpression(out, lambda batch: compute(*(value(batch) for value in values)), True)
+        return computed(out, compute, *(to_type(value, out) for value in args), can_fail=True)
 
     return lower
 
@@ -144,13 +134,11 @@ def _integers(node: Call, args: list[CompiledExpression]) -> pa.DataType:
 
 def _int_div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     out = _integers(node, args)
-    number, divisor = (to_type(value, out) for value in args)
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        numbers = number(batch)
-        return pc.divide_checked(numbers, nonzero(node, numbers, divisor(batch)))
+    def compute(numbers: Datum, divisors: Datum) -> Datum:
+        return pc.divide_checked(numbers, nonzero(node, numbers, divisors))
 
-    return CompiledExpression(out, evaluate, True)
+    return computed(out, compute, *(to_type(value, out) for value in args), can_fail=True)
 
 
 def _rounded_floats(numbers: Any, digits: int, mode: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from volley.columns.compiled import (
     Datum,
     Lowering,
     all_null,
-    any_fails,
+    computed,
     of_distinct,
     to_type,
     wrong_types,
@@ -36,9 +37,8 @@ def _text(compute: Callable[..., Datum], out: pa.DataType | None = None) -> Lowe
         value, constants = args[0], _constants(node)
         if not (pa.types.is_string(value.type) or all_null(value)):
             raise wrong_types(node, [value.type], "a string")
-        operand = to_type(value, pa.string())
         _check(node, compute, constants)
-        return CompiledExpression(result, lambda batch: compute(operand(batch), *constants), value.can_fail)
+        return computed(result, lambda values: compute(values, *constants), to_type(value, pa.string()))
 
     return lower
 
@@ -99,20 +99,15 @@ def _byte_length(node: Call, args: list[CompiledExpression]) -> CompiledExpressi
     (value,) = args
     if not (pa.types.is_string(value.type) or pa.types.is_binary(value.type) or all_null(value)):
         raise wrong_types(node, [value.type], "a string or binary")
-    operand = to_type(value, pa.string()) if all_null(value) else value.evaluate
-    return CompiledExpression(pa.int32(), lambda batch: pc.binary_length(operand(batch)), value.can_fail)
+    return computed(pa.int32(), pc.binary_length, to_type(value, pa.string()) if all_null(value) else value)
 
 
 def _concat(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     *values, separator = args
     if any(not (pa.types.is_string(value.type) or all_null(value)) for value in values):
         raise wrong_types(node, [value.type for value in values], "strings")
-    operands = [to_type(value, pa.string()) for value in (*values, separator)]
-    return CompiledExpression(
-        pa.string(),
-        lambda batch: pc.binary_join_element_wise(*(operand(batch) for operand in operands), null_handling="emit_null"),
-        any_fails(args),
-    )
+    join = partial(pc.binary_join_element_wise, null_handling="emit_null")
+    return computed(pa.string(), join, *(to_type(value, pa.string()) for value in (*values, separator)))
 
 
 class _Number(str):

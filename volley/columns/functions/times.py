@@ -21,7 +21,7 @@ from volley.columns.compiled import (
     Datum,
     Lowering,
     all_null,
-    as_array,
+    computed,
     of_distinct,
     parameter,
     wrong_types,
@@ -56,9 +56,7 @@ def _part(compute: Callable[[Datum], Datum], fits: Callable[[pa.DataType], bool]
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         (value,) = args
         _check(node, value, fits, what)
-        return CompiledExpression(
-            pa.int32(), lambda batch: compute(value.evaluate(batch)).cast(pa.int32()), value.can_fail
-        )
+        return computed(pa.int32(), lambda times: compute(times).cast(pa.int32()), value)
 
     return lower
 
@@ -90,20 +88,20 @@ def _truncate(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, unit = _moment(node, args[0]), parameter(node)
     if pa.types.is_date(value.type) and unit not in _DAYS:
         raise wrong_types(node, [value.type], f"a timestamp for the unit {unit!r}")
-    return CompiledExpression(value.type, lambda batch: truncated(value.evaluate(batch), unit), True)
+    return computed(value.type, lambda times: truncated(times, unit), value, can_fail=True)
 
 
 def _epoch_seconds(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (value,) = args
     _check(node, value, pa.types.is_timestamp, "a timestamp")
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        micros = value.evaluate(batch).cast(pa.timestamp("us", value.type.tz)).cast(pa.int64())
+    def compute(times: Datum) -> Datum:
+        micros = _micros(times)
         # Division rounds towards 0.
         rounded = pc.divide(micros, 1_000_000)
         return pc.if_else(pc.less(micros, pc.multiply(rounded, 1_000_000)), pc.subtract(rounded, 1), rounded)
 
-    return CompiledExpression(pa.int64(), evaluate, value.can_fail)
+    return computed(pa.int64(), compute, value)
 
 
 def _format(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -114,15 +112,15 @@ def _format(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     # Arrow has no %f.
     runs = [(fraction, "".join(run)) for fraction, run in groupby(re.split("(%.)", format), lambda part: part == "%f")]
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = near(value.evaluate(batch))
+    def compute(times: Datum) -> Datum:
+        values = near(times)
         # Arrow writes the fraction of a finer unit with %S.
         seconds = pc.floor_temporal(values, unit="second").cast(pa.timestamp("s", zone))
         precise = seconds if pa.types.is_date(value.type) else values
         texts = [_fraction(precise) if is_fraction else pc.strftime(seconds, run) for is_fraction, run in runs]
         return pc.binary_join_element_wise(*texts, "")
 
-    return CompiledExpression(pa.string(), evaluate, True)
+    return computed(pa.string(), compute, value, can_fail=True)
 
 
 def _fraction(value: Datum) -> Datum:
@@ -140,11 +138,13 @@ def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     if not -reach <= micros < reach:
         raise ExpressionError(f"{node!r}: the duration is beyond the range of its type", hint="a shorter duration")
     if not is_date:
-        return CompiledExpression(value.type, lambda batch: _shifted(value.evaluate(batch), micros), True)
+        return computed(value.type, lambda times: _shifted(times, micros), value, can_fail=True)
     days = pa.scalar(micros // _DAY, pa.int32())
-    return CompiledExpression(
-        value.type, lambda batch: pc.add_checked(value.evaluate(batch).cast(pa.int32()), days).cast(value.type), True
-    )
+
+    def days_later(dates: Datum) -> Datum:
+        return pc.add_checked(dates.cast(pa.int32()), days).cast(value.type)
+
+    return computed(value.type, days_later, value, can_fail=True)
 
 
 def _shifted(values: pa.Array, micros: int) -> pa.Array:
@@ -155,7 +155,7 @@ def _add_months(node: Call, args: list[CompiledExpression]) -> CompiledExpressio
     value, months = _moment(node, args[0]), parameter(node)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = as_array(value.evaluate(batch), batch.num_rows)
+        values = value.column(batch)
         numbers, missing = _numbers(values)
         if pa.types.is_date(values.type):
             return pa.array(_months_later(numbers, months), mask=missing).cast(pa.int32()).cast(values.type)
@@ -191,11 +191,11 @@ def _since(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         raise wrong_types(node, [later.type, earlier.type], "two instants, or two times without a zone")
     unit = _MICROS[parameter(node)]
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
+    def compute(later: Datum, earlier: Datum) -> Datum:
         # Division rounds towards 0.
-        return pc.divide(pc.subtract_checked(_micros(later.evaluate(batch)), _micros(earlier.evaluate(batch))), unit)
+        return pc.divide(pc.subtract_checked(_micros(later), _micros(earlier)), unit)
 
-    return CompiledExpression(pa.int64(), evaluate, True)
+    return computed(pa.int64(), compute, later, earlier, can_fail=True)
 
 
 def _micros(values: Datum) -> Datum:
@@ -209,11 +209,11 @@ def _in_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         raise wrong_types(node, [value.type], "an instant: a timestamp with a zone")
     there, rules = pa.timestamp("us", zone), ZoneInfo(zone)
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = near(value.evaluate(batch)).cast(there)
+    def compute(instants: Datum) -> Datum:
+        values = near(instants).cast(there)
         return _by_rule(values, pc.local_timestamp(values), lambda instant: instant + _offset(instant, rules))
 
-    return CompiledExpression(pa.timestamp("us"), evaluate, True)
+    return computed(pa.timestamp("us"), compute, value, can_fail=True)
 
 
 def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -223,12 +223,12 @@ def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression
 
     rules = ZoneInfo(zone)
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = near(value.evaluate(batch))
+    def compute(clocks: Datum) -> Datum:
+        values = near(clocks)
         instants = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="latest").cast(_INSTANT)
         return _by_rule(values, instants, lambda wall: _instant(wall, rules))
 
-    return CompiledExpression(_INSTANT, evaluate, True)
+    return computed(_INSTANT, compute, value, can_fail=True)
 
 
 def _by_rule(values: Datum, computed: Datum, compute: Callable[[int], int]) -> Datum:
@@ -279,10 +279,10 @@ def _from_epoch(node: Call, args: list[CompiledExpression]) -> CompiledExpressio
         raise wrong_types(node, [value.type], "a whole number")
     micros = pa.scalar(unit, pa.int64())
 
-    def evaluate(batch: pa.RecordBatch) -> Datum:
-        return pc.multiply_checked(value.evaluate(batch).cast(pa.int64()), micros).cast(_INSTANT)
+    def compute(counts: Datum) -> Datum:
+        return pc.multiply_checked(counts.cast(pa.int64()), micros).cast(_INSTANT)
 
-    return CompiledExpression(_INSTANT, evaluate, True)
+    return computed(_INSTANT, compute, value, can_fail=True)
 
 
 LOWERED: dict[str, Any] = {
