@@ -13,7 +13,6 @@ from volley.checks import keep, mapping, names, of_type, optional, text
 from volley.columns.rows import Rows
 from volley.errors import ConfigError, brief
 from volley.iceberg.catalogs.config import CatalogConfig
-from volley.iceberg.catalogs.errors import catalog_errors
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
 from volley.registry import load
@@ -208,6 +207,9 @@ class TableRef(Rows):
 
         A conflict (pyiceberg's ``CommitFailedException``) is not translated: the committer handles it.
         """
+        # Waits and retries, which these errors decide on, load a package of their own.
+        from volley.iceberg.catalogs.errors import catalog_errors
+
         return catalog_errors(self._catalog, self.storage, self.name, self.to_properties)
 
     __repr__ = redacted_repr

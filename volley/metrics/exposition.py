@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.metadata import version
-from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from volley.errors import ConfigError
@@ -71,6 +69,9 @@ def families(prefix: str, descriptions: Iterable[Description], readings: Reading
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of Volley and of Python."""
+    from importlib.metadata import version
+    from platform import python_version
+
     return {"version": version("volley-stream"), "python": python_version()}
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
-
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
 from volley.secrets import redact, secrets_in
 
@@ -239,6 +237,7 @@ class Client:
             VolleyError: If the timeout passes, the broker refuses the connection, or responds with an error.
         """
         from confluent_kafka import KafkaException
+        from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
         timeout = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + timeout
