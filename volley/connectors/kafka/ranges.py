@@ -1,4 +1,4 @@
-"""Reads ranges of Kafka offsets on an executor as rows: every committed message of a range, in order, and no other."""
+"""Reads ranges of Kafka offsets on an executor: every committed message of a range, in order, and no other."""
 
 from __future__ import annotations
 
@@ -14,47 +14,10 @@ import pyarrow as pa
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import gone_back
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
-from volley.contracts.rows import BadRow, PositionedBatch, note_lost
+from volley.contracts.rows import note_lost
 from volley.errors import SourceError
-from volley.formats.messages import Decoder, MessageRows
 
-__all__ = ["Messages", "RangeReader", "RowReader", "metadata_columns", "metadata_fields"]
-
-
-@dataclass(frozen=True)
-class RowReader:
-    """Reads splits on an executor."""
-
-    client: Client
-    decoder: Decoder
-    schema: pa.Schema  # all columns: the decoder's, then those of the messages' metadata
-    skip_lost: bool  # True: skip messages that retention has deleted; False: raise
-
-    def read(self, split: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split.
-
-        Raises:
-            SourceError: If a message can't be read; names topic, partition and offset.
-        """
-        return self._rows.read(self._messages(split))
-
-    def read_tolerant(self, split: Sequence[OffsetRange]) -> Iterator[PositionedBatch | BadRow]:
-        """Yield the same rows with their positions, and a `BadRow` for each message that can't be decoded."""
-        return self._rows.read_tolerant(self._messages(split))
-
-    @property
-    def _rows(self) -> MessageRows:
-        return MessageRows(self.decoder, self.schema, metadata_columns)
-
-    def _messages(self, split: Sequence[OffsetRange]) -> Iterator[Messages]:
-        metadata: list[str] = self.schema.names[len(self.decoder.schema) :]
-        names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
-        reader = RangeReader(self.client, self.skip_lost, frozenset(name.removeprefix("kafka_") for name in names))
-        try:
-            for offset_range in split:
-                yield from reader.read(offset_range)
-        finally:
-            reader.close()
+__all__ = ["Messages", "RangeReader", "metadata_columns", "metadata_fields"]
 
 
 # Small enough to be in the processor's cache when it is decoded.
@@ -219,21 +182,12 @@ class RangeReader:
 
 def metadata_fields(names: Sequence[str]) -> list[pa.Field]:
     """Return the columns of these parts of a message, which are names out of `METADATA`."""
-    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    types = {
-        "key": pa.binary(),
-        "headers": pa.list_(header),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-    }
-    return [pa.field(f"kafka_{name}", types[name]) for name in names]
+    return [pa.field(f"kafka_{name}", _METADATA[name][0]) for name in names]
 
 
 def metadata_columns(fields: Sequence[pa.Field], messages: Messages) -> list[pa.Array]:
     """Return the values of these columns."""
-    return [_METADATA[field.name.removeprefix("kafka_")](messages, field.type) for field in fields]
+    return [_METADATA[field.name.removeprefix("kafka_")][1](messages, field.type) for field in fields]
 
 
 def _keys(messages: Messages, data_type: pa.DataType) -> pa.Array:
@@ -251,9 +205,9 @@ def _timestamps(messages: Messages, data_type: pa.DataType) -> pa.Array:
     return pa.array(times, pa.int64()).cast(data_type)
 
 
-def _constant(value: Callable[[Messages], Any]) -> Callable[[Messages, pa.DataType], pa.Array]:
+def _constant(name: str) -> Callable[[Messages, pa.DataType], pa.Array]:
     def column(messages: Messages, data_type: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(value(messages), data_type), len(messages.values))
+        return pa.repeat(pa.scalar(getattr(messages, name), data_type), len(messages.values))
 
     return column
 
@@ -262,11 +216,12 @@ def _offsets(messages: Messages, data_type: pa.DataType) -> pa.Array:
     return pa.array(messages.offsets, data_type)
 
 
-_METADATA: dict[str, Callable[[Messages, Any], Any]] = {
-    "key": _keys,
-    "headers": _headers,
-    "timestamp": _timestamps,
-    "topic": _constant(lambda messages: messages.topic),
-    "partition": _constant(lambda messages: messages.partition),
-    "offset": _offsets,
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_METADATA: dict[str, tuple[pa.DataType, Callable[[Messages, pa.DataType], pa.Array]]] = {
+    "key": (pa.binary(), _keys),
+    "headers": (pa.list_(_HEADER), _headers),
+    "timestamp": (pa.timestamp("us", "UTC"), _timestamps),
+    "topic": (pa.string(), _constant("topic")),
+    "partition": (pa.int32(), _constant("partition")),
+    "offset": (pa.int64(), _offsets),
 }

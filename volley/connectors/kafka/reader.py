@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -21,13 +22,13 @@ from volley.connectors.kafka.offsets import (
     same_topics,
     splits_of,
 )
-from volley.connectors.kafka.ranges import RowReader, metadata_fields
+from volley.connectors.kafka.ranges import Messages, RangeReader, metadata_columns, metadata_fields
 from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
-from volley.formats.messages import Decoder
+from volley.formats.messages import Decoder, MessageRows
 
-__all__ = ["KafkaReader", "RowReader", "beginning", "columns"]
+__all__ = ["KafkaReader", "beginning", "rows_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +38,9 @@ class KafkaReader(Reader):
     """Reads topics of a cluster."""
 
     cluster: Cluster
-    rows: RowReader
+    rows: MessageRows
     schema: pa.Schema
+    skip_lost: bool  # True: skip messages that retention has deleted; False: raise
     initial: Offset
     parallelism: int  # the number of splits that are read at the same time
     min_rows_per_split: int  # the minimum offsets of a split, if an epoch has as many
@@ -72,17 +74,25 @@ class KafkaReader(Reader):
         return splits_of(ranges, self.parallelism, self.min_rows_per_split, self.max_rows_per_split)
 
     def read(self, split: list[OffsetRange]) -> Iterator[pa.RecordBatch]:
-        return self.rows.read(split)
+        return self.rows.read(self._messages(split))
 
     def read_tolerant(self, split: list[OffsetRange]) -> Iterator[PositionedBatch | BadRow]:
-        return self.rows.read_tolerant(split)
+        return self.rows.read_tolerant(self._messages(split))
+
+    def _messages(self, split: list[OffsetRange]) -> Iterator[Messages]:
+        metadata: list[str] = self.schema.names[len(self.rows.decoder.schema) :]
+        names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
+        parts = frozenset(name.removeprefix("kafka_") for name in names)
+        with closing(RangeReader(self.cluster.client, self.skip_lost, parts)) as reader:
+            for offset_range in split:
+                yield from reader.read(offset_range)
 
     @property
     def acknowledges(self) -> bool:
         return self.cluster.group is not None
 
     def committed(self, offset: Offset) -> None:
-        if self.rows.skip_lost and self.cluster.group is not None:
+        if self.skip_lost and self.cluster.group is not None:
             offset = _seen(offset, self.cluster.partitions(offset["ids"])[1])
         self.cluster.publish(offset)
 
@@ -98,7 +108,7 @@ class KafkaReader(Reader):
     ) -> dict[TopicPartition, int]:
         """Return each partition's next offset: 0 for a new one; lost messages don't count towards a limit."""
         first: Mapping[TopicPartition, int] = {}
-        if limit is not None and self.rows.skip_lost:
+        if limit is not None and self.skip_lost:
             partitions, _ = self.cluster.partitions({partition.topic for partition in ends})
             first = self.cluster.earliest(ends.keys() & {*partitions})
         return {partition: max(start.get(partition, 0), first.get(partition, 0)) for partition in ends}
@@ -109,7 +119,7 @@ class KafkaReader(Reader):
         Raises:
             SourceError: If a topic is gone or was made again, and lost messages are not skipped.
         """
-        if not self.rows.skip_lost:
+        if not self.skip_lost:
             check_ids(ids, offset["ids"])
             return offset
         for topic, known in offset["ids"].items():
@@ -163,6 +173,6 @@ def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], si
     return as_offset({**cluster.earliest(partitions), **named}, ids)
 
 
-def columns(values: Decoder, include: Sequence[str]) -> pa.Schema:
-    """Return the columns of the values, followed by those of the messages' metadata."""
-    return pa.schema([*values.schema, *metadata_fields(include)])
+def rows_of(decoder: Decoder, include: Sequence[str]) -> MessageRows:
+    """Return what decodes messages into the columns of values, followed by those of the messages' metadata."""
+    return MessageRows(decoder, pa.schema([*decoder.schema, *metadata_fields(include)]), metadata_columns)

@@ -136,10 +136,10 @@ include=('key', 'offset'))
         return super(KafkaSource, replace(self, timeout=timeout)).probes()
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
-        from volley.connectors.kafka.reader import columns
+        from volley.connectors.kafka.reader import rows_of
 
         # The schema of Avro may be in a registry.
-        return None if self.value_format == "avro" else columns(self._decoder(context), self.include)
+        return None if self.value_format == "avro" else rows_of(self._decoder(context), self.include).schema
 
     def declared(self) -> pa.Schema | None:
         return self.preview(SourceContext(""))
@@ -149,7 +149,7 @@ include=('key', 'offset'))
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.kafka.offsets import parse_offset
-        from volley.connectors.kafka.reader import KafkaReader, RowReader, beginning, columns
+        from volley.connectors.kafka.reader import KafkaReader, beginning, rows_of
 
         client = Client(str(self.bootstrap_servers), dict(self.properties), seconds("timeout", self.timeout))
         cluster = Cluster(client, tuple(self.topics or ()), self.pattern, self.publish_group)
@@ -159,12 +159,12 @@ include=('key', 'offset'))
 
         # Spark asks for the initial offset again after a crash in the first epoch; "latest" would have moved by then.
         initial = read_or_create(f"{context.state}/initial-offset.json", INITIAL_OFFSET, first, parse_offset)
-        decoder = self._decoder(context)
-        schema = columns(decoder, self.include)
+        rows = rows_of(self._decoder(context), self.include)
         return KafkaReader(
             cluster=cluster,
-            rows=RowReader(client, decoder, schema, self.on_lost_offsets == "skip"),
-            schema=schema,
+            rows=rows,
+            schema=rows.schema,
+            skip_lost=self.on_lost_offsets == "skip",
             initial=initial,
             parallelism=context.parallelism,
             min_rows_per_split=self.min_rows_per_split,
