@@ -218,8 +218,7 @@ class Environment:
         Example:
             >>> Environment(checkpoint_dir="/tmp/checkpoints").forget("events")  # doctest: +SKIP
         """
-        from volley.engine.checkpoint import Checkpoint, locate
-        from volley.engine.running import claim
+        from volley.engine.checkpoint import Checkpoint, claim, locate
 
         folder = locate(self._checkpoints, Start(name).name)
         with claim(folder, name):
@@ -277,10 +276,9 @@ class Environment:
             _refuse_remote()
             self._begin_jvm(graph.worker_modules)
 
-        from volley.engine.checkpoint import Checkpoint, locate
-        from volley.engine.context import JobContext
+        from volley.engine.checkpoint import Checkpoint, locate, release, reserve
         from volley.engine.job import Job
-        from volley.engine.running import release, reserve
+        from volley.engine.options import JobContext
         from volley.spark.session import usable_session
 
         folder, metrics = locate(self._checkpoints, start.name), Metrics({"job_name": start.name})

@@ -42,7 +42,8 @@ from volley.connectors.postgres.types import TableColumn
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.keys import KeyStore, digest
 from volley.connectors.webhook.log import Log, LogFolder
-from volley.engine.checkpoint import Binding, Checkpoint
+from volley.engine.binding import Binding
+from volley.engine.checkpoint import Checkpoint
 from volley.engine.joins import JoinedTables
 from volley.engine.records import Landed
 from volley.iceberg.route.known import KnownTable, KnownTables

@@ -18,7 +18,7 @@ from volley import (
     count,
     tumbling,
 )
-from volley.engine.checkpoint import Binding
+from volley.engine.binding import Binding
 from volley.plan.graph import JobGraph
 
 

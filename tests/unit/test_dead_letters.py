@@ -31,7 +31,7 @@ from volley.columns.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, SinkContext, Writer
-from volley.engine.dead_letters import DeadLetterSinks
+from volley.engine.sinks import DeadLetterSinks
 from volley.plan.graph import JobGraph
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream

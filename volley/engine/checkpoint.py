@@ -1,30 +1,33 @@
-"""A job's checkpoint folder: binds it to a pipeline, and checks that a restarted job still matches it."""
+"""A job's checkpoint folder: bound to a pipeline, set aside, restored; used by one job of this process at a time."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
+import os
 import posixpath
-import re
-import uuid
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from volley.contracts.sink import Sink
+from volley.engine.binding import Binding, check_same_pipeline, check_targets
 from volley.errors import ConfigError, PlanError, StorageError
-from volley.plan import nodes
 from volley.plan.graph import JobGraph
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
 from volley.storage.local import make_folder
 from volley.storage.remembered import MALFORMED, malformed
-from volley.storage.state_formats import PIPELINE as _FORMAT
 
-__all__ = ["PIPELINE", "Binding", "Checkpoint", "locate"]
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["PIPELINE", "Checkpoint", "claim", "locate", "note_hanging", "release", "reserve"]
 
 _log = logging.getLogger(__name__)
 
@@ -33,14 +36,16 @@ PIPELINE = f"{_OURS}/pipeline.json"
 # Leave everything else in the folder alone: a user may have chosen one with other files.
 _FOLDERS = (OFFSETS, COMMITS, "sources", STATE, _OURS)
 _CONTENTS = (METADATA, f".{METADATA}.crc", *_FOLDERS)
-# What keyed steps say of their state ends otherwise.
-_SPARK_S_STATE = re.compile(r"deduplicate by (?!.*, in \d+ buckets)|limit \d+\b(?!, counted)")
 # In bytes, on a local disk.
 _MAX_NAME = 255
 _ASIDE = "replaced"
 # Marker files in it: everything was moved there; it is being deleted.
 _COMPLETE = f"{_ASIDE}/complete"
 _FORGOTTEN = f"{_ASIDE}/forgotten"
+
+_lock = threading.Lock()
+_running: set[str] = set()
+_hanging: dict[str, threading.Thread] = {}
 
 
 def locate(checkpoint_dir: str | None, job: str) -> str:
@@ -64,78 +69,6 @@ def locate(checkpoint_dir: str | None, job: str) -> str:
             hint=f"at most {_MAX_NAME}; a character that is not ASCII takes up to 12",
         )
     return str(Path(checkpoint_dir or ".volley/checkpoints").absolute() / name)
-
-
-@dataclass(frozen=True)
-class Binding:
-    """The pipeline that a checkpoint belongs to.
-
-    Args:
-        query_id: Spark's id of the query; None if only Spark's own file has it.
-        sources: The identity of each source, to which the offsets refer; None = lost.
-        stateful: The label of each stateful step, to which the state refers; None = lost. Sources or steps that are
-            alike have the names of the sinks behind them, too.
-        targets: The name and identity of each sink's target; None = lost.
-    """
-
-    query_id: str | None = None
-    sources: Sequence[str] | None = None
-    stateful: Sequence[str] | None = None
-    targets: Mapping[str, str | None] | None = None
-
-    @classmethod
-    def of(cls, graph: JobGraph) -> Binding:
-        """Return the binding of a new job; targets get their identities once they are open."""
-        sources = _told_apart([(read.source.identity, read) for read in graph.reads], graph)
-        steps = _told_apart([(step.state, step) for step in graph.keyed], graph)
-        return cls(str(uuid.uuid4()), sources, steps, dict.fromkeys(filter(None, graph.targets)))
-
-    @classmethod
-    def parse(cls, data: bytes, path: str) -> Binding:
-        """Parse the bytes of a ``pipeline.json``.
-
-        Args:
-            data: Its bytes.
-            path: Its path, for the error.
-
-        Raises:
-            ValueError: If they are damaged.
-            StorageError: If a newer Volley wrote them.
-        """
-        values = _FORMAT.load(data, path)
-        if not isinstance(values, dict):
-            raise ValueError("it is not a JSON object")
-        if unknown := sorted(values.keys() - cls.__dataclass_fields__.keys()):
-            raise StorageError(
-                f"{path} was written by a newer Volley: this one does not know its entries {', '.join(unknown)}",
-                hint="upgrade Volley to the version that wrote it, or restore the checkpoint from before the upgrade",
-            )
-        return cls(**values)
-
-    def to_bytes(self) -> bytes:
-        """Return the bytes of a ``pipeline.json``."""
-        return _FORMAT.seal(json.dumps(asdict(self), indent=2).encode())
-
-
-def _told_apart(labels: Sequence[tuple[str, nodes.Node]], graph: JobGraph) -> list[str]:
-    """Return labels by which a restarted job finds the offsets or the state of each source or step.
-
-    The sinks of a job may change places, and with them sources or steps that are alike: these are told apart by the
-    sinks behind them.
-
-    Args:
-        labels: Each with a node that has its rows.
-        graph: The job's graph.
-    """
-    named = [(label, _sinks_behind(node, graph)) for label, node in labels]
-    alike = Counter(label for label, _ in {*named})
-    return [label if alike[label] == 1 else f"{label}, for {sinks}" for label, sinks in named]
-
-
-def _sinks_behind(node: nodes.Node, graph: JobGraph) -> str:
-    """Return the names of the sinks behind a node."""
-    sinks = [graph.writes[number].sink for number in graph.sinks_behind[id(node)]]
-    return " and ".join(sorted(sink.target or sink.label for sink in sinks))
 
 
 class Checkpoint:
@@ -263,12 +196,9 @@ class Checkpoint:
             if not self.begun:
                 return self._begin(now, new_query)
             old = self._binding()
-        _check_state(old, self.url)
-        _compare(old, now, self.url)
+        check_same_pipeline(old, now, self.url)
         if old.targets is not None:
-            dropped = sorted(set(old.targets) - set(now.targets or ()))
-            sinks = set(filter(None, graph.targets[: len(graph.writes)]))
-            _compare_targets(self.job, self.url, sorted(sinks - set(old.targets)), dropped, backfill)
+            check_targets(old.targets, graph, self.job, self.url, backfill)
         return replace(old, query_id=self.query_id, sources=now.sources, stateful=now.stateful)
 
     def bind_targets(self, bound: Binding, identities: Mapping[str, str | None]) -> None:
@@ -370,39 +300,61 @@ class Checkpoint:
         return f"{self.log.root}/{name}".rstrip("/")
 
 
-def _check_state(old: Binding, checkpoint: str) -> None:
-    """Raise PlanError for a checkpoint in which Spark kept the state of a step, as it did until 0.2.0."""
-    if step := next(filter(_SPARK_S_STATE.match, old.stateful or ()), None):
-        raise PlanError(
-            f"in checkpoint {checkpoint} Spark kept the state of {step}, as Volley 0.2.0 has it; this version keeps "
-            "that state itself, and does not read Spark's",
-            hint='start over, fresh=True: with into="replace"; or with into="append" and a source that starts where '
-            "the rows end. Or end the job by the version that began it",
-        )
+def reserve(checkpoint: str, job: str) -> None:
+    """Reserve a checkpoint for one job, until `release`.
 
+    Args:
+        checkpoint: The checkpoint's folder.
+        job: The job's name.
 
-def _compare(old: Binding, now: Binding, checkpoint: str) -> None:
-    for part, before, after in (
-        ("sources", old.sources, now.sources),
-        ("stateful steps", old.stateful, now.stateful),
-    ):
-        if before is not None and before != after:
+    Raises:
+        PlanError: If a job of this process already runs on it, or was stopped and its query has not ended.
+    """
+    with _lock:
+        if (query := _hanging.get(_resolved(checkpoint))) and query.is_alive():
             raise PlanError(
-                f"the pipeline's {part} have changed since checkpoint {checkpoint} was begun: "
-                f"then {before}, now {after}",
-                hint="go on with the old pipeline, or start the new one over with fresh=True or under another job name "
-                "(it reads its sources from the beginning)",
+                f"job {job!r} was stopped, but its query on checkpoint {checkpoint} has not ended: a source hangs",
+                hint="it ends once the source answers; or start the job in another process, after the end of this one",
             )
+        if _resolved(checkpoint) in _running:
+            raise PlanError(
+                f"job {job!r} runs in this process already, on checkpoint {checkpoint}",
+                hint="stop it first (Job.stop), or give the other one another name",
+            )
+        _running.add(_resolved(checkpoint))
 
 
-def _compare_targets(job: str, checkpoint: str, added: Sequence[str], dropped: Sequence[str], backfill: bool) -> None:
-    if added and not backfill:
-        gone = f" in place of {', '.join(dropped)}" if dropped else ""
-        raise PlanError(
-            f"job {job!r} writes to {', '.join(added)} now{gone}, where the rows would be missing that were read "
-            f"since checkpoint {checkpoint} was begun",
-            hint="fill the new target with them: backfill=True, which adds nothing to a table that was only renamed; "
-            "or start over: fresh=True; or use another job name",
-        )
-    if dropped:
-        _log.info("%s no longer writes to %s", job, ", ".join(dropped))
+def release(checkpoint: str) -> None:
+    """Release a checkpoint for the next job."""
+    with _lock:
+        _running.discard(_resolved(checkpoint))
+
+
+def note_hanging(checkpoint: str, query: StreamingQuery) -> None:
+    """Note that a query on a checkpoint has not ended though it was stopped: until it has, no job can run on it."""
+    waiting = threading.Thread(target=_await, args=[query], name="volley-hanging", daemon=True)
+    waiting.start()
+    with _lock:
+        _hanging[_resolved(checkpoint)] = waiting
+
+
+def _await(query: StreamingQuery) -> None:
+    # The stop has reported the query's error; or the JVM has ended.
+    with suppress(Exception):
+        query.awaitTermination()
+
+
+def _resolved(checkpoint: str) -> str:
+    """Return the folder's path with symbolic links resolved."""
+    folder = checkpoint.removeprefix("file://")
+    return folder if "://" in folder else os.path.realpath(folder)
+
+
+@contextmanager
+def claim(checkpoint: str, job: str) -> Iterator[None]:
+    """Reserve a checkpoint while the block runs."""
+    reserve(checkpoint, job)
+    try:
+        yield
+    finally:
+        release(checkpoint)

@@ -5,31 +5,31 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.sink import Committer, ExecutorTask
+from volley.contracts.sink import Committer
 from volley.contracts.source import Split
-from volley.engine.context import JobContext
-from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.history import Notes
 from volley.engine.joins import JoinedTables
 from volley.engine.levels import Levels
+from volley.engine.options import JobContext
 from volley.engine.records import Landed, RunStart
+from volley.engine.sinks import DeadLetterSinks, ExecutorTasks
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics.metrics import Metrics
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
-from volley.spark.run import EpochCounters, evaluate, run_on_executors, run_sources
+from volley.spark.run import EpochCounters, evaluate, run_sources
 from volley.task.failpoints import reach
 from volley.task.task import InputSplit, Task
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-__all__ = ["EpochResult", "Epochs", "ExecutorTasks"]
+__all__ = ["EpochResult", "Epochs"]
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 4
@@ -52,38 +52,6 @@ class EpochResult:
     letters: Sequence[Sequence[WriteResult]]
     skipped: bool
     orphans: Sequence[str]
-
-
-@dataclass
-class ExecutorTasks:
-    """Runs the ExecutorTasks of one sink and counts what they write.
-
-    Args:
-        spark: The job's session.
-        job: The job's name.
-        counters: Counts what each one wrote while others still run.
-        metrics: The sink's counters.
-    """
-
-    spark: SparkSession
-    job: str
-    counters: EpochCounters
-    metrics: Metrics
-    _results: list[WriteResult] = field(default_factory=list)
-
-    def __call__(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
-        results = run_on_executors(self.spark, self.job, self.counters, tasks)
-        # Without their rows, which the tasks that read them have counted.
-        written = [WriteResult(files=result.files, bytes=result.bytes, seconds=result.seconds) for result in results]
-        for result in written:
-            self.metrics.record_write(result)
-        self._results += written
-        return results
-
-    def take(self) -> list[WriteResult]:
-        """Return what was written since the last call."""
-        results, self._results = self._results, []
-        return results
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 from volley import checks
 from volley.columns.rows import Rows
 from volley.contracts.reports import MaintenanceReport
-from volley.engine.context import JobContext
 from volley.engine.history import History
 from volley.engine.launch import launch
+from volley.engine.options import JobContext
 from volley.engine.progress import Progress, State, enter
 from volley.engine.restart import Restart
 from volley.engine.run import Run, through_outages

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 from volley.columns.schemas import Schemas
 from volley.contracts.sink import Committer, SinkContext
 from volley.contracts.source import SourceContext, SparkSource
-from volley.engine.checkpoint import Binding
-from volley.engine.context import JobContext
-from volley.engine.dead_letters import DeadLetterSinks
-from volley.engine.epochs import Epochs, ExecutorTasks
+from volley.engine.binding import Binding
+from volley.engine.epochs import Epochs
 from volley.engine.joins import JoinedTables
 from volley.engine.levels import Levels, RunEnd
-from volley.engine.options import Start
+from volley.engine.options import JobContext, Start
 from volley.engine.records import Landed, RunStart
 from volley.engine.repair import check_files
+from volley.engine.sinks import DeadLetterSinks, ExecutorTasks
 from volley.engine.state import KeyedState
 from volley.errors import PlanError
 from volley.metrics.metrics import Metrics

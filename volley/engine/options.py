@@ -1,17 +1,25 @@
-"""The options of `start` and `execute`."""
+"""The options of `start` and `execute`, and what a start makes of them once, for all that comes after it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, Self, TypedDict
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
 from volley import checks
 from volley.engine.restart import Restart
 from volley.errors import ConfigError, VolleyError, near
 from volley.metrics.figures import FinishedEpoch
 
-__all__ = ["Into", "OnEpoch", "OnError", "Start", "StartOptions"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from volley.engine.checkpoint import Checkpoint
+    from volley.metrics.metrics import Metrics
+    from volley.plan.graph import JobGraph
+
+__all__ = ["Into", "JobContext", "OnEpoch", "OnError", "Start", "StartOptions"]
 
 Into = Literal["append", "replace"]
 """What to do with the rows that sinks have from earlier runs when a job starts over."""
@@ -93,6 +101,57 @@ class Start:
                 "fresh and backfill are both given",
                 hint="leave backfill out: fresh fills every sink from the beginning",
             )
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """A job, and where it runs.
+
+    Args:
+        start: Its checked start options.
+        graph: Its graph.
+        checkpoint: Its checkpoint.
+        metrics: Its counters.
+        session: Returns the Spark session, or starts one.
+        interval: The time from the start of one epoch to the start of the next.
+    """
+
+    start: Start
+    graph: JobGraph
+    checkpoint: Checkpoint
+    metrics: Metrics
+    session: Callable[[], SparkSession]
+    interval: timedelta
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.start.name
+
+    @property
+    def folder(self) -> str:
+        """The fsspec URL of the folder for its state, which lives as long as its checkpoint."""
+        return f"{self.checkpoint.url}/volley"
+
+    @property
+    def bounded(self) -> bool:
+        """True if a run reads what the sources have when it starts, then ends."""
+        return self.start.once or self.graph.is_bounded
+
+    @property
+    def outage(self) -> float | None:
+        """How long an epoch is tried again while a catalog is out of reach, in seconds; None = it fails."""
+        assert self.start.outage is None or isinstance(self.start.outage, timedelta)
+        return None if self.start.outage is None else self.start.outage.total_seconds()
+
+    @property
+    def sources(self) -> str:
+        """Its sources, for messages."""
+        return ", ".join(repr(read.source) for read in self.graph.reads)
+
+    def after_start(self) -> JobContext:
+        """Return the context of the next run, which goes on where this one stops."""
+        return replace(self, start=replace(self.start, fresh=False, into=None))
 
 
 def _callback(name: str, value: object) -> None:

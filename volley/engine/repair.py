@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from volley import checks
 from volley.connectors.files.log import farthest, number_of_entries
-from volley.engine.checkpoint import PIPELINE, Binding
-from volley.engine.running import claim
+from volley.engine.binding import Binding
+from volley.engine.checkpoint import PIPELINE, claim
 from volley.errors import StorageError, brief
 from volley.spark.log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of, is_log_entry, metadata_of, usable
 from volley.storage.durable import write_durably

@@ -23,8 +23,8 @@ from tenacity import (
 
 from volley.contracts.epoch import Epoch
 from volley.engine.acknowledge import Readers
+from volley.engine.checkpoint import note_hanging
 from volley.engine.epochs import EpochResult, Epochs
-from volley.engine.running import note_hanging
 from volley.errors import CatalogUnreachableError, CommitStateUnknownError, JobError, SourceError, VolleyError
 from volley.metrics.figures import FinishedEpoch
 from volley.spark.errors import translate

@@ -1,20 +1,23 @@
-"""The sinks of a job's dead letters; the driver commits them before the job's own sinks."""
+"""The open sinks of a job: those of its dead letters, which are committed first, and the tasks that sinks run."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from volley.contracts.epoch import Epoch
-from volley.contracts.sink import Committer, SinkContext
+from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.sink import Committer, ExecutorTask, SinkContext
 from volley.plan.graph import JobGraph
+from volley.spark.run import EpochCounters, run_on_executors
 from volley.task.sorter import SCHEMA, DeadLetters
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from volley.metrics.metrics import Metrics
 
-__all__ = ["DeadLetterSinks"]
+__all__ = ["DeadLetterSinks", "ExecutorTasks"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +77,35 @@ class DeadLetterSinks:
             next((self.routes[sink] for sink in sinks if self.routes[sink] is not None), None) for sinks in behind
         )
         return DeadLetters(job, epoch.number, writers, (*self.routes, *of_inputs))
+
+
+@dataclass
+class ExecutorTasks:
+    """Runs the ExecutorTasks of one sink and counts what they write.
+
+    Args:
+        spark: The job's session.
+        job: The job's name.
+        counters: Counts what each one wrote while others still run.
+        metrics: The sink's counters.
+    """
+
+    spark: SparkSession
+    job: str
+    counters: EpochCounters
+    metrics: Metrics
+    _results: list[WriteResult] = field(default_factory=list)
+
+    def __call__(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+        results = run_on_executors(self.spark, self.job, self.counters, tasks)
+        # Without their rows, which the tasks that read them have counted.
+        written = [WriteResult(files=result.files, bytes=result.bytes, seconds=result.seconds) for result in results]
+        for result in written:
+            self.metrics.record_write(result)
+        self._results += written
+        return results
+
+    def take(self) -> list[WriteResult]:
+        """Return what was written since the last call."""
+        results, self._results = self._results, []
+        return results
