@@ -21,7 +21,7 @@ from volley.formats.avro_bounds import LARGEST_VALUE, Bounds
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile, WholeFile
 from volley.formats.options import NoOptions
-from volley.formats.rows import fitting, strict
+from volley.formats.rows import fitting
 
 __all__ = ["FORMAT", "OpenAvro", "opened"]
 
@@ -30,32 +30,23 @@ _BATCH_ROWS = 10_000
 _Row = dict[str, Any]
 
 
-def check(schema: pa.Schema) -> None:
-    """Do nothing: a value that a column can't hold is a bad row."""
-
-
 def infer(file: InputFile, options: NoOptions) -> pa.Schema:
     """Return the schema of the file."""
     with _opened(file) as (_, schema):
         return schema
 
 
-def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the file's rows; one task reads a whole file."""
-    return strict(read_tolerant(file, schema, part, options))
-
-
-def read_tolerant(
+def rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
 ) -> Iterator[PositionedBatch | BadRow]:
-    """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
+    """Yield the rows of a part with their places, and a `BadRow` for each row that doesn't fit the schema."""
     with _opened(file) as (batches, own):
         file.check_columns(own, schema)
         # At least one column: batches without columns have lost their number of rows.
         fields, before = [field for field in own if field.name in schema.names] or [*own][:1], 0
-        for rows in batches:
-            yield from fitting(file, _batch(rows, fields), schema, partial(_position, file, before))
-            before += len(rows)
+        for records in batches:
+            yield from fitting(file, _batch(records, fields), schema, partial(_position, file, before))
+            before += len(records)
 
 
 def _position(file: InputFile, before: int, row: int) -> str:
@@ -223,5 +214,5 @@ def _walked(block: Block, resolution: Resolution, stream: io.BytesIO) -> Iterato
         yield resolution.rows(stream, 1), size
 
 
-FORMAT = FormatReader(check, infer, read, read_tolerant)
+FORMAT = FormatReader(infer, rows)
 """The reader of Avro files."""

@@ -21,15 +21,13 @@ from volley.formats.input_file import InputFile, case_of
 from volley.formats.line_parts import part_of_lines
 from volley.formats.options import CsvOptions
 
-__all__ = ["batches", "check", "header", "infer", "part_of_rows", "read", "reason", "rules"]
+__all__ = ["batches", "check", "header", "infer", "part_of_rows", "reason", "rules"]
 
 _BLOCK = 4 << 20
 _LONGEST_NAME = 128 << 10
 # Most files have a quote in the last bytes of a block, which are faster to look at than all.
 _TAIL = 4096
-_HINT = (
-    'mend the file, declare a schema that fits it, or name the texts that mean null: options={"null_values": ["NA"]}'
-)
+HINT = 'mend the file, declare a schema that fits it, or name the texts that mean null: options={"null_values": ["NA"]}'
 # A double holds each whole number of 15 digits, and none of more than 308.
 _LONG_NUMBER = r"^[+-]?[0-9]{16,300}$"
 _ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)
@@ -87,23 +85,6 @@ def _guessed(file: InputFile, field: pa.Field, texts: pa.Array) -> pa.Field:
 def _has_rows(file: InputFile, options: CsvOptions) -> bool:
     """Return True if the file has a row besides its header."""
     return next(islice(records(file, options), 1 if options.has_header else 0, None), None) is not None
-
-
-def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: CsvOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the file's rows; a column that the file lacks is null, unknown columns are ignored."""
-    file = part_of_rows(file, part, options)
-    names = header(file, schema, options)
-    if names is None:
-        return
-    done = 1 if options.has_header else 0
-    try:
-        for batch in batches(file, schema, options):
-            yield batch
-            done += batch.num_rows
-    except BadValue as error:
-        raise file.fault(error.reason, *_place(file, done + error.row + 1, options), _HINT) from error
-    except pa.ArrowInvalid as error:
-        raise _bad_row(file, error, options, names) from error
 
 
 def batches(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iterator[pa.RecordBatch]:
@@ -329,10 +310,10 @@ def _place(file: InputFile, number: int, options: CsvOptions) -> tuple[int | Non
     return (row.line, row.payload) if row else (None, "")
 
 
-def _bad_row(file: InputFile, error: Exception, options: CsvOptions, names: list[str] | None = None) -> SourceError:
+def _bad_row(file: InputFile, error: Exception, options: CsvOptions) -> SourceError:
     match = _ROW.fullmatch(str(error))
     where = _place(file, int(match[3]), options) if match else (None, "")
-    return file.fault(reason(error, names), *where, _HINT)
+    return file.fault(reason(error), *where, HINT)
 
 
 def reason(error: Exception, names: list[str] | None = None) -> str:

@@ -16,7 +16,7 @@ from volley.columns.batches import one_batch
 from volley.columns.text_forms import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
-from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
+from volley.formats.csv import HINT, batches, check, header, infer, part_of_rows, reason, rules
 from volley.formats.csv_records import Record, records
 from volley.formats.csv_values import (
     BadValue,
@@ -176,7 +176,7 @@ def _true(mask: pa.Array) -> Sequence[int]:
 _GROUP = 10_000
 
 
-def read_tolerant(
+def rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: CsvOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the file's rows with their line numbers, and a `BadRow` for each row that can't be read."""
@@ -285,5 +285,5 @@ def _parsed(group: list[Record], names: list[str], schema: pa.Schema, options: C
     return decoded(parse(schema), schema, options, lambda: parse(texts_of(schema)), may_have_hexadecimal)
 
 
-FORMAT = FormatReader(check, infer, read, read_tolerant)
+FORMAT = FormatReader(infer, rows, check, hint=HINT)
 """The reader of CSV files."""

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from volley.contracts.rows import BadRow, PositionedBatch
     from volley.formats.input_file import InputFile
 
-    Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[pa.RecordBatch]]
+    Rows: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[PositionedBatch | BadRow]]
 
 
 FileFormat = Literal["json", "csv", "parquet", "orc", "avro"]
@@ -97,22 +97,23 @@ class FormatReader:
     """The functions that read files of one format as Arrow.
 
     Args:
-        check: Raises ConfigError for a schema that the format can't be read into.
         infer: Returns the schema of a file, given the format's options; None = the file has no rows to infer it from.
-        read: Yields the batches of a part of a file, in bounded memory; takes the file, the schema, the part (its
-            number and the number of parts) and the options.
-        read_tolerant: Like `read`, with the place of each row and a `BadRow` for each row that can't be read.
-        read_encoded: Like `read`, but may yield a column that the file stores as dictionary and indices as a
-            dictionary array; None = the format has no dictionaries.
+        rows: Yields the batches of a part of a file, in bounded memory, with the place of each row, and a `BadRow` for
+            each row that can't be read; takes the file, the schema, the part (its number and the number of parts) and
+            the options.
+        check: Raises ConfigError for a schema that the format can't be read into.
+        encoded_rows: Like `rows`, but may yield a column that the file stores as dictionary and indices as a dictionary
+            array; None = the format has no dictionaries.
         rows_before: Returns the number of the file's rows before a part; None = only a read from the start tells.
+        hint: The way out for a bad row.
     """
 
-    check: Callable[[pa.Schema], None]
     infer: Callable[[InputFile, Any], pa.Schema | None]
-    read: Read
-    read_tolerant: Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[PositionedBatch | BadRow]]
-    read_encoded: Read | None = None
+    rows: Rows
+    check: Callable[[pa.Schema], None] = lambda schema: None
+    encoded_rows: Rows | None = None
     rows_before: Callable[[InputFile, tuple[int, int]], int] | None = None
+    hint: str = "mend the file, or declare a schema that fits it"
 
 
 @dataclass(frozen=True)

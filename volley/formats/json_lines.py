@@ -15,7 +15,7 @@ from volley.columns.bisect import first_failing, sort_failing
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
-from volley.formats.input_file import InputFile, fault_at
+from volley.formats.input_file import InputFile
 from volley.formats.json import check, fault, inferred
 from volley.formats.json_chunks import chunks_of_objects, elements, elements_of, is_array, last_cut, part_of_objects
 from volley.formats.json_objects import spans_of_objects
@@ -61,14 +61,6 @@ def salvaged(file: InputFile, text: bytes, before: int, parser: JsonParser) -> I
         return _items(file, units, rows), bool(rows.faults)
 
     yield from chain.from_iterable(sort_failing(len(groups), attempt, few, _ERRORS))
-
-
-def good_only(rows: Iterable[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches; raise SourceError at the first bad row."""
-    for item in rows:
-        if isinstance(item, BadRow):
-            raise fault_at(item.position, item.error, item.payload)
-        yield item.batch
 
 
 def _groups(lines: Sequence[_Line]) -> list[Sequence[_Line]]:
@@ -185,28 +177,17 @@ def _deep_line(lines: bytes) -> tuple[int, str] | None:
     return None
 
 
-def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the file's lines or elements as rows; missing fields are null."""
-    parser = JsonParser(file.columns_or(schema), schema)
-    for place, before, chunk in _texts(file, part):
-        try:
-            batches = parser.parse(chunk, file.name)
-        except (pa.ArrowException, SourceError):
-            batches = [*good_only(salvaged(place, chunk, before, parser))]
-        yield from batches
-
-
-def read_tolerant(
+def rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions
 ) -> Iterator[PositionedBatch | BadRow]:
-    """Yield the same rows with their places, and a `BadRow` for each line or element that can't be read."""
+    """Yield lines or elements as rows, missing fields as nulls, and a `BadRow` for each that can't be read."""
     parser = JsonParser(file.columns_or(schema), schema)
     for place, before, chunk in _texts(file, part):
         try:
-            rows: Iterable[PositionedBatch | BadRow] = _located(place, chunk, before, parser.parse(chunk, file.name))
+            items: Iterable[PositionedBatch | BadRow] = _located(place, chunk, before, parser.parse(chunk, file.name))
         except (pa.ArrowException, SourceError):
-            rows = salvaged(place, chunk, before, parser)
-        yield from rows
+            items = salvaged(place, chunk, before, parser)
+        yield from items
 
 
 def _texts(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, int, bytes]]:
@@ -270,5 +251,5 @@ def _bad_line(file: InputFile, chunk: bytes, error: Exception) -> SourceError:
     return file.fault(reason, bad + 1, lines[bad].decode(errors="replace"))
 
 
-FORMAT = FormatReader(check, infer, read, read_tolerant)
+FORMAT = FormatReader(infer, rows, check)
 """The reader of JSON files."""

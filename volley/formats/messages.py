@@ -17,7 +17,7 @@ from volley.errors import SourceError
 from volley.formats import json
 from volley.formats.input_file import Columns
 from volley.formats.json_parser import JsonParser
-from volley.formats.rows import Sorted, message_of
+from volley.formats.rows import Sorted, message_of, strict
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors", "decoder_of"]
@@ -189,7 +189,6 @@ decode_errors = (pa.ArrowInvalid, SourceError)
 """What a decoder raises if a value is bad."""
 
 _HINT = "give the sink a dead_letter for such messages, or declare a schema that fits them"
-_EXCERPT = 120
 _REASON = 400
 
 
@@ -226,10 +225,7 @@ class MessageRows:
         Raises:
             SourceError: If a message can't be decoded; names its position.
         """
-        for item in self.read_tolerant(chunks):
-            if isinstance(item, BadRow):
-                raise SourceError(f"{item.position}: {item.error}: {item.payload[:_EXCERPT]}", hint=_HINT)
-            yield item.batch
+        return strict(self.read_tolerant(chunks), _HINT)
 
     def read_tolerant(self, chunks: Iterable[Chunk]) -> Iterator[PositionedBatch | BadRow]:
         """Yield the same rows with their positions, and a `BadRow` for each message that can't be decoded."""

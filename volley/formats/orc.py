@@ -15,15 +15,11 @@ from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile, WholeFile
 from volley.formats.options import NoOptions
-from volley.formats.rows import fitting, strict
+from volley.formats.rows import fitting
 
 __all__ = ["FORMAT", "OpenOrc", "opened"]
 
 _BATCH_ROWS = 65_536
-
-
-def check(schema: pa.Schema) -> None:
-    """Do nothing: ORC holds all types that a file of it is read into."""
 
 
 def infer(file: InputFile, options: NoOptions) -> pa.Schema:
@@ -32,15 +28,10 @@ def infer(file: InputFile, options: NoOptions) -> pa.Schema:
         return orc_file.schema
 
 
-def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the stripes of a part; only the schema's columns are read."""
-    return strict(read_tolerant(file, schema, part, options))
-
-
-def read_tolerant(
+def rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
 ) -> Iterator[PositionedBatch | BadRow]:
-    """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
+    """Yield the rows of a part with their places, and a `BadRow` for each row that doesn't fit the schema."""
     number, parts = part
     with opened(file) as orc_file:
         source = orc_file.source
@@ -120,5 +111,5 @@ class OpenOrc:
             before += batch.num_rows
 
 
-FORMAT = FormatReader(check, infer, read, read_tolerant)
+FORMAT = FormatReader(infer, rows)
 """The reader of ORC files."""

@@ -29,7 +29,7 @@ from volley.formats.parquet_footer import (
     read_footer,
     refuse_encrypted,
 )
-from volley.formats.rows import fitting, strict
+from volley.formats.rows import fitting
 
 __all__ = ["FORMAT", "OpenParquet", "opened"]
 
@@ -50,10 +50,6 @@ _COPIES_OF_A_DICTIONARY = 2
 _INT96 = "us"
 
 
-def check(schema: pa.Schema) -> None:
-    """Do nothing: Parquet holds all types."""
-
-
 def infer(file: InputFile, options: NoOptions) -> pa.Schema:
     """Return the schema of the file."""
     try:
@@ -65,36 +61,23 @@ def infer(file: InputFile, options: NoOptions) -> pa.Schema:
         raise damaged(file, error) from error
 
 
-def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the row groups of a part; only the schema's columns are read."""
-    return strict(_rows(file, schema, part, dictionaries=False))
-
-
-def read_encoded(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
-) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows; a column with a small dictionary stays dictionary-encoded."""
-    return strict(_rows(file, schema, part, dictionaries=True))
-
-
-def read_tolerant(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
-) -> Iterator[PositionedBatch | BadRow]:
-    """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
-    return _rows(file, schema, part, dictionaries=False)
-
-
 def rows_before(file: InputFile, part: tuple[int, int]) -> int:
     """Return the number of the file's rows before a part."""
     with opened(file) as parquet:
         return sum(group.rows for group in parquet.groups[: parquet.part(*part).start])
 
 
-def _rows(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
+def rows(
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions, encoded: bool = False
 ) -> Iterator[PositionedBatch | BadRow]:
-    for batch, before in _batches(file, schema, part, dictionaries):
-        yield from fitting(file, batch, schema, partial(_position, file, before), dictionaries)
+    """Yield the row groups of a part with the places of their rows, and a `BadRow` for each row that doesn't fit.
+
+    Args:
+        schema: Only its columns are read.
+        encoded: True: a column with a small dictionary stays dictionary-encoded.
+    """
+    for batch, before in _batches(file, schema, part, encoded):
+        yield from fitting(file, batch, schema, partial(_position, file, before), encoded)
 
 
 def _position(file: InputFile, before: int, row: int) -> str:
@@ -319,5 +302,5 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
         yield from _dictionaries(array.values)
 
 
-FORMAT = FormatReader(check, infer, read, read_tolerant, read_encoded, rows_before)
+FORMAT = FormatReader(infer, rows, encoded_rows=partial(rows, encoded=True), rows_before=rows_before)
 """The reader of Parquet files."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -14,7 +14,7 @@ from volley.columns.bisect import process_or_bisect
 from volley.columns.python_values import row_texts
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
-from volley.formats.input_file import InputFile
+from volley.formats.input_file import InputFile, fault_at
 
 __all__ = ["Sorted", "fitting", "joined", "message_of", "sort_good", "strict"]
 
@@ -156,12 +156,11 @@ def _bad_rows(
     return lambda row, fault: BadRow(texts[row], fault, position(row))
 
 
-def strict(rows: Iterator[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]:
+def strict(rows: Iterable[PositionedBatch | BadRow], hint: str) -> Iterator[pa.RecordBatch]:
     """Yield the batches; raise SourceError at the first bad row."""
     for item in rows:
         if isinstance(item, BadRow):
-            hint = "mend the file, or declare a schema that fits it"
-            raise SourceError(f"{item.position}: {item.error}", hint=hint)
+            raise fault_at(item.position, item.error, item.payload, hint)
         yield item.batch
 
 

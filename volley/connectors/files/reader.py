@@ -18,6 +18,7 @@ from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
 from volley.formats.input_file import Columns, InputFile
+from volley.formats.rows import strict
 from volley.secrets import redact_uri, redacted
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
@@ -65,17 +66,18 @@ class FileReader(Reader):
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         reader = self._format.reader
-        read = (reader.read_encoded if self.dictionaries else None) or reader.read
+        rows = (reader.encoded_rows if self.dictionaries else None) or reader.rows
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
                 file, columns = self._opened(logged, part, self.dictionaries)
-                yield from columns.add(read(file, self._own(columns), part, self.files.options))
+                items = rows(file, self._own(columns), part, self.files.options)
+                yield from columns.add(strict(items, reader.hint))
 
     def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         for logged, part in self._with_rows(split):
             with _reading(self.files, logged):
                 file, columns = self._opened(logged, part)
-                items = self._format.reader.read_tolerant(file, self._own(columns), part, self.files.options)
+                items = self._format.reader.rows(file, self._own(columns), part, self.files.options)
                 yield from columns.add_tolerant(items)
 
     @property
