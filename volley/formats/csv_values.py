@@ -40,6 +40,7 @@ _INFINITY = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _HEXADECIMAL = r"(?i)^\s*0x[0-9a-f]+\s*$"
 Codes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint16]
 
 _ZERO = ord("0")
 _BLANKS = b"\r\n \t"
@@ -65,7 +66,8 @@ class Hexadecimals:
             (text or "").encode() for text in (options.delimiter, options.quote, options.escape)
         )
         # Arrow takes away escapes within a value, and the quote that ends behind the zero.
-        self._pairs = [bytes([before]) + x for before in b"0" + escape + quote for x in (b"x", b"X")]
+        self._pairs = [bytes([before]) + x for before in b"0" + escape for x in (b"x", b"X")]
+        self._split_pairs = [(b"0" + quote, quote + x) for x in (b"x", b"X") if quote]
         self._escapes = bool(escape)
         self._beginnings = _table(BOM_UTF8 + _BLANKS + delimiter + quote + escape)
         self._ends = _table(_BLANKS + delimiter + quote)
@@ -91,28 +93,45 @@ class Hexadecimals:
 
     def _is_in(self, text: bytes) -> bool:
         """Return True if a number is in a text, but not at its very beginning or end."""
-        pairs = [np.frombuffer(pair, np.uint16)[0] for pair in self._pairs if pair[1:] in text]
         codes = np.frombuffer(text, np.uint8)
-        return any(self._is_at(codes, at) for at in _places(codes[_AHEAD - 1 : -self._width], pairs))
+        words = [codes[odd : odd + (len(codes) - odd) // 2 * 2].view(np.uint16) for odd in (0, 1)]
+        pairs = [_word(pair) for pair in self._pairs if pair[1:] in text]
+        split_pairs = [(_word(first), _word(then)) for first, then in self._split_pairs if then[1:] in text]
+        return any(self._is_at(codes, at) for at in _places(words, pairs)) or _follow(words, split_pairs)
 
     def _is_at(self, codes: Codes, at: Positions) -> bool:
-        # Up to two characters may stand between a zero and its x; most quotes before an x stand behind no zero.
-        for behind in range(3 if self._escapes else 2):
-            zeros = at[codes[at + _AHEAD - 1 - behind] == _ZERO]
-            starts = zeros[self._beginnings[codes[zeros + _AHEAD - 2 - behind]]]
-            if len(starts) and self._ends[sliding_window_view(codes, self._width)[starts + _AHEAD + 1]].any():
+        at = at[(at >= _AHEAD - 1) & (at < len(codes) - self._width - 1)]
+        # A quote and an escape may stand between a zero and its x.
+        for behind in range(3 if self._escapes else 1):
+            zeros = at[codes[at - behind] == _ZERO]
+            starts = zeros[self._beginnings[codes[zeros - behind - 1]]]
+            if len(starts) and self._ends[sliding_window_view(codes, self._width)[starts + 2]].any():
                 return True
         return False
 
 
-def _places(codes: Codes, pairs: Sequence[np.uint16]) -> Iterator[Positions]:
+def _word(pair: bytes) -> np.uint16:
+    word: np.uint16 = np.frombuffer(pair, np.uint16)[0]
+    return word
+
+
+def _places(words: Sequence[Words], pairs: Sequence[np.uint16]) -> Iterator[Positions]:
     """Yield where pairs of characters are; to compare two at once is twice as fast."""
     for odd in (0, 1):
-        words = codes[odd : odd + (len(codes) - odd) // 2 * 2].view(np.uint16)
         for pair in pairs:
-            is_pair = words == pair
+            is_pair = words[odd] == pair
             if is_pair.any():
                 yield np.flatnonzero(is_pair) * 2 + odd
+
+
+def _follow(words: Sequence[Words], pairs: Sequence[tuple[np.uint16, np.uint16]]) -> bool:
+    """Return True if one of these pairs of characters is in a text, the second beginning with the first one's end."""
+    for first, then in pairs:
+        for one, other in ((words[0], words[1]), (words[1], words[0][1:])):
+            is_other = other == then
+            if is_other.any() and (is_other & (one[: len(other)] == first)).any():
+                return True
+    return False
 
 
 def _table(characters: bytes) -> npt.NDArray[np.bool_]:
