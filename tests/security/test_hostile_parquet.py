@@ -32,7 +32,7 @@ def undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(*values: object) -> None:
         raise AssertionError("a page was decoded")
 
-    monkeypatch.setattr("volley.formats.parquet._RowGroup._read", decode)
+    monkeypatch.setattr("volley.formats.parquet._OpenRowGroup._read", decode)
 
 
 PEOPLE = pa.table({"id": range(1_000), "secret": [f"s{number}" for number in range(1_000)]})

@@ -34,7 +34,7 @@ __all__ = ["explain", "preview", "reset", "run", "show", "status"]
 
 
 @dataclass(frozen=True)
-class Status:
+class PipelineStatus:
     """How far a pipeline has come.
 
     Args:
@@ -73,7 +73,7 @@ def status(file: File = DEFAULT, as_json: AsJson = False) -> None:
     _print_views(views, config)
 
 
-def _print_pipelines(rows: Sequence[Status], config: Config) -> None:
+def _print_pipelines(rows: Sequence[PipelineStatus], config: Config) -> None:
     columns = ["pipeline", "enabled", "last epoch", "unfinished", "sink", "last commit (UTC)", "rows in table"]
     cells = [
         (
@@ -123,7 +123,7 @@ def reset(
     say(f"the checkpoint of {pipeline!r} is deleted; the sinks keep their rows", config)
 
 
-def _status(config: Config, pipeline: ConfiguredPipeline) -> list[Status]:
+def _status(config: Config, pipeline: ConfiguredPipeline) -> list[PipelineStatus]:
     from volley.spark.log import SparkLog
 
     folder = config.checkpoint(pipeline.name)
@@ -131,7 +131,9 @@ def _status(config: Config, pipeline: ConfiguredPipeline) -> list[Status]:
     rows = []
     for name in pipeline.sinks:
         at, count = _last_commit(config, pipeline.name, name)
-        rows.append(Status(pipeline.name, pipeline.enabled, log.last_finished, log.unfinished, name, at, count, folder))
+        rows.append(
+            PipelineStatus(pipeline.name, pipeline.enabled, log.last_finished, log.unfinished, name, at, count, folder)
+        )
     return rows
 
 

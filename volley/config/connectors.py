@@ -24,7 +24,7 @@ from volley.registry import CONNECTORS, connectors_with, load
 if TYPE_CHECKING:
     from volley.contracts.source import Source
 
-__all__ = ["SINK_CONNECTORS", "SOURCE_CONNECTORS", "Connector", "connector_of"]
+__all__ = ["SINK_CONNECTORS", "SOURCE_CONNECTORS", "YamlConnector", "connector_of"]
 
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _auth(values: dict[str, Any], collector: Collector, path: Path) -> HmacAuth 
 _LOADS = {"incremental": "snapshot", "changes_only": "none"}
 
 
-class Table(Model):
+class CapturedTable(Model):
     """A table that is captured, or several."""
 
     name: str = Field(description="The table's name; * and ? stand for any characters.")
@@ -116,7 +116,7 @@ def postgres_source(values: Any, collector: Collector, path: Path) -> Source | N
     """Return the source of a document's values; None after mistakes."""
     settings = {name: value for name, value in values.items() if name != "streams"}
     beside, listed = (*path[:-1], "streams"), values.get("streams", [])
-    streams = [collector.check(Table, each, (*beside, number)) for number, each in enumerate(listed)]
+    streams = [collector.check(CapturedTable, each, (*beside, number)) for number, each in enumerate(listed)]
     tables = [table for table in streams if table is not None]
     model = collector.check(postgres_model(), settings, path)
     if model is None:
@@ -187,7 +187,7 @@ _FORMER_NAMES = {"postgres-cdc": "postgres"}
 
 
 @dataclass(frozen=True)
-class Connector:
+class YamlConnector:
     """How settings under ``config`` become a source or a sink.
 
     Args:
@@ -203,7 +203,7 @@ class Connector:
     tells_keys: bool = False
 
 
-def _of_class(part: Literal["source", "sink"], name: str) -> Connector:
+def _of_class(part: Literal["source", "sink"], name: str) -> YamlConnector:
     """Return the connector of a registered class: documents have the arguments of its constructor."""
 
     def model() -> type[Model]:
@@ -214,18 +214,18 @@ def _of_class(part: Literal["source", "sink"], name: str) -> Connector:
         value = None if settings is None else collector.make(load(part, name), given(settings), path)
         return None if collector.has_mistakes(path) else value
 
-    return Connector(model, build)
+    return YamlConnector(model, build)
 
 
 _OWN_SOURCES = {
-    "iceberg": Connector(lambda: source_model(IcebergSourceConfig), iceberg_source),
-    "postgres": Connector(postgres_model, postgres_source, takes_streams=True, tells_keys=True),
-    "webhook": Connector(webhook_model, webhook_source),
+    "iceberg": YamlConnector(lambda: source_model(IcebergSourceConfig), iceberg_source),
+    "postgres": YamlConnector(postgres_model, postgres_source, takes_streams=True, tells_keys=True),
+    "webhook": YamlConnector(webhook_model, webhook_source),
 }
-_OWN_SINKS = {"iceberg": Connector(iceberg_sink_model, iceberg_sink)}
+_OWN_SINKS = {"iceberg": YamlConnector(iceberg_sink_model, iceberg_sink)}
 
 
-def _in_yaml(part: Literal["source", "sink"], own: Mapping[str, Connector]) -> dict[str, Connector]:
+def _in_yaml(part: Literal["source", "sink"], own: Mapping[str, YamlConnector]) -> dict[str, YamlConnector]:
     names = [name for name in connectors_with(part) if CONNECTORS[name].in_yaml]
     return {name: own.get(name) or _of_class(part, name) for name in names}
 
@@ -237,6 +237,6 @@ SINK_CONNECTORS = _in_yaml("sink", _OWN_SINKS)
 """The sinks, by the name that stands under ``connector``."""
 
 
-def connector_of(name: str, connectors: Mapping[str, Connector]) -> Connector | None:
+def connector_of(name: str, connectors: Mapping[str, YamlConnector]) -> YamlConnector | None:
     """Return the connector of a name, or of one that it had before; None if there is none."""
     return connectors.get(_FORMER_NAMES.get(name, name))

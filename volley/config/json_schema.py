@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector
+from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, YamlConnector
 from volley.config.models import DocumentModel, PipelineModel, RuntimeModel
 from volley.config.pipelines import view_model
 from volley.documents.models import Model
@@ -47,13 +47,13 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Pipelines of Volley"}
 
 
-def _parts(description: str, connectors: Mapping[str, Connector], references: Mapping[Any, Any]) -> dict[str, Any]:
+def _parts(description: str, connectors: Mapping[str, YamlConnector], references: Mapping[Any, Any]) -> dict[str, Any]:
     kinds = [_part(name, connector, references[connector.model()]) for name, connector in connectors.items()]
     names = {"type": "object", "properties": {"connector": {"enum": list(connectors)}}, "required": ["connector"]}
     return _named(description, {"allOf": [names, *kinds]})
 
 
-def _part(name: str, connector: Connector, settings: Any) -> dict[str, Any]:
+def _part(name: str, connector: YamlConnector, settings: Any) -> dict[str, Any]:
     """Return what holds for the parts of one connector."""
     properties = {"connector": {"const": name}, "config": _optional(settings)}
     if connector.takes_streams:

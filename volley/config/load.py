@@ -11,7 +11,7 @@ import yaml
 
 from volley.checks import mapping, optional
 from volley.checks import path as checked_path
-from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector, connector_of
+from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, YamlConnector, connector_of
 from volley.config.models import DocumentModel, PartModel, PipelineModel, RestartModel, RuntimeModel
 from volley.config.pipelines import PipelineBuilder, configured_view
 from volley.config.scope import Parts, Scope
@@ -116,7 +116,7 @@ def assemble(
 
 
 def _parts(
-    parts: Mapping[str, Any] | None, connectors: Mapping[str, Connector], kind: str, collector: Collector
+    parts: Mapping[str, Any] | None, connectors: Mapping[str, YamlConnector], kind: str, collector: Collector
 ) -> Iterator[tuple[str, Any]]:
     """Yield sources or sinks with their names; None for one with mistakes."""
     for name, values in (parts or {}).items():
@@ -125,7 +125,7 @@ def _parts(
         yield name, _part(connectors, part, collector, path) if part else None
 
 
-def _part(connectors: Mapping[str, Connector], part: PartModel, collector: Collector, path: Path) -> Any:
+def _part(connectors: Mapping[str, YamlConnector], part: PartModel, collector: Collector, path: Path) -> Any:
     """Return a source or sink; None after mistakes."""
     connector = connector_of(part.connector, connectors)
     if connector is None:

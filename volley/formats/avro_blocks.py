@@ -16,7 +16,7 @@ import pyarrow as pa
 from volley.errors import MissingDependencyError, SourceError
 from volley.formats.input_file import InputFile, megabytes
 
-__all__ = ["CODECS", "LARGEST_BLOCK", "AvroFile", "Block", "decompressed"]
+__all__ = ["CODECS", "LARGEST_BLOCK", "AvroContainer", "Block", "decompressed"]
 
 _PIECE = 1 << 20
 # A dictionary of the strongest preset has 64 MB.
@@ -157,7 +157,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class AvroFile:
+class AvroContainer:
     """An open file, of which the header is read at the first use.
 
     Args:

@@ -16,7 +16,7 @@ from volley.columns.exact import array_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, VolleyError
 from volley.formats.avro import Resolution, avro_columns, resolution_of
-from volley.formats.avro_blocks import AvroFile, Block
+from volley.formats.avro_blocks import AvroContainer, Block
 from volley.formats.avro_bounds import LARGEST_VALUE, Bounds
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile, WholeFile
@@ -61,10 +61,10 @@ def _opened(file: InputFile) -> Iterator[tuple[Iterator[list[_Row]], pa.Schema]]
 
 
 @contextmanager
-def _source(file: InputFile) -> Iterator[AvroFile]:
+def _source(file: InputFile) -> Iterator[AvroContainer]:
     try:
         with file.open() as stream:
-            yield AvroFile(file, stream)
+            yield AvroContainer(file, stream)
     except VolleyError:
         raise
     except Exception as error:
@@ -166,7 +166,7 @@ def _batches(pieces: Iterable[tuple[list[_Row], float]]) -> Iterator[list[_Row]]
         yield rows
 
 
-def _records(source: AvroFile) -> Iterator[tuple[list[_Row], float]]:
+def _records(source: AvroContainer) -> Iterator[tuple[list[_Row], float]]:
     """Yield the records of a file's blocks, some at a time, with what they take in memory."""
     # Without what Volley does not read, such as the logical type uuid.
     resolution, empty = resolution_of(source.schema, source.schema), 0

@@ -13,7 +13,7 @@ from typing import Any
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.options import CsvOptions
 
-__all__ = ["OPEN_QUOTE", "OpenQuotes", "Record", "records"]
+__all__ = ["OPEN_QUOTE", "OpenQuotes", "RawRow", "records"]
 
 # Python's own limit is 128 kB: a quote that swallows more would be taken for one that is closed.
 csv.field_size_limit(max(csv.field_size_limit(), LARGEST_VALUE))
@@ -23,7 +23,7 @@ OPEN_QUOTE = "a quote is opened and never closed"
 
 
 @dataclass(frozen=True)
-class Record:
+class RawRow:
     """The raw text of a row, and what is wrong with it: of a line that is too long it has the beginning."""
 
     line: int
@@ -51,7 +51,7 @@ class Record:
         return next(lines, [])
 
 
-def records(file: InputFile, options: CsvOptions) -> Iterator[Record]:
+def records(file: InputFile, options: CsvOptions) -> Iterator[RawRow]:
     """Yield the rows that are not empty lines; an unclosed quote spoils only its own line."""
     with file.open() as stream:
         lines = _Lines(_limited(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")))
@@ -65,7 +65,7 @@ def records(file: InputFile, options: CsvOptions) -> Iterator[Record]:
             if _is_cut(taken[-1]):
                 fault = f"longer than {megabytes(LARGEST_VALUE)}"
             if taken[0].strip("\r\n"):
-                yield Record(number, "".join(taken), fault)
+                yield RawRow(number, "".join(taken), fault)
             number += len(taken)
 
 

@@ -17,7 +17,7 @@ from volley.columns.text_forms import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
 from volley.formats.csv import HINT, batches, check, header, infer, part_of_rows, reason, rules
-from volley.formats.csv_records import Record, records
+from volley.formats.csv_records import RawRow, records
 from volley.formats.csv_values import (
     BadValue,
     decoded,
@@ -210,20 +210,20 @@ class _Places:
 
 
 def _salvaged(
-    file: InputFile, raw: Iterator[Record], names: list[str], schema: pa.Schema, options: CsvOptions
+    file: InputFile, raw: Iterator[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     while group := list(islice(raw, _GROUP)):
 
-        def position(number: int, group: list[Record] = group) -> str:
+        def position(number: int, group: list[RawRow] = group) -> str:
             return file.position(group[number].line)
 
-        def bad_row(number: int, fault: str, group: list[Record] = group) -> BadRow:
+        def bad_row(number: int, fault: str, group: list[RawRow] = group) -> BadRow:
             return BadRow(group[number].payload, fault, file.position(group[number].line))
 
         yield from _sorted(group, names, schema, options).items(position, bad_row)
 
 
-def _sorted(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted:
+def _sorted(group: list[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted:
     faults = _faults(group, names, schema, options)
     good = [number for number in range(len(group)) if number not in faults]
 
@@ -237,7 +237,7 @@ def _sorted(group: list[Record], names: list[str], schema: pa.Schema, options: C
     return sort_good(faults, good, convert, why, (BadValue, pa.ArrowInvalid))
 
 
-def _faults(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:
+def _faults(group: list[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:
     """Return the rows that are surely bad, and why."""
     faults = {number: record.fault for number, record in enumerate(group) if record.fault}
     texts = {number: marked(record.text) for number, record in enumerate(group) if not record.fault}
@@ -269,7 +269,7 @@ def _texts(
     return one_batch(table) if table.num_rows + len(widths) == len(texts) else None
 
 
-def _parsed(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> pa.RecordBatch:
+def _parsed(group: list[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions) -> pa.RecordBatch:
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
     # As for whole files: without a line end, Arrow may read an empty last value as a text.
     data += b"" if data.endswith((b"\r", b"\n")) else b"\n"

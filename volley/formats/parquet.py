@@ -20,14 +20,14 @@ from volley.formats.options import NoOptions
 from volley.formats.parquet_footer import (
     BYTE_ARRAY,
     FIXED_LEN_BYTE_ARRAY,
-    Chunk,
-    Group,
+    ColumnChunk,
     Pages,
+    RowGroup,
     Window,
     damaged,
     pages_of,
-    read_footer,
     refuse_encrypted,
+    row_groups,
 )
 from volley.formats.rows import fitting
 
@@ -54,7 +54,7 @@ def infer(file: InputFile, options: NoOptions) -> pa.Schema:
     """Return the schema of the file."""
     try:
         with file.open() as stream:
-            for group in read_footer(file, stream).groups:
+            for group in row_groups(file, stream):
                 refuse_encrypted(file, group.chunks)
             return pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -104,7 +104,7 @@ def opened(file: InputFile) -> Iterator[OpenParquet]:
     """
     try:
         with file.open() as stream:
-            groups = read_footer(file, stream).groups
+            groups = row_groups(file, stream)
             source = pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96)
             yield OpenParquet(file, stream, groups, source.metadata, source.schema_arrow)
     except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
@@ -123,7 +123,7 @@ class OpenParquet:
 
     file: InputFile
     stream: Any
-    groups: Sequence[Group]
+    groups: Sequence[RowGroup]
     metadata: pq.FileMetaData
     schema: pa.Schema
 
@@ -146,14 +146,14 @@ class OpenParquet:
         window = Window(self.stream)
         for index in groups:
             before = sum(group.rows for group in self.groups[:index])
-            group = _RowGroup.open(self.file, window, self.metadata, index, self.groups[index], columns)
+            group = _OpenRowGroup.open(self.file, window, self.metadata, index, self.groups[index], columns)
             for batch in group.batches(columns, encoded, rows):
                 yield batch, before
                 before += batch.num_rows
 
 
 @dataclass(frozen=True)
-class _RowGroup:
+class _OpenRowGroup:
     """A row group of an open file, with the columns to read.
 
     Args:
@@ -169,7 +169,7 @@ class _RowGroup:
     metadata: pq.FileMetaData
     number: int
     rows: int
-    columns: Sequence[tuple[Chunk, Pages]]
+    columns: Sequence[tuple[ColumnChunk, Pages]]
     buffer: int
 
     @classmethod
@@ -179,9 +179,9 @@ class _RowGroup:
         window: Window,
         metadata: pq.FileMetaData,
         number: int,
-        group: Group,
+        group: RowGroup,
         columns_to_read: Collection[str],
-    ) -> _RowGroup:
+    ) -> _OpenRowGroup:
         """Read the headers of all pages; nothing is decompressed yet."""
         chunks = [chunk for chunk in group.chunks if _is_of(chunk.leaf.path, columns_to_read)]
         refuse_encrypted(file, chunks)
@@ -227,7 +227,7 @@ class _RowGroup:
             more = "write the file with smaller row groups"
             raise self._too_large(chunk, "page", max(pages.data, pages.dictionary), _LARGEST_PAGES, more)
 
-    def _too_large(self, chunk: Chunk, what: str, size: float, limit: int, more: str = "") -> SourceError:
+    def _too_large(self, chunk: ColumnChunk, what: str, size: float, limit: int, more: str = "") -> SourceError:
         message = f"{self.file.name}: column {chunk.leaf.path!r} has a {what} of {megabytes(size)}"
         return SourceError(message, hint="; ".join(filter(None, [f"{megabytes(limit)} are the limit", more])))
 
@@ -270,7 +270,7 @@ def _is_of(path: str, columns: Collection[str]) -> bool:
     return any(".".join(parts[:length]) in columns for length in range(1, len(parts) + 1))
 
 
-def _bytes_of_a_value(chunk: Chunk, pages: Pages) -> float:
+def _bytes_of_a_value(chunk: ColumnChunk, pages: Pages) -> float:
     """Return the bytes that a value of a column takes in memory, by the headers of its pages."""
     if chunk.leaf.physical_type == FIXED_LEN_BYTE_ARRAY:
         return float(chunk.leaf.length)

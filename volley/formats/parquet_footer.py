@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 __all__ = [
     "BYTE_ARRAY",
     "FIXED_LEN_BYTE_ARRAY",
-    "Chunk",
-    "Group",
+    "ColumnChunk",
     "Pages",
+    "RowGroup",
     "Window",
     "count_values",
     "damaged",
     "footer_bytes",
     "pages_of",
-    "read_footer",
     "refuse_encrypted",
+    "row_groups",
 ]
 
 BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 6, 7
@@ -58,7 +58,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ColumnChunk:
     """A column chunk: the values of a leaf in a row group.
 
     Args:
@@ -76,27 +76,15 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """A row group."""
 
     rows: int
-    chunks: Sequence[Chunk]
+    chunks: Sequence[ColumnChunk]
 
 
-@dataclass(frozen=True)
-class Footer:
-    """The columns and row groups of a file.
-
-    Args:
-        leaves: The leaves, in the order of the schema.
-    """
-
-    leaves: Sequence[Leaf]
-    groups: Sequence[Group]
-
-
-def read_footer(file: InputFile, stream: Any) -> Footer:
-    """Read the footer of an open file.
+def row_groups(file: InputFile, stream: Any) -> list[RowGroup]:
+    """Return the row groups of an open file, by its footer.
 
     Raises:
         SourceError: If it is encrypted, damaged or missing.
@@ -104,7 +92,7 @@ def read_footer(file: InputFile, stream: Any) -> Footer:
     try:
         footer, _ = read_struct(footer_bytes(file, stream), 0, _FOOTER)
         leaves = list(_leaves(iter(footer[2])))
-        return Footer(leaves, [_group(row_group, leaves) for row_group in footer[4]])
+        return [_group(row_group, leaves) for row_group in footer[4]]
     except (Malformed, KeyError, RecursionError) as error:
         raise damaged(file, f"its footer is damaged ({error})") from error
 
@@ -114,7 +102,7 @@ def damaged(file: InputFile, reason: object) -> SourceError:
     return SourceError(f"{file.name} is not a whole Parquet file: {reason}", hint="write it again; it may be cut short")
 
 
-def refuse_encrypted(file: InputFile, chunks: Iterable[Chunk]) -> None:
+def refuse_encrypted(file: InputFile, chunks: Iterable[ColumnChunk]) -> None:
     """Raise SourceError if one of these chunks is encrypted; the error names the column."""
     for chunk in chunks:
         if chunk.is_encrypted:
@@ -171,15 +159,15 @@ def _next(elements: Iterator[Mapping[int, Any]]) -> Mapping[int, Any]:
     return element
 
 
-def _group(row_group: Mapping[int, Any], leaves: Sequence[Leaf]) -> Group:
+def _group(row_group: Mapping[int, Any], leaves: Sequence[Leaf]) -> RowGroup:
     if len(row_group[1]) != len(leaves):
         raise Malformed(f"a row group has {len(row_group[1])} columns, the schema has {len(leaves)}")
-    return Group(
+    return RowGroup(
         row_group[3], [_chunk(column_chunk, leaf) for column_chunk, leaf in zip(row_group[1], leaves, strict=True)]
     )
 
 
-def _chunk(column_chunk: Mapping[int, Any], leaf: Leaf) -> Chunk:
+def _chunk(column_chunk: Mapping[int, Any], leaf: Leaf) -> ColumnChunk:
     is_encrypted = 8 in column_chunk
     # A column that is encrypted with its own key may lack its metadata.
     metadata = column_chunk.get(3, {}) if is_encrypted else column_chunk[3]
@@ -187,7 +175,7 @@ def _chunk(column_chunk: Mapping[int, Any], leaf: Leaf) -> Chunk:
     start, size = dictionary if 0 < dictionary < pages else pages, metadata.get(7, 0)
     if start < 0 or size < 0:
         raise Malformed(f"column {leaf.path!r} has {size} bytes from byte {start} on")
-    return Chunk(leaf, start, size, metadata.get(5, 0), is_encrypted)
+    return ColumnChunk(leaf, start, size, metadata.get(5, 0), is_encrypted)
 
 
 _HEADER = 512
@@ -211,7 +199,7 @@ class Window:
         self._at = 0
         self._held: list[tuple[int, memoryview]] = []
 
-    def hold(self, chunks: Sequence[Chunk]) -> None:
+    def hold(self, chunks: Sequence[ColumnChunk]) -> None:
         """Read these chunks into memory and drop the previous ones; chunks that are close are read together."""
         self._held = []
         for start, end in _joined(chunks):
@@ -251,7 +239,7 @@ class Window:
         """Do nothing: the caller closes the file."""
 
 
-def _joined(chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
+def _joined(chunks: Sequence[ColumnChunk]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for chunk in sorted(chunks, key=lambda chunk: chunk.start):
         start, end = chunk.start, chunk.start + chunk.size
@@ -278,7 +266,7 @@ class Pages:
     value: float
 
 
-def pages_of(window: Window, chunk: Chunk) -> Pages:
+def pages_of(window: Window, chunk: ColumnChunk) -> Pages:
     """Return the page sizes of a chunk, by its page headers. Stops at a damaged one: decoding it will raise."""
     data, dictionary, mean, value = 0, 0, 0.0, 0.0
     for page_type, size, count, encoding in _headers(window, chunk.start, chunk.size):

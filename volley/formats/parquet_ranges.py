@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from volley.formats.input_file import InputFile
 from volley.formats.parquet import OpenParquet, opened
-from volley.formats.parquet_footer import Group, damaged
+from volley.formats.parquet_footer import RowGroup, damaged
 from volley.formats.parquet_index import PagedColumn, PagedFile
 
 __all__ = ["plain_values", "read_ranges"]
@@ -118,7 +118,7 @@ def read_ranges(
             first += len(arrays[0])
 
 
-def _rows_of_a_piece(group: Group) -> int:
+def _rows_of_a_piece(group: RowGroup) -> int:
     """Return how many rows are held in memory at a time, still encoded."""
     size = sum(chunk.size for chunk in group.chunks)
     return max(1, _PIECE_BYTES * group.rows // max(1, size))

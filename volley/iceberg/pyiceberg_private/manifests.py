@@ -38,7 +38,7 @@ from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from volley.formats.avro_blocks import AvroFile
+from volley.formats.avro_blocks import AvroContainer
 from volley.formats.avro_bounds import Bounds
 from volley.formats.input_file import InputFile as File
 from volley.iceberg.layout.partitions import path_of, summaries
@@ -84,7 +84,7 @@ class _Content(InputFile):
 
 
 def _check(content: bytes, name: str) -> None:
-    file = AvroFile(File(name, len(content), lambda: io.BytesIO(content)), io.BytesIO(content))
+    file = AvroContainer(File(name, len(content), lambda: io.BytesIO(content)), io.BytesIO(content))
     bounds = Bounds(json.loads(file.schema))
     for block in file.blocks():
         at = 0
