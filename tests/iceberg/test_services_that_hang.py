@@ -85,3 +85,8 @@ def test_a_token_is_got_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [manager.auth_header() for _ in range(2)] == ["Bearer abc"] * 2
     form = {"grant_type": "client_credentials", "scope": "catalog"}
     assert asked == [("http://auth/token", form, "Basic aWQ6c2VjcmV0", (1.0, 2.0))]
+    # The clock by which a token ends is that of one machine.
+    assert pickle.loads(pickle.dumps(manager)).auth_header() == "Bearer abc"
+    assert len(asked) == 2
+    assert manager.auth_header() == "Bearer abc"
+    assert len(asked) == 2

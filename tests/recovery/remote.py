@@ -25,17 +25,25 @@ class RemoteLake:
         catalog_uri: Where drivers look for the catalog.
         table_name: The table.
         timeout: The longest that drivers wait for an answer, in seconds.
+        has_manager: True: one of pyiceberg's managers of tokens signs the drivers in.
     """
 
     server: Seaweed
     catalog_uri: str
     table_name: str
     timeout: float = 2.0
+    has_manager: bool = False
 
     @property
     def config(self) -> IcebergSinkConfig:
         credential = f"{self.server.key}:{self.server.secret}"
-        catalog = RestCatalog(self.catalog_uri, "s3://lake", credential, timeout=self.timeout)
+        if self.has_manager:
+            login = {"client_id": self.server.key, "client_secret": self.server.secret}
+            oauth2 = {**login, "token_url": f"{self.catalog_uri}/v1/oauth/tokens"}
+            properties = {"auth": {"type": "oauth2", "oauth2": oauth2}}
+            catalog = RestCatalog(self.catalog_uri, "s3://lake", properties=properties, timeout=self.timeout)
+        else:
+            catalog = RestCatalog(self.catalog_uri, "s3://lake", credential, timeout=self.timeout)
         return IcebergSinkConfig(
             namespace=["db"], table=self.table_name, storage=self.server.storage(), catalog=catalog
         )

@@ -12,13 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest.auth import OAuth2AuthManager
 
 from tests.recovery.lake import QUERY, SCHEMA, write
 from tests.recovery.remote import RemoteLake
 from tests.servers.seaweed import Seaweed
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, named
-from volley import Epoch, IcebergStorage, StorageAccessError
+from volley import ConfigError, Epoch, IcebergStorage, StorageAccessError
 from volley.iceberg import IcebergTable
+from volley.iceberg.commit.committer import IcebergCommitter
 
 
 @dataclass
@@ -98,16 +100,42 @@ def keyless(remote: RemoteLake, proxy: FaultProxy, signer: Signer, monkeypatch: 
     return replace(remote, server=Keyless(remote.server.rest_uri, remote.server.s3_endpoint))
 
 
-def test_the_catalog_signs_what_is_written_and_read(keyless: RemoteLake, signer: Signer, remote: RemoteLake) -> None:
-    driver = keyless.driver()
+def append(driver: IcebergCommitter) -> None:
     # An executor has a copy of the writer.
     task = pickle.loads(pickle.dumps(driver.writer(Epoch(QUERY, 0)))).open(0)
     task.write(pa.record_batch({"id": [1, 2]}, SCHEMA))
     driver.commit(Epoch(QUERY, 0), [task.close()])
+
+
+@pytest.mark.parametrize("has_manager", [False, True])
+def test_the_catalog_signs_what_is_written_and_read(
+    keyless: RemoteLake, signer: Signer, remote: RemoteLake, has_manager: bool
+) -> None:
+    keyless = replace(keyless, has_manager=has_manager)
+    append(keyless.driver())
     assert "PUT" in signer.signed
     assert remote.rows() == [1, 2]
     assert sorted(IcebergTable(keyless.config.ref).to_arrow()["id"].to_pylist()) == [1, 2]
     assert "GET" in signer.signed
+
+
+def test_a_manager_of_tokens_stays_with_the_driver(remote: RemoteLake) -> None:
+    managed = replace(remote, has_manager=True)
+    append(managed.driver())
+    assert remote.rows() == [1, 2]
+    assert sorted(IcebergTable(managed.config.ref).to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_a_manager_that_can_t_go_to_tasks_is_named_where_they_need_it(
+    keyless: RemoteLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise TypeError("not this one")
+
+    monkeypatch.setattr(OAuth2AuthManager, "__reduce__", refuse, raising=False)
+    with pytest.raises(ConfigError, match="a OAuth2AuthManager can't be sent to tasks: not this one") as caught:
+        replace(keyless, has_manager=True).driver()
+    assert "keys of its own" in str(caught.value.hint)
 
 
 def test_keys_of_the_storage_are_used_in_place_of_signatures(

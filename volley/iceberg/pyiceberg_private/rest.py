@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
+from threading import Lock
 from typing import Any
 
 import requests
 from pyiceberg.catalog import rest
-from pyiceberg.catalog.rest.auth import OAuth2AuthManager, OAuth2TokenProvider
+from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, OAuth2AuthManager, OAuth2TokenProvider
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_CONNECT_TIMEOUT, S3_REQUEST_TIMEOUT, S3_SIGNER, FileIO
 from pyiceberg.io.fsspec import SIGNERS, FsspecFileIO, S3V4RestSigner
@@ -29,6 +31,7 @@ from requests import Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import RequestException
 
+from volley.errors import ConfigError
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, mend
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
 
@@ -97,6 +100,13 @@ class TokenProvider(OAuth2TokenProvider):
         self.__dict__.update(provider.__dict__)
         self._timeouts = timeouts
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The token ends by the clock of this process: a copy gets one of its own.
+        return {**self.__dict__, "_lock": None, "_token": None, "_expires_at": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
     def _refresh_token(self) -> None:
         data = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
         headers = {"Authorization": self._client_secret_header}
@@ -163,9 +173,16 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         settings = {**self.properties, **properties}
         is_told = property_as_bool(settings, _SIGNS, False) and not settings.get(S3_ACCESS_KEY_ID)
         # pyiceberg signs through the catalog only if it is told to.
-        if settings.get(S3_SIGNER, SIGNS_BY_REST if is_told else None) == SIGNS_BY_REST:
+        signs = settings.get(S3_SIGNER, SIGNS_BY_REST if is_told else None) in (SIGNS_BY_REST, SIGNER)
+        if signs:
             properties = {PY_IO_IMPL: FILE_IO, **properties, S3_SIGNER: SIGNER}
-        return super()._load_file_io(properties, location)
+        file_io = super()._load_file_io(properties, location)
+        if not signs:
+            # Files travel to tasks, what signs in to the catalog need not, and some of these can't.
+            file_io.properties.pop(AUTH_MANAGER, None)
+        elif self._auth_manager is not None:
+            _check_travels(self._auth_manager)
+        return file_io
 
     def load_table(self, identifier: str | Identifier) -> Table:
         try:
@@ -218,6 +235,17 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
         # This requests a token before the session is returned.
         return super()._create_legacy_oauth2_auth_manager(with_timeouts(session, self._timeouts, self.adapter))
+
+
+def _check_travels(manager: AuthManager) -> None:
+    """Raise ConfigError if tasks can't have what signs in to the catalog, which signs their requests to the storage."""
+    try:
+        pickle.dumps(manager)
+    except Exception as error:
+        raise ConfigError(
+            f"the catalog signs requests to its storage, a {type(manager).__name__} can't be sent to tasks: {error}",
+            hint='sign in by credential=, token= or {"type": "oauth2"}, or give the storage keys of its own',
+        ) from error
 
 
 def _new_branches(table: Table, updates: tuple[TableUpdate, ...]) -> list[SetSnapshotRefUpdate]:
