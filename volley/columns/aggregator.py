@@ -153,7 +153,9 @@ class Aggregator(Operator):
         """Return the rows of windows; of a table without states, those of deleted sessions."""
         times = [windows[name].cast(self.output.field(0).type) for name in (START, END)]
         types = (field.type for field in key_fields(self.node.keys, self.input))
-        keys = [restored(whole(windows[name]), kind) for name, kind in zip(self.grouping.keys, types, strict=True)]
+        keys = [
+            restored(whole(windows[name]), data_type) for name, data_type in zip(self.grouping.keys, types, strict=True)
+        ]
         is_deleted = not set(self.grouping.state_names) <= set(windows.column_names)
         results = self._nothing(len(windows)) if is_deleted else self._results(windows)
         columns = [whole(column) for column in (*times, *keys, *results)]

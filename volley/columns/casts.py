@@ -68,10 +68,10 @@ def cast(value: Datum, target: pa.DataType) -> Datum:
     """
     if value.type == target:
         return value
-    found = _find(value.type, target)
-    assert found is not None or pa.types.is_null(value.type)
+    rule = _find(value.type, target)
+    assert rule is not None or pa.types.is_null(value.type)
     try:
-        return found.convert(value, target) if found else pc.cast(value, target)
+        return rule.convert(value, target) if rule else pc.cast(value, target)
     except pa.ArrowInvalid as error:
         raise ExpressionError(
             f"cast from {type_name(value.type)} to {type_name(target)}: {error}",
@@ -81,14 +81,14 @@ def cast(value: Datum, target: pa.DataType) -> Datum:
 
 def try_cast(value: Datum, target: pa.DataType) -> Datum:
     """Cast an array or scalar to another type; values that it can't represent become null."""
-    found = None if value.type == target else _find(value.type, target)
-    if found is None or found.fits is None:
+    rule = None if value.type == target else _find(value.type, target)
+    if rule is None or rule.fits is None:
         return cast(value, target)
-    return found.convert(pc.if_else(found.fits(value, target), value, pa.scalar(None, value.type)), target)
+    return rule.convert(pc.if_else(rule.fits(value, target), value, pa.scalar(None, value.type)), target)
 
 
 def _find(source: pa.DataType, target: pa.DataType) -> _Cast | None:
-    return next((each for each in _CASTS if each.source(source) and each.target(target)), None)
+    return next((rule for rule in _CASTS if rule.source(source) and rule.target(target)), None)
 
 
 def _is_int(data_type: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ __all__ = [
     *("is_encoded", "is_small", "make_batch"),
 ]
 
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+RowsType = TypeVar("RowsType", pa.RecordBatch, pa.Table)
 
 _VALUES, _BYTES = 256, 4 << 10
 _VALUES_OF_KEYS, _BYTES_OF_KEYS = 1 << 14, 1 << 20
@@ -57,7 +57,7 @@ def decode(column: Any) -> Any:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def decode_rows(rows: Rows) -> Rows:
+def decode_rows(rows: RowsType) -> RowsType:
     """Decode all dictionary columns of a batch or a table; return one without any unchanged.
 
     Example:

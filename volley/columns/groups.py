@@ -17,7 +17,7 @@ from volley.columns.dictionaries import decode_rows
 from volley.errors import ExpressionError
 
 __all__ = [
-    *("ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "as_lists", "by_key", "combine", "items_of"),
+    *("ArrowMerge", "Merge", "Offsets", "RowMerge", "Columns", "as_lists", "by_key", "combine", "items_of"),
     *("list_items", "merge_distinct", "merge_lists", "merge_top", "narrowed", "offsets_of", "rows_of_groups"),
     *("sum_type", "widened"),
 ]
@@ -25,12 +25,14 @@ __all__ = [
 Offsets = npt.NDArray[np.int64]
 """Where each group starts in rows that are ordered by group, and the number of rows."""
 
-Rows = list[pa.Array]
+Columns = list[pa.Array]
+"""The columns of some states."""
 
 _ROW = "row"
 _Groups = npt.NDArray[np.int64]
 _TYPES = (pa.int64(), pa.float64(), pa.bool_())
 _MERGES = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+# Sums are computed in wider types where they may overflow: Arrow's own wrap around without an error.
 _WHOLE = pa.decimal128(38, 0)
 _DIGITS = 76
 # Below the largest numbers of 64 bits and of 38 digits by more than a double is inexact.
@@ -49,7 +51,7 @@ class ArrowMerge:
 class RowMerge:
     """Merges states by a function of the state's columns, ordered by group, and of the groups' offsets."""
 
-    function: Callable[[Rows, Offsets], Rows]
+    function: Callable[[Columns, Offsets], Columns]
 
 
 Merge = ArrowMerge | RowMerge
@@ -255,7 +257,7 @@ def items_of(lists: pa.Array, offsets: Offsets) -> tuple[pa.Array, Offsets]:
     return lists.flatten(), (starts - starts[0])[offsets]
 
 
-def merge_distinct(state: Rows, offsets: Offsets) -> Rows:
+def merge_distinct(state: Columns, offsets: Offsets) -> Columns:
     """Return the different values of each group."""
     values, ends = items_of(state[0], offsets)
     groups = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
@@ -267,7 +269,7 @@ def merge_distinct(state: Rows, offsets: Offsets) -> Rows:
     return [as_lists(np.concatenate([[0], np.cumsum(sizes)]), merged)]
 
 
-def merge_lists(limit: int, state: Rows, offsets: Offsets) -> Rows:
+def merge_lists(limit: int, state: Columns, offsets: Offsets) -> Columns:
     """Return the earliest values of each group in the order of their times, and the times.
 
     Args:
@@ -278,7 +280,7 @@ def merge_lists(limit: int, state: Rows, offsets: Offsets) -> Rows:
     return _merge_ordered(limit, state, offsets, lambda items: [_as_numbers(items[1])])
 
 
-def merge_top(limit: int, state: Rows, offsets: Offsets) -> Rows:
+def merge_top(limit: int, state: Columns, offsets: Offsets) -> Columns:
     """Return the values of each group with the largest ranks, the largest first; of equal ranks, the earliest.
 
     Args:
@@ -289,7 +291,9 @@ def merge_top(limit: int, state: Rows, offsets: Offsets) -> Rows:
     return _merge_ordered(limit, state, offsets, lambda items: [_as_numbers(items[1]), _from_largest(items[2])])
 
 
-def _merge_ordered(limit: int, state: Rows, offsets: Offsets, order_by: Callable[[Rows], list[Offsets]]) -> Rows:
+def _merge_ordered(
+    limit: int, state: Columns, offsets: Offsets, order_by: Callable[[Columns], list[Offsets]]
+) -> Columns:
     """Return the first items of each group.
 
     Args:

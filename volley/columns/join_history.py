@@ -83,7 +83,7 @@ def later_versions(index: JoinIndex, changes: pa.Table) -> pa.Table:
     added, removed = (rows.filter(pa.array(mask)) for mask in (is_added, is_removed))
     removed = removed.set_column(removed.schema.get_field_index(SINCE), SINCE, pa.array(ends[is_removed]))
     events = [_weighted(added, 1), _weighted(removed, -1), changes]
-    later = versions(pa.concat_tables(each.select(changes.column_names) for each in events), keys)
+    later = versions(pa.concat_tables(table.select(changes.column_names) for table in events), keys)
     return pa.concat_tables([rows.filter(pa.array(~changed)), later.select(rows.column_names)])
 
 
@@ -112,11 +112,11 @@ def _lives(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Indices, Indices]:
     hashes, times = row_hashes(pa.Table.from_batches([rows])), events.column(SINCE).to_numpy()
     is_added = events.column(WEIGHT).to_numpy() > 0
     added, removed = np.flatnonzero(is_added), np.flatnonzero(~is_added)
-    added, removed = (each[np.lexsort((times[each], hashes[each]))] for each in (added, removed))
-    known, wanted = hashes[added], hashes[removed]
-    places = np.searchsorted(known, wanted) + np.arange(len(removed)) - np.searchsorted(wanted, wanted)
-    is_known = places < len(known)
-    is_known[is_known] = known[places[is_known]] == wanted[is_known]
+    added, removed = (rows[np.lexsort((times[rows], hashes[rows]))] for rows in (added, removed))
+    of_added, of_removed = hashes[added], hashes[removed]
+    places = np.searchsorted(of_added, of_removed) + np.arange(len(removed)) - np.searchsorted(of_removed, of_removed)
+    is_known = places < len(of_added)
+    is_known[is_known] = of_added[places[is_known]] == of_removed[is_known]
     if not is_known.all():
         raise ValueError("a row was removed that was not there")
     ends = np.full(len(added), _NEVER)

@@ -51,8 +51,8 @@ def build_index(
         break_ties: True orders rows of one key and time by the columns; False keeps their order.
     """
     arrays = {name: table.column(name).combine_chunks() for name in {*keys, *columns, *([time] if time else [])}}
-    given = [arrays[name] for name in (*keys, *([time] if time else []))]
-    valid = pa.array(are_valid(given))
+    needed = [arrays[name] for name in (*keys, *([time] if time else []))]
+    valid = pa.array(are_valid(needed))
     arrays = {name: array.filter(valid) for name, array in arrays.items()}
     compared = comparable([arrays[name] for name in keys])
     times = instants(arrays[time]) if time else None
@@ -267,20 +267,20 @@ class JoinIndex:
             groups[rows[~differs]] = places[~differs]
             # The next key may have the same hash.
             rows, places = rows[differs], places[differs] + 1
-        found = np.flatnonzero(groups >= 0)
-        return found, groups[found]
+        rows = np.flatnonzero(groups >= 0)
+        return rows, groups[rows]
 
     def _start(self, groups: Indices) -> Indices:
         starts: Indices = np.where(groups > 0, self.ends[groups - 1], 0) if len(groups) else groups
         return starts
 
     @staticmethod
-    def _last(starts: Indices, ends: Indices, times: Indices, wanted: Indices) -> Indices:
-        """Return the last row of each range whose time is not after the wanted one, by binary searches side by side."""
+    def _last(starts: Indices, ends: Indices, times: Indices, limits: Indices) -> Indices:
+        """Return the last row of each range whose time is not after its limit, by binary searches side by side."""
         low, high = starts, ends
         while (unknown := low < high).any():
             middle = (low + high) // 2
-            is_valid = unknown & (times[np.minimum(middle, len(times) - 1)] <= wanted)
+            is_valid = unknown & (times[np.minimum(middle, len(times) - 1)] <= limits)
             low, high = np.where(is_valid, middle + 1, low), np.where(unknown & ~is_valid, middle, high)
         return low - 1
 

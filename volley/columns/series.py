@@ -67,7 +67,7 @@ class SeriesOperator(Operator):
         keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
         columns = [f"column_{number}" for number in range(len(self.input))]
         kept = [name for names in self._state_names for name in names]
-        types = [pa.int64(), *keys, *self.input.types, *(kind for part in self._parts for kind in part.types)]
+        types = [pa.int64(), *keys, *self.input.types, *(data_type for part in self._parts for data_type in part.types)]
         return pa.schema(zip([_TIME, *self._key_names, *columns, *kept], types, strict=True))
 
     def time_column(self, input: int) -> str:

@@ -86,7 +86,7 @@ def float_text(value: pa.Array) -> pa.Array:
     differs = pc.fill_null(pc.and_(differs, pc.is_finite(value)), False)
     if not pc.any(differs, min_count=0).as_py():
         return text
-    rewritten = pa.array([repr(float(each)) for each in text.filter(differs).to_pylist()], pa.string())
+    rewritten = pa.array([repr(float(number)) for number in text.filter(differs).to_pylist()], pa.string())
     return pc.replace_with_mask(text, differs, rewritten)
 
 
@@ -134,7 +134,7 @@ def is_utf8(value: pa.Array) -> pa.Array:
     try:
         pc.cast(value, pa.string())
     except pa.ArrowInvalid:
-        return pa.array([each is None or _decodes(each) for each in value.to_pylist()], pa.bool_())
+        return pa.array([data is None or _decodes(data) for data in value.to_pylist()], pa.bool_())
     return pa.repeat(pa.scalar(True), len(value))
 
 

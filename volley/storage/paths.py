@@ -89,7 +89,7 @@ def write_and_delete(folder: str, options: Mapping[str, Any]) -> str:
         StorageError: If one of the three fails.
     """
     files, root = filesystem(folder, options)
-    made = [parent for parent in _parents(root) if not files.exists(parent)]
+    missing = [parent for parent in _parents(root) if not files.exists(parent)]
     path, action = f"{root}/.volley-check-{uuid.uuid4().hex}", "written"
     try:
         files.makedirs(root, exist_ok=True)
@@ -98,7 +98,7 @@ def write_and_delete(folder: str, options: Mapping[str, Any]) -> str:
         files.cat_file(path)
         action = "deleted"
         files.rm_file(path)
-        for parent in made:
+        for parent in missing:
             files.rmdir(parent)
     except Exception as error:
         raise StorageError(

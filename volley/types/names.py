@@ -286,4 +286,4 @@ def unknown_directives(format: str, known: str) -> list[str]:
         >>> unknown_directives("%d.%m.%Y %Q", READ)
         ['%Q']
     """
-    return sorted({each for each in re.findall("%.?", format, re.DOTALL) if each[1:] not in set(known)})
+    return sorted({directive for directive in re.findall("%.?", format, re.DOTALL) if directive[1:] not in set(known)})

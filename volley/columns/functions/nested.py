@@ -99,9 +99,9 @@ def _list_contains(node: Call, args: list[CompiledExpression]) -> CompiledExpres
 
 def _any(lists: pa.ListArray, lists_of: Any, items: pa.Array) -> pa.Array:
     """Return which lists have an item that is true."""
-    found = np.zeros(len(lists), np.bool_)
-    found[lists_of[items.to_numpy(zero_copy_only=False)]] = True
-    return pa.array(found)
+    are_true = np.zeros(len(lists), np.bool_)
+    are_true[lists_of[items.to_numpy(zero_copy_only=False)]] = True
+    return pa.array(are_true)
 
 
 def _list_join(node: Call, args: list[CompiledExpression]) -> CompiledExpression:

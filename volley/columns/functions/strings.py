@@ -68,9 +68,9 @@ def _slice(value: Datum, start: int, length: int | None) -> Datum:
 
 
 def _extract(value: Datum, pattern: str, group: str) -> Datum:
-    found = pc.extract_regex(value, pattern=pattern)
-    field = pc.struct_field(found, found.type.get_field_index(group))
-    return pc.if_else(pc.is_valid(found), field, pa.scalar(None, pa.string()))
+    match = pc.extract_regex(value, pattern=pattern)
+    field = pc.struct_field(match, match.type.get_field_index(group))
+    return pc.if_else(pc.is_valid(match), field, pa.scalar(None, pa.string()))
 
 
 def _to_integer(value: Datum) -> Datum:

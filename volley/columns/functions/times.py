@@ -129,7 +129,7 @@ def _fraction(value: Datum) -> Datum:
 
 def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, units = _moment(node, args[0]), ("day", "hour", "minute", "second", "microsecond")
-    counts = (each.value for each in node.args[1:] if isinstance(each, Literal))
+    counts = (arg.value for arg in node.args[1:] if isinstance(arg, Literal))
     micros = sum(count * _MICROS[unit] for count, unit in zip(counts, units, strict=True))
     is_date = pa.types.is_date(value.type)
     if is_date and micros % _DAY:
@@ -231,18 +231,18 @@ def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression
     return computed(_INSTANT, compute, value, can_fail=True)
 
 
-def _by_rule(values: Datum, computed: Datum, compute: Callable[[int], int]) -> Datum:
+def _by_rule(values: Datum, by_arrow: Datum, compute: Callable[[int], int]) -> Datum:
     """Return what Arrow computed, and for times after its list of changes what a function computes by a zone's rule.
 
     Args:
         values: The times.
-        computed: What Arrow made of them.
+        by_arrow: What Arrow made of them.
         compute: The same for one time, in microseconds since 1970; it raises OverflowError beyond Python's years.
     """
     micros = _micros(values)
     late = pc.greater_equal(micros, _LISTED)
     if not pc.any(late).as_py():
-        return computed
+        return by_arrow
 
     def by_rule(time: int) -> int | None:
         try:
@@ -250,8 +250,8 @@ def _by_rule(values: Datum, computed: Datum, compute: Callable[[int], int]) -> D
         except OverflowError:
             return None
 
-    found = of_distinct(pc.if_else(late, micros, pa.scalar(None, pa.int64())), by_rule, pa.int64())
-    return pc.coalesce(found, _micros(computed)).cast(computed.type)
+    ruled = of_distinct(pc.if_else(late, micros, pa.scalar(None, pa.int64())), by_rule, pa.int64())
+    return pc.coalesce(ruled, _micros(by_arrow)).cast(by_arrow.type)
 
 
 def _offset(instant: int, rules: ZoneInfo) -> int:

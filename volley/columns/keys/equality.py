@@ -67,8 +67,8 @@ def rows_among(rows: pa.Table, keys: pa.Table) -> Indices:
         [1, 2, 3]
     """
     numbers = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-    found = numbers.join(keys, keys.column_names, join_type="left semi", use_threads=False)[_ROW]
-    return np.sort(found.to_numpy())
+    matches = numbers.join(keys, keys.column_names, join_type="left semi", use_threads=False)[_ROW]
+    return np.sort(matches.to_numpy())
 
 
 def distinct(rows: pa.Table) -> pa.Table:

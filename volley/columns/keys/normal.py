@@ -14,7 +14,7 @@ from volley.columns.exact import stored
 
 __all__ = ["Bools", "are_valid", "comparable", "comparable_type", "normal", "normal_rows", "numbered", "plain"]
 
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+RowsType = TypeVar("RowsType", pa.RecordBatch, pa.Table)
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 _WIDER = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
@@ -48,7 +48,7 @@ def normal(values: Any) -> Any:
     return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
 
 
-def normal_rows(rows: Rows) -> Rows:
+def normal_rows(rows: RowsType) -> RowsType:
     """Return rows of keys in their normal form."""
     return type(rows).from_arrays([normal(column) for column in rows.columns], names=rows.schema.names)
 
