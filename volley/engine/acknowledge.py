@@ -21,7 +21,6 @@ class Readers:
     """The readers of a job: starts them, acknowledges committed offsets, stops them.
 
     Args:
-        job: The job's name.
         readers: One per line of an epoch's entry in Spark's offset log, in its order; None = Spark reads that source.
         log: Spark's log of the query.
     """

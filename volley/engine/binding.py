@@ -51,10 +51,6 @@ class Binding:
     def parse(cls, data: bytes, path: str) -> Binding:
         """Parse the bytes of a ``pipeline.json``.
 
-        Args:
-            data: Its bytes.
-            path: Its path, for the error.
-
         Raises:
             ValueError: If they are damaged.
             StorageError: If a newer Volley wrote them.
@@ -79,10 +75,6 @@ def _told_apart(labels: Sequence[tuple[str, nodes.Node]], graph: JobGraph) -> li
 
     The sinks of a job may change places, and with them sources or steps that are alike: these are told apart by the
     sinks behind them.
-
-    Args:
-        labels: Each with a node that has its rows.
-        graph: The job's graph.
     """
     named = [(label, _sinks_behind(node, graph)) for label, node in labels]
     alike = Counter(label for label, _ in {*named})
@@ -122,9 +114,6 @@ def check_targets(old: Mapping[str, object], graph: JobGraph, job: str, checkpoi
 
     Args:
         old: The names of the targets that the checkpoint is bound to.
-        graph: The job's graph.
-        job: The job's name.
-        checkpoint: The checkpoint's URL.
         backfill: True if a backfill fills new targets.
     """
     added = sorted(set(filter(None, graph.targets[: len(graph.writes)])) - set(old))

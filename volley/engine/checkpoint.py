@@ -76,7 +76,6 @@ class Checkpoint:
 
     Args:
         url: Its path or fsspec URL; the folder may not exist yet.
-        job: The job's name.
     """
 
     def __init__(self, url: str, job: str) -> None:
@@ -302,10 +301,6 @@ class Checkpoint:
 
 def reserve(checkpoint: str, job: str) -> None:
     """Reserve a checkpoint for one job, until `release`.
-
-    Args:
-        checkpoint: The checkpoint's folder.
-        job: The job's name.
 
     Raises:
         PlanError: If a job of this process already runs on it, or was stopped and its query has not ended.

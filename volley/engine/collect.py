@@ -62,7 +62,6 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
     """Return the rows of a node: those that its sources have now.
 
     Args:
-        node: The node.
         limit: The most rows; reading ends with them. None = all.
 
     Raises:
@@ -111,7 +110,6 @@ def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Di
     """Return the plan of a node with other sources and tables.
 
     Args:
-        node: The node.
         others: One for each of its sources, in plan order.
         joined: One for each of the tables that it joins, in plan order.
     """
@@ -135,7 +133,6 @@ class _Rows(Writer, TaskWriter):
 
     Args:
         limit: The most rows; None = all.
-        batches: What it has kept.
     """
 
     limit: int | None

@@ -31,7 +31,6 @@ def follow(job: Job, progress: bool = True) -> None:
     A second Ctrl-C raises KeyboardInterrupt at once; the next start repeats the epoch.
 
     Args:
-        job: The job.
         progress: False shows nothing.
     """
     with _graceful_stop(job):
@@ -114,11 +113,7 @@ def _handler(handler: Any) -> Callable[[int, FrameType | None], Any] | int:
 
 @contextmanager
 def shown(name: str) -> Iterator[None]:
-    """Show the phases of a job's start in the block, if someone can see them change in place.
-
-    Args:
-        name: The job's name.
-    """
+    """Show the phases of a job's start in the block, if someone can see them change in place."""
     if in_notebook():
         with told_to(_line(f"{name}: starting"), name):
             yield

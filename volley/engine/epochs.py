@@ -40,7 +40,6 @@ class EpochResult:
     """An epoch that is visible in every sink.
 
     Args:
-        epoch: The epoch.
         sinks: Per sink of the job, what each task wrote.
         letters: Per dead-letter sink, what each task wrote.
         skipped: True if every sink had the epoch already.
@@ -59,15 +58,11 @@ class Epochs:
     """Runs the epochs of one job.
 
     Args:
-        job: The job.
-        plan: The compiled plan.
         planned: Has the splits of each epoch.
-        committers: One per sink of the job.
         executor_tasks: Per sink: runs its executor tasks and counts what they write.
         letters: The dead-letter sinks.
         counters: The counts of the running epoch.
         landed: The last known epoch of each target.
-        tables: The tables that it joins.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill the slower ones.
         levels: Runs the levels of a job with keyed steps; None without any.
@@ -120,7 +115,6 @@ class Epochs:
         """Write and commit an epoch to new sinks only, and to their dead letters, if these are new, too.
 
         Args:
-            epoch: The epoch.
             new: Per sink, whether it is new.
 
         Raises:
@@ -164,7 +158,6 @@ class Epochs:
 
         Args:
             frame: The epoch's rows of the sources that Spark reads.
-            epoch: The epoch.
 
         Raises:
             VolleyError: If it failed; files that are known not to have landed are deleted.

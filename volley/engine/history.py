@@ -34,7 +34,6 @@ class History:
     """Epochs in the order in which they ended; the last 10,000 are kept.
 
     Args:
-        job: The job's name.
         on_epoch: Called with each epoch, before the next one starts; None = nothing.
         on_error: Called with the error that the job fails with; None = nothing.
     """
@@ -114,7 +113,6 @@ class Notes:
     """What the tasks of a run have noted.
 
     Args:
-        job: The job's name.
         planning: Has what the sources note while they are asked for offsets.
         count_lost: Counts losses of input.
     """

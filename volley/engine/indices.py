@@ -108,7 +108,6 @@ class KeyBuckets:
 
     Args:
         schema: The rows' columns.
-        keys: The key columns.
         max_bytes: The most bytes of rows in memory; up to this size all rows are one bucket.
     """
 

@@ -66,8 +66,6 @@ class _Table:
     """A table of a job, with the joins that use it.
 
     Args:
-        reader: Tells its version.
-        folder: The URL of its folder.
         joins: The joins, and what reads the rows and columns of each, by the digest of their keys, columns and
             `max_bytes`.
     """
@@ -82,7 +80,6 @@ class JoinedTables:
     """The tables that a job joins.
 
     Args:
-        job: The job's name.
         folder: The URL of the folder for their rows, below the checkpoint.
     """
 
@@ -137,9 +134,6 @@ class JoinedTables:
         """Write the rows of a version for each join, unless they are there.
 
         Args:
-            table: The table.
-            version: The version.
-            epoch: The epoch's number.
             sizes: The names of the files in its folder, and their bytes; those that are written are added.
         """
         for layout, (join, reader) in table.joins.items():
@@ -237,11 +231,9 @@ class JoinFiles:
 
     Args:
         reader: Reads the table.
-        join: The join.
         folder: The URL of the table's folder.
         layout: The digest of the join's keys, columns and `max_bytes`.
         sizes: The names of the files in the folder, and their bytes; those that are written are added.
-        after_file: Called after each file.
     """
 
     reader: DimensionReader

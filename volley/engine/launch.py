@@ -47,7 +47,6 @@ def launch(job: JobContext, undo: ExitStack) -> Epochs:
     """Start a run of a job, up to its Spark query: check, bind, compile, open, resume.
 
     Args:
-        job: The job.
         undo: Gets the callbacks that undo the start if the job can't run.
 
     Raises:
@@ -120,9 +119,6 @@ def _opened(
     """Open the sinks, and return the job's epochs.
 
     Args:
-        job: The job.
-        tables: The tables that it joins.
-        plan: The compiled plan.
         end: Where a run over bounded sources ends.
         known: The names of the targets that the job has written to before.
     """
@@ -168,8 +164,6 @@ def _resume(epochs: Epochs, bound: Binding, begun: bool) -> None:
     """Check the rows that targets have from before, empty or fill targets, and bind the checkpoint to them.
 
     Args:
-        epochs: The job's epochs.
-        bound: What the checkpoint is bound to.
         begun: True if an epoch was planned in it.
     """
     job, opened = epochs.job, epochs.all_committers
@@ -220,9 +214,7 @@ def _clocked(plan: CompiledPlan, merging: TaskPlan, intakes: Sequence[int]) -> l
     The frames that Spark reads are one source, as a task may have rows of several; keyed steps are sources, too.
 
     Args:
-        plan: The job's plan.
         merging: What the tasks of the keyed steps do.
-        intakes: The numbers of the step's intakes.
     """
     of_spark = len(plan.tasks.readers)
     trees = [

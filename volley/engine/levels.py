@@ -34,8 +34,6 @@ class Levels:
     """Runs the levels of a job's epochs.
 
     Args:
-        job: The job's name.
-        plan: The compiled plan.
         merging: What the tasks of the keyed steps do.
         states: The state of each keyed step.
         metrics: The counters of each sink.
@@ -88,7 +86,6 @@ class Levels:
         """Run the levels; return the results of all tasks without those of the keyed steps.
 
         Args:
-            spark: The session.
             task: The epoch's task, with a writer for each sink and each input of a keyed step.
             results: The results of the tasks that read the job's sources.
         """
@@ -169,7 +166,6 @@ class RunEnd:
 
         Args:
             number: The number of its line in Spark's offset log.
-            reader: Its reader.
         """
         self._initial[number] = reader.initial_offset()
         start = self._offset(number, self._starts)

@@ -109,9 +109,6 @@ class JobContext:
 
     Args:
         start: Its checked start options.
-        graph: Its graph.
-        checkpoint: Its checkpoint.
-        metrics: Its counters.
         session: Returns the Spark session, or starts one.
         interval: The time from the start of one epoch to the start of the next.
     """

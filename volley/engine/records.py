@@ -38,7 +38,6 @@ class Landed:
         """Check that a target still has its last known epoch.
 
         Args:
-            committer: The target's committer.
             last: Its last epoch of the query now; None = none.
 
         Raises:

@@ -30,8 +30,6 @@ class Damage:
     """A file of a checkpoint that is missing, empty, truncated or changed.
 
     Args:
-        path: The file.
-        fault: What is wrong with it.
         remedy: What a repair does; None = no repair is safe.
         drop: The files that the repair deletes.
         new: The bytes that the repair writes to the file; None = none.

@@ -102,7 +102,6 @@ def may_pass(failure: VolleyError, had_epochs: bool = False) -> bool:
     """Return True if the next attempt may succeed, although nothing of the job has changed.
 
     Args:
-        failure: The failure.
         had_epochs: True if the job has had an epoch: a folder that is missing now, for example, may be mounted again.
     """
     return not isinstance(failure, _LASTING if had_epochs else (*_LASTING, *_MISSING))

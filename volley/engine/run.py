@@ -63,10 +63,6 @@ class Run:
         bounded: True if it reads what the sources have when it starts, then ends.
         failure: The error that it failed with; None while it runs, or if it did not fail.
         has_epochs: True once an epoch is visible in every sink that some of them lacked.
-
-    Args:
-        epochs: Runs its epochs.
-        on_epoch_end: Takes each epoch.
     """
 
     def __init__(self, epochs: Epochs, on_epoch_end: OnEpochEnd) -> None:
@@ -272,7 +268,6 @@ def through_outages(attempt: Callable[[], _T], longest: float | None, stopping: 
         attempt: Writes and commits an epoch, if the sinks lack it; or begins a run.
         longest: For how many seconds to try; None = once.
         stopping: Set when the job is to stop: no further attempt is made.
-        job: The job's name.
 
     Raises:
         VolleyError: What the last attempt raised.

@@ -25,7 +25,6 @@ class DeadLetterSinks:
     """The open dead-letter sinks of a job, each once, even if several sinks share it.
 
     Args:
-        committers: Their committers.
         routes: Per sink of the job, the index of its dead-letter sink; None = it has none.
         counters: The metrics of each dead-letter sink.
     """
@@ -39,9 +38,6 @@ class DeadLetterSinks:
         """Open the dead-letter sinks of a job.
 
         Args:
-            graph: The job's graph.
-            job: The job's name.
-            metrics: The job's counters.
             known: The names of targets that the job has written to before.
 
         Raises:
@@ -62,8 +58,6 @@ class DeadLetterSinks:
         """Return what the tasks of an epoch need for dead letters; None if no sink has one.
 
         Args:
-            job: The job's name.
-            epoch: The epoch.
             due: Per dead-letter sink, whether it lacks the epoch.
             behind: Per input of a keyed step, the sinks behind the step: rows that it leaves out go to the first
                 dead letter of these.
@@ -84,8 +78,6 @@ class ExecutorTasks:
     """Runs the ExecutorTasks of one sink and counts what they write.
 
     Args:
-        spark: The job's session.
-        job: The job's name.
         counters: Counts what each one wrote while others still run.
         metrics: The sink's counters.
     """

@@ -77,8 +77,6 @@ class _Clock:
     """How far the rows that an input gets of one source have come.
 
     Args:
-        input: The number of the input.
-        source: The number of the source.
         latest: The latest event time; None = no row yet. In microseconds since 1970.
         moved: When that was last known to change, by the computer's clock.
     """
@@ -95,8 +93,6 @@ class _Done:
 
     Args:
         watermark: The watermark, in microseconds since 1970.
-        clocks: The clock of each source of each input.
-        files: For each input, the files with its states.
         columns: For each input, the names and types of its states' columns.
     """
 
@@ -137,7 +133,6 @@ class Merge:
     """The second stage of an epoch.
 
     Args:
-        epoch: The epoch's number.
         splits: What its tasks merge.
         rejected: How many rows of the epoch are rejected.
         done: The state after the epoch; the files have no size yet.
@@ -228,7 +223,6 @@ class KeyedState:
         """Return the second stage of an epoch.
 
         Args:
-            epoch: The epoch's number.
             partials: What the tasks of the first stage know of each input, in the order of the splits, each with the
                 number of its source.
         """

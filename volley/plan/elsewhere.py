@@ -70,9 +70,7 @@ def unknown(name: str, what: str, owner: type, elsewhere: Mapping[str, str]) -> 
     """Return the error for an unknown method, with ours in the place of one of polars, pandas or PySpark.
 
     Args:
-        name: The unknown name.
         what: What has no such method.
-        owner: Its class.
         elsewhere: What others call otherwise.
     """
     ours, methods = elsewhere.get(name), [method for method in dir(owner) if not method.startswith("_")]

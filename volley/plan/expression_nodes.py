@@ -225,7 +225,6 @@ class Function:
         name: How it is called: ``"str.lower"`` as a method of an expression, ``"coalesce"`` as a function.
         takes: The types of its arguments.
         returns: The type of its values.
-        nulls: What it does with nulls.
         is_method: True if it is called on an expression.
     """
 

@@ -114,9 +114,6 @@ class JobGraph:
     def of(cls, writes: Sequence[Write]) -> JobGraph:
         """Return the graph of a job.
 
-        Args:
-            writes: Its writes.
-
         Raises:
             PlanError: If a sink or a target is there twice, an aggregate has no window, a keyed step follows one whose
                 rows are not those that went in, rows of such a step meet other rows, or late rows have no dead letter.

@@ -67,7 +67,6 @@ class TableJoin(KeyJoin):
     """How a stream is joined with a table.
 
     Args:
-        table: The table.
         as_of: The stream's time column and the table's validity column; or the time column alone: the rows that the
             table had then. None = every row of a key matches.
         max_bytes: The most bytes of the table's rows in memory; a larger table is divided by key.

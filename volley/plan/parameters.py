@@ -29,7 +29,6 @@ def directives(value: Any, known: str, least: int = 0) -> str:
     """Return a constant format of times.
 
     Args:
-        value: The format.
         known: The letters of the directives that it may have.
         least: The least number of its characters.
 

@@ -16,7 +16,6 @@ def used_rows(followers: Followers, read: nodes.Read) -> ExprNode | None:
 
     Args:
         followers: The steps that take each node's output.
-        read: The read of the source.
 
     Returns:
         The predicate; None if all rows are used.
@@ -41,7 +40,6 @@ def used_columns(followers: Followers, read: nodes.Read) -> frozenset[str] | Non
 
     Args:
         followers: The steps that take each node's output.
-        read: The read of the source.
     """
 
     def used_after(node: nodes.Node) -> frozenset[str] | None:
@@ -103,7 +101,6 @@ def only_keys(followers: Followers, read: nodes.Read) -> frozenset[str]:
 
     Args:
         followers: The steps that take each node's output.
-        read: The read of the source.
     """
     keys: set[str] = set()
     values: set[str] = set()

@@ -48,7 +48,6 @@ def like(text: Expr, pattern: Any, escape: str = "", ignore_case: bool = False) 
     """Return true if the whole text fits a pattern of SQL.
 
     Args:
-        text: The text.
         pattern: ``%`` = any characters, ``_`` = one.
         escape: The character that makes the next one stand for itself; "" = none.
         ignore_case: True compares letters without regard to their case.

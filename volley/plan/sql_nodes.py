@@ -49,13 +49,7 @@ class _Dialect(Dialect):
 
 
 class _Mistake(Exception):
-    """What a node can't become.
-
-    Args:
-        message: Why not.
-        node: The node.
-        hint: The way out.
-    """
+    """What a node can't become."""
 
     def __init__(self, message: str, node: exp.Expression, hint: str) -> None:
         super().__init__(message)

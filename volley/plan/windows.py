@@ -153,7 +153,6 @@ class Windowing(Timing):
     """A window and how a stream uses it; the arguments of `KeyedStream.window`, checked.
 
     Args:
-        window: The window.
         on: The timestamp column.
         emit: When a window's row comes out.
         fill_gaps: The longest time between two windows of a key that windows without rows fill; None = none do.

@@ -49,7 +49,6 @@ class CompiledPlan:
     """A job compiled for Spark.
 
     Args:
-        graph: The job's graph.
         frame: The streaming DataFrame: it has the epochs of all sources, and the rows of those that Spark reads.
         tasks: What the tasks do: they read the splits of the other sources.
         readers: One per line of an epoch's entry in Spark's offset log; None = Spark reads that source.
@@ -86,8 +85,6 @@ def compile_plan(
     """Open the sources of a job, check every step against the schema of its input, build the streaming frame.
 
     Args:
-        spark: The session.
-        graph: The job's graph.
         state: The fsspec URL of the folder below which sources keep their state, as long as the checkpoint lives.
         job: The job's name, from which the sources get their names in Spark.
         target: Returns the last offset that a bounded run reads of a source; None = Spark asks the reader.

@@ -32,7 +32,6 @@ def translate(error: BaseException, job: str) -> VolleyError:
 
     Args:
         error: What py4j or Spark raised.
-        job: The job's name.
     """
     if isinstance(error, VolleyError):
         return error

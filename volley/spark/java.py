@@ -138,10 +138,6 @@ def archive_options(java: Path, spark: Path) -> list[str]:
     ``VOLLEY_CLASS_ARCHIVE`` names the folder of archives, default ``~/.cache/volley``; ``off`` = none. Options of the
     user's that are about archives take precedence.
 
-    Args:
-        java: The folder of Java.
-        spark: The folder of Spark.
-
     Raises:
         StorageError: If another user could put an archive into the folder that ``VOLLEY_CLASS_ARCHIVE`` names.
     """

@@ -150,11 +150,7 @@ class SparkLog:
         return None
 
     def checksums(self, path: str) -> bool | None:
-        """Return whether a file matches Hadoop's checksums; True without any, None if the checksums are damaged.
-
-        Args:
-            path: The file's path.
-        """
+        """Return whether a file matches Hadoop's checksums; True without any, None if the checksums are damaged."""
         checksums = checksums_of(path)
         if not self.files.exists(checksums):
             return True
@@ -165,7 +161,6 @@ class PlannedEpochs:
     """The splits of each planned epoch.
 
     Args:
-        log: Spark's log.
         readers: One per line of an epoch's entry in Spark's offset log, in its order; None = Spark reads that source.
     """
 
@@ -232,7 +227,6 @@ def storage_error(checkpoint: str, cause: str) -> StorageError:
     """Return the error for a checkpoint folder that can't be read or written.
 
     Args:
-        checkpoint: The folder.
         cause: The message of the storage, or of Spark.
     """
     if full_disk(cause):

@@ -28,7 +28,6 @@ def offset_stream(spark: SparkSession, name: str, reader: Reader, target: Offset
     """Return the streaming frame of a reader's epochs.
 
     Args:
-        spark: The job's session.
         name: The source's name in Spark's plans and errors.
         reader: The reader; each run of the query asks its own copy.
         target: The last offset that a bounded run reads; None = the reader says at the run's start.
@@ -62,12 +61,7 @@ class _Java:
 
 
 class _Proxy:
-    """What Java asks of any object: here two are equal if they have the same name.
-
-    Args:
-        java: The Java values.
-        name: The name, different for each source of a job.
-    """
+    """What Java asks of any object: here two are equal if they have the same name."""
 
     def __init__(self, java: _Java, name: str) -> None:
         self._java = java

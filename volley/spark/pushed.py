@@ -69,7 +69,6 @@ def condition(node: ExprNode, types: _Types) -> SparkColumn | None:
     """Return the Spark column that is true, false and null for the same rows as an expression; None = there is none.
 
     Args:
-        node: The expression.
         types: The types of the frame's columns.
     """
     match node:

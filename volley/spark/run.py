@@ -54,9 +54,6 @@ def run_sources(spark: SparkSession, task: Task, splits: Sequence[InputSplit], f
     Rows that other tasks write go to them through Spark's shuffle.
 
     Args:
-        spark: The session.
-        task: The task.
-        splits: The splits of an epoch.
         frame: The rows that Spark reads in it; None = it reads no source.
     """
     sources, of_spark = [split.reader for split in splits], len(task.plan.readers)
@@ -125,10 +122,7 @@ def run_on_executors(
     """Run each ExecutorTask in its own Spark task, and return the results in the same order.
 
     Args:
-        spark: The session.
-        job: The job's name.
         counters: Count what each one wrote while others still run.
-        tasks: What to run.
 
     Raises:
         VolleyError: If one fails after Spark's retries.
@@ -155,10 +149,6 @@ def run_on_executors(
 def run_tasks(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
     """Run each ExecutorTask in its own Spark task, outside of a job, and return the results in the same order.
 
-    Args:
-        spark: The session.
-        tasks: What to run.
-
     Raises:
         VolleyError: If one fails after Spark's retries.
     """
@@ -177,10 +167,6 @@ def run_tasks(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteR
 
 def run_beside(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
     """Run ExecutorTasks one at a time, so that they never hold more than one core that an epoch may need.
-
-    Args:
-        spark: The session.
-        tasks: What to run.
 
     Raises:
         VolleyError: If one fails after Spark's retries.
@@ -238,7 +224,6 @@ class TaskCounts:
     Spark adds a task's counts when the task ends, once per partition, however many retries or copies it has.
 
     Args:
-        sums: The accumulator.
         sources: The number of sources whose rows the tasks read.
         sinks: The number of the job's sinks; the results after theirs are those of dead letters.
     """
@@ -266,7 +251,6 @@ class EpochCounters:
     """Driver side: the counts of the running epoch.
 
     Args:
-        context: Spark's context.
         sources: The number of sources whose rows the tasks read.
         groups: The group of each sink, see `grouped`; sinks of one group get the same rows.
     """

@@ -125,7 +125,6 @@ def start_in_pool(session: SparkSession, pool: str, start: Callable[[], T]) -> T
     Args:
         session: Any session of the application.
         pool: The pool's name. Each pool gets the same share of the cores.
-        start: Starts the query.
     """
     context = session.sparkContext
     if context.getLocalProperty(_POOL) is not None:

@@ -99,7 +99,6 @@ def preload(context: SparkContext, modules: Iterable[str]) -> None:
     """Start workers and import modules in them, in the background, while the driver starts the query.
 
     Args:
-        context: Spark's context.
         modules: What to import; each module once per Spark application.
     """
     application = str(context.applicationId)

@@ -73,7 +73,6 @@ class TableFile:
 
     Args:
         name: Its name in the table's folder.
-        size: Its bytes.
     """
 
     name: str

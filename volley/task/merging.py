@@ -42,9 +42,6 @@ class MergeSplit:
     """What one task of the second stage merges.
 
     Args:
-        first: Its first bucket.
-        buckets: The number of its buckets.
-        inputs: The states of each input.
         before: The watermark at the epoch's start, in microseconds since 1970.
         watermark: The watermark at its end.
     """

@@ -64,7 +64,6 @@ class PartialFile:
     """A task's states.
 
     Args:
-        url: The file's URL.
         buckets: The bucket of each of its batches, in ascending order.
         size: The bytes of its states in memory.
     """
@@ -88,7 +87,6 @@ class Partial:
     """What a task knows of an input after its rows.
 
     Args:
-        files: Its states.
         latest: The latest event time of rows that are not rejected; None without any.
         rejected: How many rows are rejected.
     """

@@ -35,8 +35,6 @@ class DeadLetters:
     """The dead-letter writers of an epoch, and which sink uses which; pickled to the executors.
 
     Args:
-        job: The job's name.
-        epoch: The epoch's number.
         writers: One per dead-letter sink; None = it has the epoch already.
         routes: Per sink of the job, the index of its dead-letter sink; None = a bad row fails the job.
     """

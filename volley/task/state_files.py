@@ -20,14 +20,7 @@ _SHARE = 0.5
 
 @dataclass(frozen=True)
 class StateFile:
-    """A file with the states of some buckets: a batch for each of them.
-
-    Args:
-        url: Its URL.
-        first: The first bucket.
-        buckets: The number of buckets.
-        size: Its bytes.
-    """
+    """A file with the states of some buckets: a batch for each of them."""
 
     url: str
     first: int

@@ -50,7 +50,6 @@ class TaskPlan:
         """Return the writers of the sinks that rows can get to, and None for the others.
 
         Args:
-            writers: A writer for each sink.
             trees: The numbers of the trees that the rows are of; None = all.
         """
         rows = self.trees if trees is None else [self.trees[number] for number in trees]
@@ -58,11 +57,7 @@ class TaskPlan:
         return tuple(writer if sink in sinks else None for sink, writer in enumerate(writers))
 
     def suits_driver(self, writers: Iterable[Writer | None]) -> bool:
-        """Return True if the driver may run a task over a few rows.
-
-        Args:
-            writers: The writers of the task.
-        """
+        """Return True if the driver may run a task over a few rows."""
         is_plain = all(tree.is_plain for tree in self.trees) and not self.exchanges
         return is_plain and all(writer is None or writer.suits_driver for writer in writers)
 
@@ -105,7 +100,6 @@ class Task:
     """The tasks of one epoch: each reads splits or takes batches, runs the steps, feeds the writers, returns results.
 
     Args:
-        epoch: The epoch's number.
         plan: The readers, steps and sinks.
         writers: One per sink; None = the sink has the epoch already.
         letters: The destinations of bad rows; None = a bad row fails the job. Their results follow the sinks'.
@@ -134,9 +128,6 @@ class Task:
     def divide(self, inputs: Iterable[Any]) -> Iterator[tuple[int, Record]]:
         """Run one task whose rows for some sinks other tasks write.
 
-        Args:
-            inputs: As for a call.
-
         Yields:
             Records, each with the number of the task that takes it.
         """
@@ -151,9 +142,6 @@ class Task:
 
     def take(self, records: Iterable[Record]) -> Iterator[tuple[tuple[int, int], tuple[WriteResult, ...]]]:
         """Run one task that writes rows which others have divided.
-
-        Args:
-            records: Its records.
 
         Yields:
             The results of tasks, those that divide before those that take, each with what to sort it by.
@@ -195,7 +183,6 @@ class Task:
         """Write rows, close the writers and return the results; abort all if anything fails.
 
         Args:
-            writers: The writers.
             write: Feeds them; returns the rows read of each source.
         """
         attempt, is_spark_task = task_and_attempt()[1], task_context() is not None

@@ -44,8 +44,6 @@ class SinkStep:
         """Return a task's writer, with the sort before it; or what divides the rows among other tasks.
 
         Args:
-            writer: The sink's writer.
-            task: The task's number.
             takes: True for a task that writes rows which others have divided.
         """
         if self.exchange and not takes:
@@ -65,7 +63,6 @@ class Branch:
     """Consecutive steps without a fork between them.
 
     Args:
-        steps: The compiled steps.
         parent: The index of the branch whose output it takes; None = the input.
         sinks: The indices of the sinks that get its output.
         checks_values: True if it must validate the values: they go to a sink, and no earlier branch has validated them.
@@ -103,7 +100,6 @@ class Tree:
     """All narrow steps from one input (a source, or a keyed step) to the sinks.
 
     Args:
-        schema: The schema of the input.
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
         branches: The branches, parents first.
     """
@@ -143,7 +139,6 @@ class Tree:
         """Return the outputs that the sinks' writers would accept, and why the others fail; write nothing.
 
         Args:
-            batch: The rows.
             writers: The writers of all sinks, used for `TaskWriter.check` only.
         """
         outputs: list[tuple[int, pa.RecordBatch]] = []
@@ -206,10 +201,6 @@ def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
 
     A group has the index of its first sink.
 
-    Args:
-        trees: The trees of a job.
-        sinks: The number of its sinks.
-
     Example:
         >>> schema = pa.schema([])
         >>> steps = lower([], schema)
@@ -244,9 +235,6 @@ class _Growth:
         """Add the branch that continues at a node, and all its descendants.
 
         Args:
-            node: The node.
-            steps: The steps from the parent to the node.
-            schema: The schema of the parent's output.
             parent: The index of the parent branch; None = the input.
             checked: True if an ancestor has validated the values.
         """

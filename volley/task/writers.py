@@ -46,7 +46,6 @@ class Exchange:
         """Divide rows among the tasks that write: buckets are tasks.
 
         Args:
-            rows: The rows.
             turn: Without keys: the task that gets the first rows.
         """
         if self.tasks == 1:
@@ -99,7 +98,6 @@ class SortedRows(TaskWriter):
 
     Args:
         writer: Gets the rows.
-        keys: What to sort by.
         batch_size: The most rows that the writer gets at once; None = 65,536.
         run_bytes: The size of a run in Arrow bytes.
     """
