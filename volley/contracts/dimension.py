@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Dimension", "DimensionReader", "History", "Version"]
+__all__ = ["Dimension", "DimensionReader", "RowHistory", "Version"]
 
 Version = dict[str, Any]
 """The name of one state of a table, which never changes: a small dict of JSON values, such as a snapshot's id."""
@@ -37,7 +37,7 @@ class Dimension(ABC):
 
 
 @dataclass(frozen=True)
-class History:
+class RowHistory:
     """The rows of a dimension over time.
 
     Args:
@@ -90,14 +90,14 @@ class DimensionReader(ABC):
         """
         return None
 
-    def history(self, version: Version, columns: Sequence[str]) -> History:
+    def history(self, version: Version, columns: Sequence[str]) -> RowHistory:
         """Return the rows up to a version, with the time of each change; arguments and errors as of `read`."""
         raise NotImplementedError
 
     def later_history(
         self, before: Version, after: Version, columns: Sequence[str]
     ) -> Iterator[tuple[int, int, pa.RecordBatch]] | None:
-        """Return the events, as of `History`, that a version has behind those of an earlier one.
+        """Return the events, as of `RowHistory`, that a version has behind those of an earlier one.
 
         None = the one history is not the beginning of the other.
 

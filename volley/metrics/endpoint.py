@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-__all__ = ["Endpoint", "Probe"]
+__all__ = ["Endpoint", "HealthCheck"]
 
 MOST_CONNECTIONS = 64
 REQUEST_SECONDS = 10.0
@@ -29,7 +29,7 @@ _PIECE = 64 << 10
 _QUEUE = 128
 _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0\r\n\r\n"
 
-Probe = Callable[[], str | None]
+HealthCheck = Callable[[], str | None]
 """Answers a question about a job: None = yes, or else the reason."""
 
 
@@ -58,7 +58,7 @@ class Endpoint:
 
         self._hosts = {name.lower() for name in ("localhost", host, *hosts)}
         self._metrics = make_wsgi_app(metrics)
-        self._probes: dict[str, Probe] = {"/healthz": lambda: None, "/readyz": _is_starting}
+        self._probes: dict[str, HealthCheck] = {"/healthz": lambda: None, "/readyz": _is_starting}
         self._notes: Callable[[], Iterable[str]] = tuple
         try:
             self._server = _Server(self._answer, host, port)
@@ -70,7 +70,7 @@ class Endpoint:
         url_host = f"[{host}]" if ":" in host else host
         self.url = f"http://{url_host}:{self._server.port}/metrics"
 
-    def probe(self, healthy: Probe, ready: Probe, notes: Callable[[], Iterable[str]]) -> None:
+    def probe(self, healthy: HealthCheck, ready: HealthCheck, notes: Callable[[], Iterable[str]]) -> None:
         """Answer by these from now on; until then the job is healthy and not ready."""
         self._notes = notes
         self._probes = {"/healthz": healthy, "/readyz": ready}

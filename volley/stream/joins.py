@@ -13,7 +13,7 @@ from volley.errors import ConfigError, brief_methods
 from volley.plan import keyed_nodes, nodes
 from volley.plan.joins import How, StreamJoin, TableJoin
 from volley.plan.windows import LateRows, Timing
-from volley.stream.steps import Steps
+from volley.stream.steps import RowSteps
 from volley.stream.verbs import MAX_AHEAD, check_continues
 
 __all__ = ["MAX_BYTES", "Joins"]
@@ -28,13 +28,13 @@ Keys = str | Sequence[str] | Mapping[str, str]
 
 
 @brief_methods
-class Joins(Steps):
+class Joins(RowSteps):
     """The joins of a stream."""
 
     @overload
     def join(
         self,
-        other: Steps,
+        other: RowSteps,
         on: Keys,
         how: How = "inner",
         *,
@@ -147,14 +147,14 @@ class Joins(Steps):
         spans: Any = {"lateness": lateness, "max_ahead": max_ahead, "idle_after": idle_after}
         timing = Timing(**spans, late=late, buckets=buckets)
         by_key = _by_key(on, how, columns, suffix)
-        if isinstance(other, Steps):
+        if isinstance(other, RowSteps):
             _check_no_table(as_of, max_bytes)
             return self._join_stream(other, by_key, within, time, timing)
         _check_untimed(within, time, timing)
         join = TableJoin(**by_key, table=_dimension(other), as_of=_as_of(as_of), max_bytes=_bytes(max_bytes))
         return self._then(nodes.Join(self._node, join))
 
-    def _join_stream(self, other: Steps, by_key: dict[str, Any], within: Any, time: Any, timing: Timing) -> Self:
+    def _join_stream(self, other: RowSteps, by_key: dict[str, Any], within: Any, time: Any, timing: Timing) -> Self:
         before, after = _spans(within)
         join = StreamJoin(**by_key, times=_times(time), before=before, after=after, timing=timing)
         check_continues(other._node, self._node)

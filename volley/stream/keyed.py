@@ -14,12 +14,12 @@ from volley.plan.expression_nodes import Column, ExprNode, output_name
 from volley.plan.expressions import Expr
 from volley.plan.series import Ordering, SeriesFunction
 from volley.plan.windows import Emission, LateRows, Timing, Window, Windowing
-from volley.stream.steps import Steps, under_name
+from volley.stream.steps import RowSteps, under_name
 from volley.stream.verbs import MAX_AHEAD, check_bounded, check_text
 
 __all__ = ["KeyedSteps", "KeyedStream", "SeriesStream", "WindowedStream"]
 
-S = TypeVar("S", bound=Steps)
+S = TypeVar("S", bound=RowSteps)
 
 
 @brief_methods
@@ -229,7 +229,7 @@ def _key_node(key: str | Expr) -> ExprNode:
 
 
 @brief_methods
-class KeyedSteps(Steps):
+class KeyedSteps(RowSteps):
     """The steps of a stream that keep state by key; joins have a file of their own."""
 
     def deduplicate(

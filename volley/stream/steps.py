@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from volley.types.names import SchemaLike
 
-__all__ = ["Steps", "under_name"]
+__all__ = ["RowSteps", "under_name"]
 
 Row = dict[str, Any]
 
 
 @brief_methods
 @dataclass(frozen=True)
-class Steps:
+class RowSteps:
     """A stream by its last step; each method returns the stream with one more."""
 
     _node: nodes.Node
@@ -155,7 +155,7 @@ class Steps:
         """
         return self._then(nodes.MapBatches(self._node, check_callable(function, "map_batches"), _schema(schema)))
 
-    def union(self, *others: Steps) -> Self:
+    def union(self, *others: RowSteps) -> Self:
         """Return the rows of this stream and of the others.
 
         Args:
@@ -165,7 +165,7 @@ class Steps:
             ConfigError: If one of them is not a stream.
         """
         for other in others:
-            if not isinstance(other, Steps):
+            if not isinstance(other, RowSteps):
                 raise ConfigError(f"union takes streams, not {type(other).__name__}", hint="environment.from_source(…)")
             check_continues(other._node, self._node)
         return self._then(nodes.Union((self._node, *(other._node for other in others))))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.contracts.dimension import DimensionReader, History, Version
+from volley.contracts.dimension import DimensionReader, RowHistory, Version
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError
 from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
@@ -95,9 +95,9 @@ class IcebergDimensionReader(DimensionReader):
                 weight = 1 if batch.column("_change")[0].as_py() == "insert" else -1
                 yield weight, steps(batch.drop_columns(CHANGE_COLUMNS.names))
 
-    def history(self, version: Version, columns: Sequence[str]) -> History:
+    def history(self, version: Version, columns: Sequence[str]) -> RowHistory:
         if version["snapshot"] is None:
-            return History(iter(()), None)
+            return RowHistory(iter(()), None)
         table = self._loader.load()
         end = snapshot_of(table.metadata, version["snapshot"], self._config.ref.name)
         oldest, is_first = oldest_of(table, end)
@@ -107,7 +107,7 @@ class IcebergDimensionReader(DimensionReader):
                 f"with snapshot {oldest.snapshot_id} now",
                 hint="keep snapshots longer than a job may stop",
             )
-        return History(self._events(table, _line(table, oldest, end), columns), None if is_first else _time(oldest))
+        return RowHistory(self._events(table, _line(table, oldest, end), columns), None if is_first else _time(oldest))
 
     def later_history(
         self, before: Version, after: Version, columns: Sequence[str]
