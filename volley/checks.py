@@ -13,6 +13,7 @@ from volley.errors import ConfigError, brief, near
 __all__ = [
     "Duration",
     "Instant",
+    "between",
     "count",
     "count_or_zero",
     "duration",
@@ -95,6 +96,17 @@ def count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise _invalid(name, value, "a whole number above 0")
     return value
+
+
+def between(low: float, high: float) -> Check:
+    """Return a check that accepts numbers above one and at most another."""
+
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
+            raise _invalid(name, value, f"a number above {low:,}, at most {high:,}")
+        return value
+
+    return check
 
 
 def count_or_zero(name: str, value: Any) -> int:

@@ -190,10 +190,10 @@ class Changes:
         columns = [column.name for column in self._columns.fields]
         before: deque[Row] = deque()
         for batch in self.batches():
-            kinds = batch.column("_change").to_pylist()
+            changes = batch.column("_change").to_pylist()
             rows = batch.select(columns).to_pylist()
-            for kind, row in zip(kinds, rows, strict=True):
-                match kind:
+            for change, row in zip(changes, rows, strict=True):
+                match change:
                     case "insert":
                         yield Insert(row)
                     case "delete":

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-from volley.checks import Duration, duration, flag, keep, mapping, names, of_type, one_of, optional
+from volley.checks import Duration, between, count, duration, flag, keep, mapping, names, of_type, one_of, optional
 from volley.errors import ConfigError, brief_methods
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import RestCatalog
@@ -120,11 +120,11 @@ class IcebergSinkConfig(FromDocuments):
     def __post_init__(self) -> None:
         keep(self, properties=mapping, snapshot_properties=mapping, table_properties=mapping, renames=mapping)
         keep(self, flush_interval=optional(duration), drops=names, create_table=flag)
+        keep(self, max_records=optional(count), batch_size=count, target_file_size_mb=between(0, 1_000_000))
         keep(self, maintenance=optional(of_type(Maintenance, "Maintenance(), or None")))
         self._keep("partitioning", partitioning(self.partitioning))
         self._keep("commit_mode", commit_mode(self.commit_mode))
         self._keep("namespace", self.ref.namespace)
-        _check_numbers(self)
         _check_compression(self.compression, self.compression_level)
         check_evolution(self.schema_evolution, self.renames, self.drops)
         check_snapshot_properties(self.snapshot_properties)
@@ -393,16 +393,6 @@ def _check_dead_letter(config: IcebergSinkConfig) -> None:
         ) from error
     if letters and letters.identifier == config.identifier:
         raise ConfigError(f"dead_letter {config.dead_letter!r} is the sink's own table", hint="name another one")
-
-
-def _check_numbers(config: IcebergSinkConfig) -> None:
-    for name in ("max_records", "batch_size", "target_file_size_mb"):
-        value = getattr(config, name)
-        types = int | float if name == "target_file_size_mb" else int
-        if value is None and name == "max_records":
-            continue
-        if isinstance(value, bool) or not isinstance(value, types) or not 0 < value < float("inf"):
-            raise ConfigError(f"{name} {value!r} is not valid", hint="a number above 0")
 
 
 def _check_compression(compression: str, level: int | None) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
-from volley.checks import Duration, count, duration, flag, keep, optional, size
+from volley.checks import Duration, between, count, duration, flag, keep, optional, size
 from volley.errors import ConfigError
 from volley.html_table import settings_html
 
@@ -57,18 +56,12 @@ class Maintenance:
     budget: float = 0.2
 
     def __post_init__(self) -> None:
-        keep(self, compact_below=optional(size), deletes_above=_share, deletes=flag, manifests=flag)
+        keep(self, compact_below=optional(size), deletes_above=between(0, 1), deletes=flag, manifests=flag)
         keep(self, expire_after=optional(duration), retain_last=count, retain_most=optional(count))
-        keep(self, every=duration, commits=count, delete_files=count, budget=_share)
+        keep(self, every=duration, commits=count, delete_files=count, budget=between(0, 1))
         if self.retain_most is not None and self.retain_most < self.retain_last:
             raise ConfigError(
                 f"retain_most {self.retain_most} is below retain_last {self.retain_last}", hint="swap the two"
             )
 
     _repr_html_ = settings_html
-
-
-def _share(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ConfigError(f"{name} {value!r} is not valid", hint="a number above 0, at most 1")
-    return value

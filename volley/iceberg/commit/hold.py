@@ -45,11 +45,11 @@ def is_held(metadata: TableMetadata, branch: SnapshotRef) -> bool:
 
 def released(metadata: TableMetadata, dropped: Collection[str]) -> list[SetSnapshotRefUpdate]:
     """Return the updates that give branches back what they had before holds that are dropped."""
-    left = _ages(metadata, dropped)
+    ages = _ages(metadata, dropped)
     return [
-        _branch(name, ref, max(left, default=None))
+        _branch(name, ref, max(ages, default=None))
         for name, ref in metadata.refs.items()
-        if is_held(metadata, ref) and ref.max_snapshot_age_ms not in left and name not in dropped
+        if is_held(metadata, ref) and ref.max_snapshot_age_ms not in ages and name not in dropped
     ]
 
 

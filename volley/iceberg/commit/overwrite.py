@@ -56,7 +56,7 @@ class Overwriting:
         assert epoch.run is not None
         metadata = table.metadata
         ids = (snapshot_id_of(metadata.table_uuid, replace(epoch, number=n)) for n in range(epoch.run, epoch.number))
-        snapshots = [snapshot for each in ids if (snapshot := metadata.snapshot_by_id(each)) is not None]
+        snapshots = [snapshot for id in ids if (snapshot := metadata.snapshot_by_id(id)) is not None]
         if len(snapshots) != earlier:
             raise CommitError(
                 f"{earlier - len(snapshots)} of {earlier} snapshots that this run has committed to table "

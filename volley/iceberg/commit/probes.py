@@ -149,14 +149,14 @@ class _Looks:
             table.append(nothing, {"volley.check": "true"}, branch=branch)
             snapshot = table.snapshot_by_name(branch)
             assert snapshot is not None
-            made = [
-                each.manifest_path
-                for each in snapshot.manifests(table.io)
-                if each.added_snapshot_id == snapshot.snapshot_id
+            manifests = [
+                manifest.manifest_path
+                for manifest in snapshot.manifests(table.io)
+                if manifest.added_snapshot_id == snapshot.snapshot_id
             ]
             table.manage_snapshots().remove_branch(branch).commit()
             table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
-            for file in [*made, snapshot.manifest_list]:
+            for file in [*manifests, snapshot.manifest_list]:
                 table.io.delete(file)
         return f"branch {branch}: committed and removed"
 

@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.maintain.options import CompactionOptions
+from volley.iceberg.maintain.rewrites import within
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 
@@ -64,7 +65,7 @@ def choose(
         if len(group) > 1 or any(due for _, due in group)
     ]
     groups.sort(key=lambda group: _age(group[0]))
-    taken = _within(groups, options.max_bytes)
+    taken = within((sum(planned.file.size for planned in group) for group in groups), options.max_bytes)
     return Choice(tuple(groups[:taken]), len(files) - len(able), sum(map(len, groups[taken:])))
 
 
@@ -103,16 +104,6 @@ def _worth(files: list[tuple[PlannedFile, bool]], least: int | None) -> list[tup
             largest = rows
         total += rows
     return [(planned, due) for planned, due in files if due or planned.file.rows <= largest]
-
-
-def _within(groups: Sequence[Group], most: int | None) -> int:
-    """Return how many groups have some bytes at most; the first one is always taken, so that each run gets ahead."""
-    total = 0
-    for number, group in enumerate(groups):
-        total += sum(planned.file.size for planned in group)
-        if most is not None and number and total > most:
-            return number
-    return len(groups)
 
 
 class _Due:

@@ -286,13 +286,13 @@ class _LaterDeletes:
     def _has_keys_of_a_partition(self, table: Table, head: Snapshot) -> bool:
         """Return True if a later equality delete is of one partition: in other partitions it applies to other rows."""
         everywhere = unpartitioned_specs(table.metadata)
-        manifests = (each for each in manifests_of(table.io, head) if each.content == ManifestContent.DELETES)
         return any(
             entry.is_live
             and entry.content == Content.EQUALITY_DELETES
             and entry.sequence_number > self._sequence_number
             and entry.spec_id not in everywhere
-            for manifest in manifests
+            for manifest in manifests_of(table.io, head)
+            if manifest.content == ManifestContent.DELETES
             for entry in entries_of(table.io, manifest)
         )
 

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.commit.loop import Staged, commit_to
 from volley.iceberg.maintain.options import DeleteOptions
-from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, delete_files, format_of
+from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, delete_files, format_of, within
 from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
@@ -58,9 +58,9 @@ def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
     state = _State.of(opened.table, opened.head)
     due = [planned for planned in state.files if _is_due(planned, options)]
     if options.where is not None:
-        within = {planned.file.path for planned in opened.files}
-        due = [planned for planned in due if planned.file.path in within]
-    taken = _with_sharers(_within(due, options), state.files, options)
+        matching = {planned.file.path for planned in opened.files}
+        due = [planned for planned in due if planned.file.path in matching]
+    taken = _with_sharers(due[: within(_sizes(due, options), options.max_bytes)], state.files, options)
     left = len({planned.file.path for planned in due} - {planned.file.path for planned in taken})
     if options.dry_run:
         merged = {planned.file.path: {delete.path for delete in _merged(planned, options)} for planned in taken}
@@ -88,20 +88,15 @@ def _merged(planned: PlannedFile, options: DeleteOptions) -> list[FileEntry]:
     ]
 
 
-def _within(chosen: Sequence[PlannedFile], options: DeleteOptions) -> list[PlannedFile]:
-    """Return as many as the limit of bytes allows; the first one is always taken, so that each run gets ahead."""
-    taken: list[PlannedFile] = []
-    total, read = 0, set[str]()
-    for planned in chosen:
+def _sizes(files: Sequence[PlannedFile], options: DeleteOptions) -> Iterator[int]:
+    """Yield for each data file how many bytes are to be read for it, if those before it are merged, too."""
+    read = set[str]()
+    for planned in files:
         deletes = _merged(planned, options)
-        total += sum(delete.size for delete in deletes if delete.path not in read)
-        if any(delete.content == Content.EQUALITY_DELETES for delete in deletes):
-            total += planned.file.size
-        if taken and options.max_bytes is not None and total > options.max_bytes:
-            break
+        size = sum(delete.size for delete in deletes if delete.path not in read)
+        reads_rows = any(delete.content == Content.EQUALITY_DELETES for delete in deletes)
+        yield size + (planned.file.size if reads_rows else 0)
         read.update(delete.path for delete in deletes)
-        taken.append(planned)
-    return taken
 
 
 def _with_sharers(
@@ -196,7 +191,7 @@ class _Merge:
                 done.append(self._merged(task))
             reach("in-delete-merge", self.number)
         except BaseException:
-            delete_files(self.format.io, (each.file.path for each in done if each.file))
+            delete_files(self.format.io, (deletes.file.path for deletes in done if deletes.file))
             raise
         return WriteResult(files=len(done), committables=tuple(done))
 
@@ -277,12 +272,13 @@ class _Rewrite(FileRewrite[_Attempt, _MergedDeletes]):
         state = _State.of(table, head)
         current = {planned.file.path: {delete.path for delete in planned.deletes} for planned in state.files}
         # Others may have removed the data file, or merged its deletes.
-        merged = [each for each in self._results if each.merged <= current.get(each.path, set())]
-        removed = state.without({each.path: each.merged for each in merged}, self._options)
+        merged = [deletes for deletes in self._results if deletes.merged <= current.get(deletes.path, set())]
+        removed = state.without({deletes.path: deletes.merged for deletes in merged}, self._options)
         if not removed:
             return None
         files = SnapshotFiles(
-            deletes=[each.file for each in merged if each.file], removed_deletes=[delete.path for delete in removed]
+            deletes=[deletes.file for deletes in merged if deletes.file],
+            removed_deletes=[delete.path for delete in removed],
         )
         transaction, snapshot_id = self._staged(table, head, files, rewritten_at=head.sequence_number or 0)
         reach("before-delete-commit", 0)

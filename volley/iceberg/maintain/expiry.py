@@ -260,8 +260,8 @@ class _Removal(Stage[_StagedRemoval]):
         return _StagedRemoval(transaction, expired, requirements=[*self._requirements(table, expired), *same])
 
     def landed(self, table: Table, staged: _StagedRemoval) -> bool:
-        left = any(table.metadata.snapshot_by_id(snapshot.snapshot_id) for snapshot in staged.expired.snapshots)
-        return not left and not set(staged.expired.refs) & set(table.metadata.refs)
+        stays = any(table.metadata.snapshot_by_id(snapshot.snapshot_id) for snapshot in staged.expired.snapshots)
+        return not stays and not set(staged.expired.refs) & set(table.metadata.refs)
 
     def _requirements(self, table: Table, expired: Expired) -> list[TableRequirement]:
         """Return requirements that fail if a rollback or a new tag has come to need what is about to expire."""

@@ -63,8 +63,8 @@ class _Taking(Stage[Staged]):
 
     def stage(self, table: Table) -> Staged | None:
         until, holder = _holder(table.properties)
-        left = until - time.time()
-        if left > (self.seconds / 2 if holder == self.job else 0):
+        remaining = until - time.time()
+        if remaining > (self.seconds / 2 if holder == self.job else 0):
             return None
         transaction = table.transaction()
         transaction.set_properties({LEASE: f"{int((time.time() + self.seconds) * 1000)} {self.job}"})

@@ -97,10 +97,10 @@ class Maintainer:
     @property
     def report(self) -> MaintenanceReport:
         """What was done lately, and when more is due."""
-        left = self.due - time.monotonic()
+        seconds = self.due - time.monotonic()
         more = self._settings.commits - self._commits
-        due = f"after {max(more, 1):,} more commits" if left == math.inf else f"in {max(left, 0):.0f} s"
-        if left != math.inf and more > 0:
+        due = f"after {max(more, 1):,} more commits" if seconds == math.inf else f"in {max(seconds, 0):.0f} s"
+        if seconds != math.inf and more > 0:
             due += f", or after {more:,} more commits"
         return MaintenanceReport(tuple(self._runs), {self._table: due})
 
@@ -307,13 +307,13 @@ class MaintenanceThread:
             self._current = None
             self._changed.notify_all()
             while self._tables:
-                table = min(self._tables, key=lambda each: each.due)
+                table = min(self._tables, key=lambda table: table.due)
                 self._waits_until = table.due
-                left = self._waits_until - time.monotonic()
-                if left <= 0:
+                seconds = self._waits_until - time.monotonic()
+                if seconds <= 0:
                     self._current = table
                     return table
-                self._changed.wait(None if left == math.inf else left)
+                self._changed.wait(None if seconds == math.inf else seconds)
             self._runs = False
             return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -23,6 +23,7 @@ from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.layout.specs import schema_with_sources
 from volley.iceberg.maintain.options import ManifestOptions
+from volley.iceberg.maintain.rewrites import within
 from volley.iceberg.maintain.values import ManifestRewrite
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.pyiceberg_private.entries import live_entries
@@ -205,19 +206,12 @@ def _plan(table: Table, ref: TableRef, max_bytes: int | None) -> _Plan:
     _check_allowed(table.metadata, manifests, ref)
     with ThreadPoolExecutor(_THREADS) as pool:
         ranges = list(pool.map(partial(_range_of, table.io), manifests))
-    used = sorted((each for each in ranges if each.live), key=lambda each: each.kind)
-    by_kind = (list(ranges) for _, ranges in groupby(used, key=lambda each: each.kind))
+    used = sorted((span for span in ranges if span.live), key=lambda span: span.kind)
+    by_kind = (list(ranges) for _, ranges in groupby(used, key=lambda span: span.kind))
     groups = [group for ranges in by_kind for group in _groups(ranges)]
-    taken = _within(groups, max_bytes)
+    taken = groups[: within((group.size for group in groups), max_bytes)]
     left = sum(len(group.manifests) for group in groups[len(taken) :])
-    return _Plan(manifests, taken, [each.manifest for each in ranges if not each.live], left)
-
-
-def _within(groups: Sequence[_Group], max_bytes: int | None) -> Sequence[_Group]:
-    """Return as many as the limit allows; the first one is always taken, so that each run gets ahead."""
-    sizes = accumulate(group.size for group in groups)
-    allowed = sum(max_bytes is None or size <= max_bytes for size in sizes)
-    return groups[: max(allowed, 1)]
+    return _Plan(manifests, taken, [span.manifest for span in ranges if not span.live], left)
 
 
 @dataclass(frozen=True)
@@ -251,22 +245,22 @@ def _groups(ranges: Sequence[_Range]) -> Iterator[_Group]:
     together lies between two such manifests, so that the new ones have partitions of their own too.
     """
     for in_order, clusters in groupby(_clusters(ranges), key=_is_in_order):
-        rest = [] if in_order else [each for cluster in clusters for each in cluster]
+        rest = [] if in_order else [span for cluster in clusters for span in cluster]
         if len(rest) > 1 or (rest and rest[0].live + rest[0].deleted > _MOST):
-            yield _Group(tuple(each.manifest for each in rest), sum(each.live for each in rest))
+            yield _Group(tuple(span.manifest for span in rest), sum(span.live for span in rest))
 
 
 def _clusters(ranges: Sequence[_Range]) -> list[list[_Range]]:
     """Return manifests whose partitions overlap together; those that only share a first or last one don't."""
     clusters: list[list[_Range]] = []
     last: _Order = ()
-    for each in sorted(ranges, key=lambda each: (each.first, each.last)):
-        if clusters and each.first < last:
-            clusters[-1].append(each)
-            last = max(last, each.last)
+    for span in sorted(ranges, key=lambda span: (span.first, span.last)):
+        if clusters and span.first < last:
+            clusters[-1].append(span)
+            last = max(last, span.last)
         else:
-            clusters.append([each])
-            last = each.last
+            clusters.append([span])
+            last = span.last
     return clusters
 
 

@@ -10,7 +10,19 @@ from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from volley.checks import Duration, Instant, count, duration_or_zero, flag, instant, keep, names, optional, seconds
+from volley.checks import (
+    Duration,
+    Instant,
+    between,
+    count,
+    duration_or_zero,
+    flag,
+    instant,
+    keep,
+    names,
+    optional,
+    seconds,
+)
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.errors import ConfigError
@@ -29,9 +41,6 @@ __all__ = [
 Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
 """Runs tasks, and returns their results in the same order."""
 
-# A writer closes a file at 95 % of its target: a larger share would rewrite such a file again and again. It keeps
-# files below 110 %.
-_SHARES = {"small_below": (0, 0.9), "deletes_above": (0, 1.0), "large_above": (1.2, 1_000.0)}
 _MOST_COLUMNS = 16
 
 _Self = TypeVar("_Self")
@@ -129,7 +138,10 @@ class CompactionOptions:
     def __post_init__(self) -> None:
         keep(self, target_size=optional(count), group_size=optional(count), max_bytes=optional(count))
         keep(self, small_bytes=optional(count), least_files=optional(count))
-        keep(self, small_below=_share, large_above=_share, deletes_above=_share, max_commits=count)
+        # A writer closes a file at 95 % of its target: a larger share would rewrite such a file again and again. It
+        # keeps files below 110 %.
+        keep(self, small_below=between(0, 0.9), large_above=between(1.2, 1000), deletes_above=between(0, 1))
+        keep(self, max_commits=count)
         keep(self, old_specs=flag, old_schemas=flag, rewrite_all=flag, max_time=optional(seconds))
         keep(self, sort_by=_sort_columns, z_order=_z_columns, run=optional(_runner), dry_run=flag)
         if self.sort_by and self.z_order:
@@ -254,13 +266,6 @@ class ExpiryOptions:
             return now - self.older_than
         assert self.older_than is None or isinstance(self.older_than, datetime)
         return self.older_than
-
-
-def _share(name: str, value: Any) -> float:
-    low, high = _SHARES[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
-        raise ConfigError(f"{name} {value!r} is not valid", hint=f"a number above {low}, at most {high:g}")
-    return value
 
 
 def _sort_columns(name: str, value: Any) -> bool | tuple[str, ...]:

@@ -39,7 +39,7 @@ from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.plan.expressions import Expr
 
-__all__ = ["FileRewrite", "Opened", "deadline", "delete_files", "format_of", "run_tasks"]
+__all__ = ["FileRewrite", "Opened", "deadline", "delete_files", "format_of", "run_tasks", "within"]
 
 
 R = TypeVar("R")
@@ -152,6 +152,17 @@ class FileRewrite(Stage[S], Generic[S, R]):
 def deadline(max_time: Duration | None) -> float | None:
     """Return when a span that begins now ends, in seconds since 1970; None = never."""
     return None if max_time is None else time.time() + seconds("max_time", max_time)
+
+
+def within(sizes: Iterable[int], most: int | None) -> int:
+    """Return how many of the first have some bytes at most; the first one always counts: each run gets ahead."""
+    total = count = 0
+    for size in sizes:
+        total += size
+        if count and most is not None and total > most:
+            break
+        count += 1
+    return count
 
 
 def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[Any], sweep: Callable[[], None]) -> None:

@@ -27,8 +27,8 @@ from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.data_files import RollingFiles
-from volley.iceberg.write.partition_buffer import PartitionBuffer
 from volley.iceberg.write.table_format import TableFormat
+from volley.iceberg.write.writer import PartitionBuffer
 from volley.iceberg.write.written import WrittenFile
 from volley.task.failpoints import reach
 

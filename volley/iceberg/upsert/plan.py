@@ -109,7 +109,7 @@ class EpochUpsert:
         # After a truncation, the table has none of the rows that they replace.
         sources = () if self._truncated is not None else candidates.values()
         self._completions = self._changes_by(
-            [ReadStored(writer, number, self._without_ranges, metadata, each) for number, each in enumerate(sources)]
+            [ReadStored(writer, number, self._without_ranges, metadata, file) for number, file in enumerate(sources)]
         )
         if any(file.moves for file in self._changes):
             self._completions += self._changes_by([FollowMoves(writer, 0, self._all, self._truncated)])
