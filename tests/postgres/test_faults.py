@@ -146,7 +146,7 @@ def test_an_error_that_can_not_be_recorded_at_first(
         write(record, error)
 
     monkeypatch.setattr(FailureRecord, "write", write_later)
-    monkeypatch.setattr(receiver, "_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("volley.storage.remembered._RETRY_SECONDS", 0.05)
     with running(shop.source(bounded=False), tmp_path) as run:
         run.epoch()
         fail_by_rewrite(run, shop)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from volley.storage.state_formats import FAILURE
 __all__ = ["MALFORMED", "FailureRecord", "Record", "damaged", "malformed", "read_or_create"]
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1.0
 
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What code raises that takes a value apart which lacks a part, or has another one in its place."""
@@ -86,6 +91,16 @@ class FailureRecord:
     def write(self, error: VolleyError) -> None:
         """Write the error durably."""
         write_durably(*filesystem(self.url, {}), FAILURE.seal(error.to_json().encode()))
+
+    def keep(self, error: VolleyError, stopping: threading.Event) -> None:
+        """Write the error; until it is stopped again and again, if that fails, as on a full disk."""
+        while not stopping.is_set():
+            try:
+                return self.write(error)
+            except Exception as reason:
+                # Some storages out of reach tell so by errors of their own.
+                _log.warning("an error can't be recorded, trying again: %s", reason)
+            stopping.wait(_RETRY_SECONDS)
 
     def clear(self) -> None:
         """Delete the file, if it is there."""

@@ -28,7 +28,7 @@ _DIGEST_BYTES = 12
 
 
 @dataclass
-class _Run:
+class _RunState:
     """Per-process state of a run."""
 
     stop: int | None = None  # the row where this run stops; set in the process that plans epochs
@@ -67,7 +67,7 @@ class MemoryReader(Reader):
     name: str
     state: str
     limit: int | None
-    run: _Run = field(default_factory=_Run)
+    run: _RunState = field(default_factory=_RunState)
 
     def initial_offset(self) -> Offset:
         return {"rows": 0}

@@ -180,7 +180,7 @@ class PostgresReader(Reader):
             ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
             end = max(lsn_number(position), watch.undecided)
         self._failure.clear()
-        self._receiver = Receiver(capture, origin, watch, self._failure.write)
+        self._receiver = Receiver(capture, origin, watch, self._failure)
         try:
             self._receiver.start()
             if capture.bounded:

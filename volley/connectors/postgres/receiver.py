@@ -6,7 +6,6 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 import psycopg2
 
@@ -18,6 +17,7 @@ from volley.connectors.postgres.slot import Origin
 from volley.connectors.postgres.watch import Watch
 from volley.errors import SourceError, VolleyError
 from volley.secrets import redact
+from volley.storage.remembered import FailureRecord
 
 __all__ = ["Receiver"]
 
@@ -31,13 +31,11 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 class Receiver:
     """Reads a slot in a thread until it is stopped; connects again whenever the connection breaks."""
 
-    def __init__(
-        self, capture: Capture, origin: Origin, watch: Watch, on_failure: Callable[[VolleyError], None]
-    ) -> None:
+    def __init__(self, capture: Capture, origin: Origin, watch: Watch, failure: FailureRecord) -> None:
         self._capture = capture
         self._origin = origin
         self._watch = watch
-        self._on_failure = on_failure
+        self._failure = failure
         self._stopping = threading.Event()
         self._moved = threading.Condition()
         self._position = 0
@@ -129,17 +127,7 @@ class Receiver:
         with self._moved:
             self._error = error
             self._moved.notify_all()
-        while not self._stopping.is_set() and not self._is_told(error):
-            self._stopping.wait(_RETRY_SECONDS)
-
-    def _is_told(self, error: VolleyError) -> bool:
-        """Tell of the error; return False if that fails, as on a disk that is full or a storage out of reach."""
-        try:
-            self._on_failure(error)
-        except Exception as reason:
-            _log.warning("slot %s: its error can't be recorded: %s", self._capture.slot, reason)
-            return False
-        return True
+        self._failure.keep(error, self._stopping)
 
 
 def _hint(error: Exception) -> str:

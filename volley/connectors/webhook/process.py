@@ -21,7 +21,6 @@ _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 15
 _PAUSE_SECONDS = 0.1
-_RETRY_SECONDS = 1.0
 _MOST_FAILED_STARTS = 6
 # The driver's own path: the process finds what the driver finds.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from volley.connectors.webhook.receiver import main; main()"
@@ -90,19 +89,9 @@ class ReceiverProcess:
                 if not self._stopping.wait(_PAUSE_SECONDS * 2**failed_starts):
                     failed_starts = 0 if self._restart() else failed_starts + 1
             except VolleyError as error:
-                self._fail(error)
+                _log.error("requests are no longer received: %s", error)
+                self._folder.failure.keep(error, self._stopping)
                 return
-
-    def _fail(self, error: VolleyError) -> None:
-        """Tell the job; again and again if that fails, as it does on a disk that is full."""
-        _log.error("requests are no longer received: %s", error)
-        while not self._stopping.is_set():
-            try:
-                self._folder.failure.write(error)
-                return
-            except OSError as reason:
-                _log.warning("the receiver's error can't be recorded: %s", reason)
-            self._stopping.wait(_RETRY_SECONDS)
 
     def _restart(self) -> bool:
         """Start the next receiver; return False if it dies before it listens."""
