@@ -23,10 +23,6 @@ _COUNTS = ("count", "count_distinct", "approx_distinct")
 def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
     """Return the schema of a keyed aggregate: the window's columns, if any, the keys, the aggregates.
 
-    Args:
-        node: The aggregate.
-        schema: The schema of its input.
-
     Raises:
         ExpressionError: If an expression names an unknown column, or a type does not fit.
     """
@@ -40,10 +36,6 @@ def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
 
 def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:
     """Return the type of an aggregate's results.
-
-    Args:
-        aggregation: The aggregate.
-        schema: The schema of the rows.
 
     Raises:
         ExpressionError: If its expression names an unknown column, or has a type that it does not take.
@@ -120,11 +112,6 @@ def _typed(value: CompiledExpression) -> CompiledExpression:
 
 def time_type(name: str, schema: pa.Schema, what: str = "window") -> pa.DataType:
     """Return the type of the column with event times.
-
-    Args:
-        name: The column.
-        schema: The schema of the rows.
-        what: What needs it.
 
     Raises:
         ExpressionError: If there is no such column, or it has no timestamps.

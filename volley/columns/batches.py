@@ -67,10 +67,6 @@ def _does_not_fit(data_type: pa.DataType, field: pa.Field) -> str:
 def unfit_rows(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
     """Return why rows don't fit a schema, by their numbers: each by its first column that doesn't.
 
-    Args:
-        batch: The rows.
-        schema: The columns that they are to have.
-
     Example:
         >>> unfit_rows(pa.record_batch({"id": [1, 300]}), pa.schema({"id": pa.int8()}))
         {1: "column 'id' of type int64 does not fit int8: Integer value 300 not in range: -128 to 127"}

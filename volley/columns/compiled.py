@@ -193,13 +193,7 @@ def is_number(data_type: pa.DataType) -> bool:
 
 
 def of_distinct(values: Datum, function: Callable[[Any], Any], out: pa.DataType) -> Datum:
-    """Return what a function returns for each value, null for null.
-
-    Args:
-        values: An array or a scalar.
-        function: Takes a value that is not null.
-        out: The type of its results; a storage type.
-    """
+    """Return what a function returns for each value, null for null."""
     if isinstance(values, pa.Scalar):
         value = values.as_py()
         return pa.scalar(None if value is None else function(value), out)

@@ -33,10 +33,6 @@ def is_small(values: pa.Array, field: pa.Field) -> bool:
     """Return True if a dictionary is small enough to stay.
 
     It is repeated in every batch and file: 256 values and 4 KiB; of keys, which are in no file, 16,384 and 1 MiB.
-
-    Args:
-        values: The dictionary.
-        field: The column's field.
     """
     is_key = field.metadata is not None and _KEY.items() <= field.metadata.items()
     most, size = (_VALUES_OF_KEYS, _BYTES_OF_KEYS) if is_key else (_VALUES, _BYTES)
@@ -49,11 +45,7 @@ def can_stay_encoded(column: pa.Array, field: pa.Field) -> bool:
 
 
 def decode(column: Any) -> Any:
-    """Decode a dictionary column; return any other column unchanged.
-
-    Args:
-        column: An Arrow array, or a chunked one.
-    """
+    """Decode a dictionary column; return any other column unchanged."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
@@ -78,12 +70,7 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def encoded_schema(schema: pa.Schema, types: Iterable[pa.DataType]) -> pa.Schema:
-    """Return the schema with dictionary types for the columns that have them.
-
-    Args:
-        schema: The schema of the values.
-        types: The type of each column, in the schema's order.
-    """
+    """Return the schema with dictionary types for the columns that have them."""
     pairs = zip(schema, types, strict=True)
     return pa.schema(
         [field.with_type(data_type) if is_encoded(data_type, field.type) else field for field, data_type in pairs]

@@ -58,12 +58,7 @@ Merge = ArrowMerge | RowMerge
 
 
 def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, Sequence[str]]]) -> pa.Table:
-    """Return one row for each group; groups come in any order.
-
-    Args:
-        table: The keys and states.
-        keys: The names of the keys' columns; at least one.
-        states: How to merge the state of each aggregate, with the names of its columns.
+    """Return one row for each group by one or more keys, with the merged state of each aggregate; in any order.
 
     Returns:
         A table with the columns in the same order.
@@ -135,8 +130,6 @@ def _combine_numbered(table: pa.Table, keys: Sequence[str], functions: Sequence[
     rows with four states.
 
     Args:
-        table: The keys and states; each dictionary is the same in all chunks.
-        keys: The names of the keys' columns.
         functions: The other columns, each with ``"sum"``, ``"min"`` or ``"max"``. Those with extremes have no NaN.
 
     Returns:
@@ -273,9 +266,7 @@ def merge_lists(limit: int, state: Columns, offsets: Offsets) -> Columns:
     """Return the earliest values of each group in the order of their times, and the times.
 
     Args:
-        limit: The most values of a group.
         state: The lists of values and of times.
-        offsets: The offsets of the groups.
     """
     return _merge_ordered(limit, state, offsets, lambda items: [_as_numbers(items[1])])
 
@@ -284,9 +275,7 @@ def merge_top(limit: int, state: Columns, offsets: Offsets) -> Columns:
     """Return the values of each group with the largest ranks, the largest first; of equal ranks, the earliest.
 
     Args:
-        limit: The most values of a group.
         state: The lists of values, of times and of ranks.
-        offsets: The offsets of the groups.
     """
     return _merge_ordered(limit, state, offsets, lambda items: [_as_numbers(items[1]), _from_largest(items[2])])
 
@@ -297,9 +286,7 @@ def _merge_ordered(
     """Return the first items of each group.
 
     Args:
-        limit: The most items of a group.
         state: The lists, of the same lengths.
-        offsets: The offsets of the groups.
         order_by: Returns what the items are ordered by, the first order last.
     """
     items = [items_of(column, offsets)[0] for column in state]

@@ -128,7 +128,6 @@ class Keys:
 
     Args:
         columns: The keys in the form in which they are compared.
-        hashes: The hash of each.
         valid: Whether each has no null; null matches nothing.
     """
 
@@ -223,8 +222,6 @@ class JoinIndex:
         """Return for each row of a stream the first of the rows that its key had at its time, and their number.
 
         Args:
-            keys: The stream's keys; as for `match`.
-            time: Its time column.
             gone: The column of the index's rows that is true for a key without rows since then.
         """
         first, counts = self.match(keys, time)
@@ -241,7 +238,6 @@ class JoinIndex:
         """Return for each row of a stream the first of the rows of its key in a span of time, and their number.
 
         Args:
-            keys: The stream's keys; as for `match`.
             first: The begin of each row's span.
             last: Its end, which is part of it.
         """

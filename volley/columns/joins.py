@@ -123,9 +123,6 @@ def joined_schema(join: KeyJoin, left: pa.Schema, right: pa.Schema, side: str) -
     """Check a join against the schemas of both sides; return the schema of its rows.
 
     Args:
-        join: The join.
-        left: The schema of the stream's rows.
-        right: The schema of the right side's.
         side: The right side, as errors name it.
 
     Raises:

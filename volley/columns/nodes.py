@@ -33,13 +33,7 @@ _Compute = Callable[[pa.RecordBatch], pa.Array]
 
 @dataclass(frozen=True)
 class CompiledSteps:
-    """Narrow steps compiled for batches of one schema by `lower`; pickled to the executors.
-
-    Args:
-        nodes: The steps in order.
-        input: The schema of the input batches.
-        schema: The schema of the output batches.
-    """
+    """Narrow steps compiled for batches of one schema by `lower`; pickled to the executors."""
 
     nodes: tuple[nodes.Node, ...]
     input: pa.Schema

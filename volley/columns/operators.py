@@ -127,11 +127,7 @@ class Operator(ABC):
         """
 
     def closing(self, latest: int) -> int | None:
-        """Return the watermark at the end of all sources; None = nothing waits for it, the default.
-
-        Args:
-            latest: The latest event time.
-        """
+        """Return the watermark at the end of all sources, after their latest row; None = nothing waits, the default."""
         return None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,10 +21,6 @@ def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) 
 
     Times become ISO text; bytes that are not UTF-8 are escaped in strings, as ``\\xff``.
 
-    Args:
-        data: The rows.
-        maps_as_pydicts: The argument of pyarrow's `to_pylist`.
-
     Example:
         >>> readable_rows(pa.record_batch({"day": pa.array([2932897], pa.int32()).view(pa.date32())}))
         [{'day': '10000-01-01'}]

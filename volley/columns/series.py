@@ -33,10 +33,6 @@ class SeriesOperator(Operator):
 
     A state is a row with its key, and what the functions keep of it. A row comes out once the watermark is behind its
     time. It is kept while later rows need it: the last one of each key, and those within the longest rolling span.
-
-    Args:
-        node: The step.
-        input: The schema of the rows.
     """
 
     node: Series

@@ -114,11 +114,6 @@ class SeriesPart:
 def series_type(function: SeriesFunction, schema: pa.Schema, time: pa.DataType) -> pa.DataType:
     """Return the type of a series function's results.
 
-    Args:
-        function: The function.
-        schema: The schema of the rows.
-        time: The type of their event times.
-
     Raises:
         ExpressionError: If an expression names an unknown column, or has a type that the function does not take.
     """

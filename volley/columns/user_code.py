@@ -16,9 +16,7 @@ def failed(place: str, error: Exception, argument: str) -> VolleyError:
     """Return the error for a user's function that raised, with the line that raised.
 
     Args:
-        place: The step or sink that called the function.
         error: What it raised; a VolleyError is returned unchanged.
-        argument: What it was called with, in words.
     """
     if isinstance(error, VolleyError):
         return error

@@ -42,12 +42,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The columns of a table of states besides its window's.
-
-    Args:
-        keys: The names of the keys' columns.
-        states: How to merge the state of each aggregate, with the names of its columns.
-    """
+    """The columns of a table of states besides its window's: the keys, and each aggregate's with how they merge."""
 
     keys: tuple[str, ...]
     states: tuple[tuple[Merge, tuple[str, ...]], ...]
@@ -85,12 +80,7 @@ class Windows(Protocol):
         """The names of the window's columns in a table of states."""
 
     def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
-        """Return the window's columns for rows with these event times.
-
-        Args:
-            times: The event times; at least one.
-            encoded: True if columns may be dictionaries.
-        """
+        """Return the window's columns for at least one row with these event times; `encoded` allows dictionaries."""
 
     def ends(self, times: Times) -> Times:
         """Return the end of the last window of each time; of a session, if it has no other row."""
@@ -174,7 +164,6 @@ class _Spans:
         """Return a row for each pane and each of its windows that end after one time and not after another.
 
         Args:
-            panes: The panes.
             after: The windows end after this time.
             until: They end at this time or before; None = at any.
         """

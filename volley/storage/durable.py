@@ -25,9 +25,6 @@ def write_durably(files: Any, path: str, data: bytes, shared: bool = False) -> N
     Object stores write a file whole or not at all, so the rename alone is kept there.
 
     Args:
-        files: The fsspec file system.
-        path: The file's path in it.
-        data: The file's bytes.
         shared: False: on local disk no other user may read the file or enter a new folder; True = as the umask says.
 
     Raises:
@@ -45,12 +42,7 @@ def write_durably(files: Any, path: str, data: bytes, shared: bool = False) -> N
 
 
 def sync(files: Any, path: str) -> None:
-    """Force a file or folder to disk; only a local file system needs it.
-
-    Args:
-        files: The fsspec file system.
-        path: The path in it.
-    """
+    """Force a file or folder to disk; only a local file system needs it."""
     if "file" not in files.protocol:
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -62,11 +54,6 @@ def sync(files: Any, path: str) -> None:
 
 def create_durably(files: Any, path: str, data: bytes) -> bool:
     """Write a private file like `write_durably`, unless it exists: then it stays. Of several writers one succeeds.
-
-    Args:
-        files: The fsspec file system.
-        path: The file's path in it.
-        data: The file's bytes.
 
     Returns:
         False if the file existed. An object store that was asked twice may say so of the caller's own.
@@ -102,8 +89,6 @@ def create_all_durably(files: Any, contents: Mapping[str, bytes], to_first_exist
     A local disk is waited for once for all files, and once for the folder.
 
     Args:
-        files: The fsspec file system.
-        contents: The bytes of each file by its path.
         to_first_existing: True: create none behind one that exists.
 
     Raises:
@@ -128,10 +113,6 @@ def create_all_durably(files: Any, contents: Mapping[str, bytes], to_first_exist
 
 def write_all_durably(files: Any, contents: Mapping[str, bytes]) -> None:
     """Write private files of one folder like `write_durably`; a local disk is waited for as in `create_all_durably`.
-
-    Args:
-        files: The fsspec file system.
-        contents: The bytes of each file by its path.
 
     Raises:
         OSError: If a file can't be written.
@@ -170,10 +151,6 @@ def creation(files: Any, path: str) -> Iterator[None]:
     """Raise FileExistsError if an object is not created because it exists.
 
     s3fs does so for the answer of AWS; from other servers the answer lacks the failed condition.
-
-    Args:
-        files: The fsspec file system.
-        path: The object's path in it.
 
     Raises:
         FileExistsError: If the object exists.

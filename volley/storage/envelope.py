@@ -44,10 +44,6 @@ class Format:
     def unseal(self, data: bytes, path: str) -> bytes:
         """Return what was sealed.
 
-        Args:
-            data: The bytes of a file.
-            path: The file's path, for the error.
-
         Raises:
             ValueError: If the file is damaged, or of another format.
             StorageError: If a newer Volley wrote it.
@@ -68,11 +64,6 @@ class Format:
 
     def check(self, name: str, version: int, path: str) -> None:
         """Check the format that a file says it has.
-
-        Args:
-            name: The format's name in the file.
-            version: The version in the file.
-            path: The file's path, for the error.
 
         Raises:
             ValueError: If it is another format.

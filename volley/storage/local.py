@@ -26,9 +26,7 @@ def no_room(place: str, size: int, cause: OSError) -> StorageError:
     """Return the error for rows that can't be kept on a disk.
 
     Args:
-        place: The folder or file.
         size: The bytes that were written there, or are to be.
-        cause: What the disk says.
     """
     instead = ", or let spark.local.dir, without Spark TMPDIR, name another folder" if place == local_folder() else ""
     return StorageError(
@@ -87,10 +85,6 @@ def _fault(status: os.stat_result) -> str | None:
 def make_folder(files: Any, path: str) -> None:
     """Make a folder of a checkpoint, and those that it is in; other users of this machine may not enter the new ones.
 
-    Args:
-        files: The fsspec file system.
-        path: The folder's path in it.
-
     Raises:
         OSError: If it can't be made.
     """
@@ -110,10 +104,6 @@ def begin_file(files: Any, path: str) -> None:
     """Make an empty file of a checkpoint, and its folders; what is written to it later, other users can't read.
 
     An object store has no file before its bytes: nothing happens there.
-
-    Args:
-        files: The fsspec file system.
-        path: The file's path in it.
 
     Raises:
         OSError: If it can't be made.

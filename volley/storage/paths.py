@@ -22,7 +22,6 @@ def absolute(path: str, globs: bool = False) -> str:
     """Return a local path as an absolute one, since executors run in other folders; a URL is returned unchanged.
 
     Args:
-        path: The path or URL.
         globs: True: the path may be a glob. The characters of the working folder still stand for themselves.
 
     Example:
@@ -83,7 +82,6 @@ def write_and_delete(folder: str, options: Mapping[str, Any]) -> str:
 
     Args:
         folder: A path or URL; it may not exist yet.
-        options: Options of the fsspec file system.
 
     Raises:
         StorageError: If one of the three fails.

@@ -31,8 +31,6 @@ class Record(Generic[T]):
     """A value in a file below a job's checkpoint, which is written anew as a whole.
 
     Args:
-        url: The file's fsspec URL.
-        format: Its format.
         parse: Returns the record of a value of JSON; may raise any of `MALFORMED`.
     """
 
@@ -66,11 +64,7 @@ class Record(Generic[T]):
 
 @dataclass(frozen=True)
 class FailureRecord:
-    """Why a source's receiver has ended, in a file that tells it other processes; a job's start deletes it.
-
-    Args:
-        url: The file's fsspec URL.
-    """
+    """Why a source's receiver has ended, in a file that tells it other processes; a job's start deletes it."""
 
     url: str
 
@@ -112,12 +106,6 @@ class FailureRecord:
 def read_or_create(url: str, format: Format, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
     """Read a value from a file; if the file does not exist, create it from `make()` first.
 
-    Args:
-        url: The file's fsspec URL.
-        format: Its format.
-        make: Computes what the file has.
-        parse: Parses what the file has.
-
     Raises:
         StorageError: If the file is damaged, or a newer Volley wrote it.
     """
@@ -134,7 +122,6 @@ def damaged(path: str, fault: str) -> StorageError:
     """Return the error for a damaged or missing file below a job's checkpoint.
 
     Args:
-        path: The file's path.
         fault: The fault, as a clause, for example ``"is damaged"``.
     """
     checkpoint = path.rpartition("/volley/")[0]
@@ -149,7 +136,6 @@ def malformed(path: str, error: Exception) -> StorageError:
     """Return the error for a file below a job's checkpoint that can't be parsed.
 
     Args:
-        path: The file's path.
         error: What was raised, one of `MALFORMED`.
     """
     return damaged(path, f"is damaged: {'it lacks ' if isinstance(error, KeyError) else ''}{error}")

@@ -49,13 +49,7 @@ class Batches(Protocol):
 
 
 class BatchFileWriter:
-    """Writes a file.
-
-    Args:
-        sink: A new file.
-        format: The format of the file.
-        options: How the batches are written: compressed, say.
-    """
+    """Writes a file."""
 
     def __init__(self, sink: IO[bytes], format: Format, options: pa.ipc.IpcWriteOptions | None = None) -> None:
         self._sink = sink
@@ -99,11 +93,6 @@ class BatchFileWriter:
 
 class BatchFile:
     """The batches of a file.
-
-    Args:
-        source: The file.
-        format: Its format.
-        path: Its path, for errors.
 
     Raises:
         Damaged: If it is damaged, or of another format.
@@ -181,11 +170,6 @@ class _ArrowStream:
 
 def open_batches(source: pa.NativeFile, format: Format, path: str) -> Batches:
     """Return the batches of a file of any version.
-
-    Args:
-        source: The file.
-        format: Its format.
-        path: Its path, for errors.
 
     Raises:
         Damaged: If it is damaged, or of another format.

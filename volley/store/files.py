@@ -33,8 +33,6 @@ class NewFile:
     """A private file of batches, which has another name until it is published.
 
     Args:
-        url: The file's URL.
-        format: Its format.
         options: How its batches are written: compressed, say.
         exclusive: True: of several writers one succeeds; False: the last one does.
 
@@ -159,8 +157,6 @@ def open_file(url: str, format: Format, fault: Fault, size: int | None = None, m
     """Open a file.
 
     Args:
-        url: The file's URL.
-        format: Its format.
         fault: Makes the error for a damaged file.
         size: The bytes that it must have; None = unknown.
         mapped: True to map a local file, and to fetch any other whole; False to read a batch at a time. The pages of

@@ -92,7 +92,6 @@ class Journal(Generic[T]):
 
     Args:
         url: The fsspec URL of the folder; it may not exist yet.
-        format: The format of its files.
         parse: Returns an entry from its number and its value of JSON; may raise any of `MALFORMED`.
         name: The name of an entry's file, with the place of the number.
         merged: The format of a file of merged entries; None = there are none.

@@ -169,9 +169,6 @@ def _canonical_simple(data_type: pa.DataType) -> pa.DataType | None:
 def read_schema(data: bytes) -> pa.Schema:
     """Return the schema that `pyarrow.Schema.serialize` wrote.
 
-    Args:
-        data: The bytes.
-
     Raises:
         ValueError: If they are damaged.
     """

@@ -184,7 +184,6 @@ def check_names(names: list[Any], where: str) -> None:
     """Check the names of columns or of a struct's fields.
 
     Args:
-        names: The names.
         where: The schema or struct, as errors name it.
 
     Raises:

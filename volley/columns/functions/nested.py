@@ -187,12 +187,6 @@ def _where_valid(maps: pa.MapArray, values: pa.Array) -> pa.Array:
 def _constant_of(node: Call, among: pa.DataType, container: pa.DataType, expected: str) -> pa.Scalar:
     """Return a call's constant, in the type in which it is compared.
 
-    Args:
-        node: The call; its second argument is the constant.
-        among: The type of the values that are compared with it.
-        container: The type of what has them, for messages.
-        expected: What the call takes, for messages.
-
     Raises:
         ExpressionError: If the argument is a column or null, or the values can't be compared with it.
     """
@@ -206,12 +200,7 @@ def _constant_of(node: Call, among: pa.DataType, container: pa.DataType, expecte
 
 
 def _equal_to(values: pa.Array, constant: pa.Scalar) -> pa.Array:
-    """Return true for each value that is equal to a constant; NaN equals NaN, as for ``==``.
-
-    Args:
-        values: The values; they are compared in the constant's type.
-        constant: The constant, as `_constant_of` returns it.
-    """
+    """Return true for each value that is equal to a constant; NaN equals NaN, as for ``==``."""
     operands = cast(values, constant.type)
     if pa.types.is_floating(constant.type) and math.isnan(constant.as_py()):
         return pc.is_nan(operands)

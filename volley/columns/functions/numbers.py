@@ -144,11 +144,6 @@ def _int_div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 def _rounded_floats(numbers: Any, digits: int, mode: str) -> Any:
     """Return floats, an array or a scalar, with at most `digits` digits behind the point; NaN and infinity stay.
 
-    Args:
-        numbers: The floats.
-        digits: The number of digits, 0 or more.
-        mode: ``"half_up"`` or ``"half_even"``.
-
     Example:
         >>> _rounded_floats(pa.array([1.005, -2.5, 0.285]), 2, "half_up").to_pylist()
         [1.01, -2.5, 0.29]

@@ -235,8 +235,6 @@ def _by_rule(values: Datum, by_arrow: Datum, compute: Callable[[int], int]) -> D
     """Return what Arrow computed, and for times after its list of changes what a function computes by a zone's rule.
 
     Args:
-        values: The times.
-        by_arrow: What Arrow made of them.
         compute: The same for one time, in microseconds since 1970; it raises OverflowError beyond Python's years.
     """
     micros = _micros(values)

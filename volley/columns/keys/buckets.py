@@ -44,8 +44,6 @@ def kept_buckets(columns: Sequence[pa.Array], buckets: int, rows: int) -> Indice
 
     Args:
         columns: The keys in their normal form, not nested.
-        buckets: The number of buckets.
-        rows: The number of rows.
     """
     return _buckets(kept_hashes(columns), buckets) if columns else np.zeros(rows, np.int64)
 
@@ -77,8 +75,6 @@ class Divided(NamedTuple):
     """Rows in the order of their buckets.
 
     Args:
-        rows: A batch, or a table.
-        buckets: The buckets.
         bounds: Where each bucket starts, and where the last one ends.
     """
 

@@ -37,7 +37,6 @@ def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str]) -> tup
     if all columns are hashed, there is hardly ever such a pair.
 
     Args:
-        left: A table.
         right: A table with columns of the same types.
         hashed: The columns whose hashes find candidates for a match.
 

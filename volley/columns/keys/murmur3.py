@@ -85,7 +85,6 @@ def of_longs(numbers: Ints, hashes: Ints) -> Ints:
     """Return the hashes of integers of 64 bits.
 
     Args:
-        numbers: The integers.
         hashes: The seed of each.
     """
     words = numbers.astype("<i8").view("<u4").reshape(-1, 2)
