@@ -127,8 +127,8 @@ for _command in _COMMANDS:
     app.command(short_help=re.split(r"[:.,]", _command.__doc__ or "")[0])(_command)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         print(f"volley {version('volley-stream')}")
         raise typer.Exit
 

@@ -136,24 +136,27 @@ def _print(config: Config, findings: Sequence[Finding]) -> None:
         error(f"{config.file}: warning: {warning}")
     count = len(config.pipelines)
     print(f"{config.file}: no mistakes, {count} {'pipeline' if count == 1 else 'pipelines'}\n")
-    rows = [(each.part, each.probe, each.status, each.detail, f"{each.seconds:.1f} s") for each in findings]
+    rows = [
+        (finding.part, finding.probe, finding.status, finding.detail, f"{finding.seconds:.1f} s")
+        for finding in findings
+    ]
     if rows:
         print_rows(["part", "check", "status", "found", "time"], rows, config)
-    for each in findings:
-        if each.hint:
-            print(config.redact(f"\n{each.part}, {each.probe}: {each.detail}\n  hint: {each.hint}"))
+    for finding in findings:
+        if finding.hint:
+            print(config.redact(f"\n{finding.part}, {finding.probe}: {finding.detail}\n  hint: {finding.hint}"))
 
 
 def _findings(config: Config, sink: str | None, commits: bool) -> list[Finding]:
     """Look at everything, or at one sink and what leads to it."""
-    pipelines = [each for each in config.pipelines.values() if (each.enabled if sink is None else sink in each.sinks)]
-    views = [each for each in config.views.values() if (each.enabled if sink is None else sink == each.sink)]
-    listed = [each.sources for each in pipelines] + [each.sources for each in views]
+    pipelines = [part for part in config.pipelines.values() if (part.enabled if sink is None else sink in part.sinks)]
+    views = [part for part in config.views.values() if (part.enabled if sink is None else sink == part.sink)]
+    listed = [part.sources for part in pipelines] + [part.sources for part in views]
     sources = config.sources if sink is None else dict.fromkeys(name for names in listed for name in names)
     schemas: dict[str, pa.Schema] = {}
     parts = {f"source {name}": _made_later(config, [name], config.sources[name].probes()) for name in sources}
-    for each in pipelines:
-        parts[f"pipeline {each.name}"] = _made_later(config, each.sources, _columns(each, schemas), but=each.name)
+    for part in pipelines:
+        parts[f"pipeline {part.name}"] = _made_later(config, part.sources, _columns(part, schemas), but=part.name)
     for view in views:
         parts[f"view {view.name}"] = _made_later(config, view.sources, [_query(view)], but=view.name)
     parts["checkpoints"] = [_checkpoints(config)]

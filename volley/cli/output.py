@@ -112,10 +112,10 @@ def code_of(problems: Sequence[VolleyError]) -> int:
     return UNREACHABLE if all(isinstance(problem, _CANT_REACH) for problem in problems) else FAILED
 
 
-def choose(kind: str, name: str, known: Sequence[str]) -> str:
+def choose(part: str, name: str, known: Sequence[str]) -> str:
     """Return the name of a part of the file; exit with 2 if there is none of that name."""
     if name not in known:
-        error(f"there is no {kind} {name!r}\n  hint: {nearest(name, known)}")
+        error(f"there is no {part} {name!r}\n  hint: {nearest(name, known)}")
         raise typer.Exit(USAGE)
     return name
 

@@ -151,7 +151,7 @@ def _last_commit(config: Config, job: str, sink: str) -> tuple[datetime | None, 
         rows = None if head is None else rows_in(table.io, head)
     except VolleyError:
         return None, None
-    ours = [each for each in listed(table.metadata) if each.summary.get("volley.job") == job]
+    ours = [snapshot for snapshot in listed(table.metadata) if snapshot.summary.get("volley.job") == job]
     return (ours[-1].committed_at if ours else None), rows
 
 
@@ -198,9 +198,9 @@ def run(
     from volley.cli.supervisor import Supervisor
 
     log_to_stderr(config)
-    given: dict[str, Any] = {"once": once, "fresh": fresh, "into": into, "backfill": backfill}
-    pipelines = [_waiting(config, each) for each in pipelines]
-    supervisor = Supervisor(pipelines, {name: value for name, value in given.items() if value}, views)
+    options: dict[str, Any] = {"once": once, "fresh": fresh, "into": into, "backfill": backfill}
+    pipelines = [_waiting(config, configured) for configured in pipelines]
+    supervisor = Supervisor(pipelines, {name: value for name, value in options.items() if value}, views)
     for line in supervisor.run():
         say(line, config)
     for name, failure in supervisor.failures.items():
@@ -231,8 +231,8 @@ def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
 
     config = loaded(file)
     pipelines, views = _chosen(config, pipeline)
-    for each in pipelines:
-        say(f"{each.name}\n{explained(each.pipeline._writes)}\n", config)
+    for configured in pipelines:
+        say(f"{configured.name}\n{explained(configured.pipeline._writes)}\n", config)
     _explain_views(config, views)
 
 
@@ -260,8 +260,8 @@ def _chosen(config: Config, names: list[str] | None) -> tuple[list[ConfiguredPip
     """Return the pipelines and views of these names, or all that are enabled."""
     for name in names or []:
         choose("pipeline", name, [*config.pipelines, *config.views])
-    pipelines = [each for each in config.pipelines.values() if (each.name in names if names else each.enabled)]
-    views = [each for each in config.views.values() if (each.name in names if names else each.enabled)]
+    pipelines = [part for part in config.pipelines.values() if (part.name in names if names else part.enabled)]
+    views = [part for part in config.views.values() if (part.name in names if names else part.enabled)]
     if not pipelines and not views:
         error(f"{config.file} has no pipeline to run\n  hint: add one under pipelines, or set enabled: true")
         raise typer.Exit(USAGE)
@@ -277,17 +277,17 @@ def _waiting(config: Config, pipeline: ConfiguredPipeline) -> ConfiguredPipeline
 
 
 def _explain_views(config: Config, views: list[ConfiguredView]) -> None:
-    for each in views:
-        say(f"{each.name}\nview in {each.view.into.table_name}\n{each.view.query}\n", config)
+    for view in views:
+        say(f"{view.name}\nview in {view.view.into.table_name}\n{view.view.query}\n", config)
 
 
 def _dry_run(config: Config, pipelines: list[ConfiguredPipeline]) -> None:
     from volley.stream.pipeline import explained
 
-    for each in pipelines:
-        lines = [f"{each.name}", explained(each.pipeline._writes)]
+    for pipeline in pipelines:
+        lines = [f"{pipeline.name}", explained(pipeline.pipeline._writes)]
         try:
-            for branch in each.branches:
+            for branch in pipeline.branches:
                 lines += [f"columns for {', '.join(branch.sinks)}:"]
                 lines += [f"  {field.name}: {field.type}" for field in branch.stream.schema]
         except VolleyError as problem:

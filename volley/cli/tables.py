@@ -50,8 +50,8 @@ def _takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., 
 def _parameter(setting: Field[Any], hint: Any, description: str) -> inspect.Parameter:
     """Return a command's option for a field; one that may be a list is given again for each item."""
     types = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    items = [get_args(each)[0] for each in types if get_origin(each) in (Sequence, Collection)]
-    single = items[0] if items else next(each for each in (str, float, int, bool) if each in types)
+    items = [get_args(item_type)[0] for item_type in types if get_origin(item_type) in (Sequence, Collection)]
+    single = items[0] if items else next(item_type for item_type in (str, float, int, bool) if item_type in types)
     sentence = description.replace("`", "").partition(". ")[0].rstrip(".").replace("None = ", "default: ")
     option = typer.Option(
         f"--{setting.name.replace('_', '-')}",
@@ -60,8 +60,8 @@ def _parameter(setting: Field[Any], hint: Any, description: str) -> inspect.Para
     )
     type_: Any = list[single] if items else single  # type: ignore[valid-type]
     default = setting.default if single in (bool, float) else None
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(setting.name, kind, default=default, annotation=Annotated[type_ | None, option])
+    parameter_kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(setting.name, parameter_kind, default=default, annotation=Annotated[type_ | None, option])
 
 
 def snapshots(file: File = DEFAULT, sink: SinkName = None, as_json: AsJson = False) -> None:
@@ -80,18 +80,18 @@ def snapshots(file: File = DEFAULT, sink: SinkName = None, as_json: AsJson = Fal
         listed = SnapshotManager(_table(config, sink)).list_snapshots()
     if not as_json:
         columns = ["snapshot", "committed at (UTC)", "operation", "rows", "files", "rows in table", "refs"]
-        print_rows(columns, [_cells(each) for each in listed], config)
+        print_rows(columns, [_cells(snapshot) for snapshot in listed], config)
         return
     rows = [
         {
-            "id": each.id,
-            "parent_id": each.parent_id,
-            "committed_at": each.committed_at.isoformat(),
-            "operation": each.operation,
-            "refs": each.refs,
-            "summary": dict(each.summary),
+            "id": snapshot.id,
+            "parent_id": snapshot.parent_id,
+            "committed_at": snapshot.committed_at.isoformat(),
+            "operation": snapshot.operation,
+            "refs": snapshot.refs,
+            "summary": dict(snapshot.summary),
         }
-        for each in listed
+        for snapshot in listed
     ]
     print_json(rows, config)
 
@@ -141,10 +141,10 @@ def changes(
             manager = SnapshotManager(table)
             last = manager.current_snapshot() if end is None else manager.snapshot_by_id(end)
             start = last.parent_id
-        found = changes_between(table.ref, start, end, key or ()).to_arrow()
-        show(found.slice(0, rows))
-        if found.num_rows > rows:
-            say(f"… and {found.num_rows - rows:,} more", config)
+        table_changes = changes_between(table.ref, start, end, key or ()).to_arrow()
+        show(table_changes.slice(0, rows))
+        if table_changes.num_rows > rows:
+            say(f"… and {table_changes.num_rows - rows:,} more", config)
 
 
 @_takes(CompactionOptions)
@@ -200,8 +200,8 @@ def orphans(
     config = loaded(file)
     table = _table(config, sink)
     with reported(config):
-        found = remove_orphan_files(table, older_than) if remove else orphan_files(table, older_than)
-        say("\n".join([*found, str(found)]), config)
+        files = remove_orphan_files(table, older_than) if remove else orphan_files(table, older_than)
+        say("\n".join([*files, str(files)]), config)
 
 
 def _table(config: Config, name: str | None) -> IcebergSinkConfig:

@@ -116,7 +116,7 @@ def postgres_source(values: Any, collector: Collector, path: Path) -> Source | N
     """Return the source of a document's values; None after mistakes."""
     settings = {name: value for name, value in values.items() if name != "streams"}
     beside, listed = (*path[:-1], "streams"), values.get("streams", [])
-    streams = [collector.check(CapturedTable, each, (*beside, number)) for number, each in enumerate(listed)]
+    streams = [collector.check(CapturedTable, stream, (*beside, number)) for number, stream in enumerate(listed)]
     tables = [table for table in streams if table is not None]
     model = collector.check(postgres_model(), settings, path)
     if model is None:

@@ -75,7 +75,7 @@ def _optional(schema: Any) -> dict[str, Any]:
 def _with_references(schema: Any) -> Any:
     """Let a ``${NAME}`` stand wherever a number, a flag or one of several texts is expected."""
     if isinstance(schema, list):
-        return [_with_references(each) for each in schema]
+        return [_with_references(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     inner = {key: _with_references(value) for key, value in schema.items()}

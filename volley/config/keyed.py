@@ -69,7 +69,7 @@ def _aggregation(call: AggregateCall, scope: Scope, path: Path) -> Aggregation |
 
 
 def _called(
-    kind: str,
+    function_kind: str,
     functions: Mapping[str, Callable[..., F]],
     call: Mapping[str, Any],
     scope: Scope,
@@ -80,8 +80,8 @@ def _called(
     names = [name for name in call if name in functions]
     if len(names) != 1:
         unknown = next(iter(call), "")
-        article = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
-        message = f"{article} has {len(names)} functions" if names else f"there is no {kind} {unknown!r}"
+        article = f"{'an' if function_kind[0] in 'aeiou' else 'a'} {function_kind}"
+        message = f"{article} has {len(names)} functions" if names else f"there is no {function_kind} {unknown!r}"
         scope.collector.add(
             (*path, unknown), message, f"one: {example}" if names else nearest(unknown, functions), of_key=True
         )

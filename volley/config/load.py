@@ -105,7 +105,7 @@ def assemble(
         view = configured_view(name, values, scope, sinks)
         if view is not None:
             views[name] = view
-    writes = [write for each in pipelines.values() if each.enabled for write in _writes_of(each)]
+    writes = [write for pipeline in pipelines.values() if pipeline.enabled for write in _writes_of(pipeline)]
     writes += [(("views", name, "sink"), name, view.sink) for name, view in views.items() if view.enabled]
     _check_writers(writes, sinks.values, collector)
     _check_keys(document, pipelines, collector)
@@ -116,11 +116,11 @@ def assemble(
 
 
 def _parts(
-    parts: Mapping[str, Any] | None, connectors: Mapping[str, YamlConnector], kind: str, collector: Collector
+    parts: Mapping[str, Any] | None, connectors: Mapping[str, YamlConnector], section: str, collector: Collector
 ) -> Iterator[tuple[str, Any]]:
     """Yield sources or sinks with their names; None for one with mistakes."""
     for name, values in (parts or {}).items():
-        path: Path = (kind, name)
+        path: Path = (section, name)
         part = collector.check(PartModel, values, path)
         yield name, _part(connectors, part, collector, path) if part else None
 
@@ -182,7 +182,7 @@ def _check_keys(document: DocumentModel, pipelines: Mapping[str, ConfiguredPipel
         config = _mapping(_mapping(values).get("config"))
         if config.get("commit_mode") != "upsert" or {"key_fields", "route"} & {*config}:
             continue
-        sources = {each.sources[0] for each in pipelines.values() if name in each.sinks}
+        sources = {pipeline.sources[0] for pipeline in pipelines.values() if name in pipeline.sinks}
         known = [connector_of(str(connectors.get(source)), SOURCE_CONNECTORS) for source in sources]
         if not known or not all(connector is not None and connector.tells_keys for connector in known):
             path = ("sinks", name, "config", "key_fields")
@@ -221,8 +221,8 @@ def load_config(path: str | os.PathLike[str], variables: Mapping[str, str] | Non
           drop 'note'
             read FileSource(path='in/*.json', format='json')
     """
-    file, given = checked_path("path", path), optional(mapping)("variables", variables)
-    config, mistakes, secrets = check_file(file, given)
+    file, environment = checked_path("path", path), optional(mapping)("variables", variables)
+    config, mistakes, secrets = check_file(file, environment)
     if config is None:
         error = error_of(os.fspath(file), mistakes)
         raise ConfigError(redact(error.message, secrets), error.hint and redact(error.hint, secrets))

@@ -77,8 +77,8 @@ class Scope:
         if document is None:
             yield
             return
-        found = document.place(path)
-        place = Place(document.file, found.line, found.column)
+        document_place = document.place(path)
+        place = Place(document.file, document_place.line, document_place.column)
         self.paths.setdefault(str(place), path)
         with written_at(place):
             yield

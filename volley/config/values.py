@@ -132,8 +132,8 @@ class Config:
         """
         refs = [source.config.ref for name in sources if isinstance(source := self.sources[name], IcebergSource)]
         return {
-            f"{kind} {name}"
-            for kind, name, sinks in self._enabled()
+            f"{part} {name}"
+            for part, name, sinks in self._enabled()
             for sink in map(self.sinks.get, sinks)
             if name != but and isinstance(sink, IcebergSink)
             if any((ref.address, ref.name) == (sink.config.ref.address, sink.config.ref.name) for ref in refs)

@@ -100,12 +100,12 @@ class Collector:
             if not all(detail["loc"] for detail in details):
                 self.add(path, f"this is {_shown(values, path)}, not {_TYPES['dict_type']}")
                 break
-            found = [(_in_document(values, detail), detail) for detail in details]
-            for location, detail in found:
+            located = [(_in_document(values, detail), detail) for detail in details]
+            for location, detail in located:
                 # Of a value that may be of several types, only the mistakes inside it count, if there are any.
-                if not any(len(other) > len(location) and other[: len(location)] == location for other, _ in found):
+                if not any(len(other) > len(location) and other[: len(location)] == location for other, _ in located):
                     self._add_detail(model, path, location, detail)
-            for location, detail in found:
+            for location, detail in located:
                 if detail["type"] == "missing":
                     values = _with(values, location)
                     filled.add(location)
@@ -130,13 +130,13 @@ class Collector:
             names: Arguments that the document calls otherwise, and how.
             instead: What stands for required arguments that have mistakes.
         """
-        left, failed = dict(arguments), False
+        rest, failed = dict(arguments), False
         while True:
             try:
-                value = build(**left)
+                value = build(**rest)
                 return None if failed else value
             except VolleyError as error:
-                name = _named_in(error.message, left)
+                name = _named_in(error.message, rest)
                 if name is not None or not failed:
                     # A mistake that names no setting may come from what was left out.
                     self.add((*path, *([(names or {}).get(name, name)] if name else [])), error.message, error.hint)
@@ -146,11 +146,11 @@ class Collector:
                 if not failed:
                     raise
                 return None
-            if name is None or left[name] == (instead or {}).get(name, _NOTHING):
+            if name is None or rest[name] == (instead or {}).get(name, _NOTHING):
                 return None
-            del left[name]
+            del rest[name]
             if instead is not None and name in instead:
-                left[name] = instead[name]
+                rest[name] = instead[name]
 
     def add_within(self, path: Path, error: VolleyError) -> None:
         """Note an error of the settings at a place, at the one that its message names, or whose value it quotes."""
@@ -168,11 +168,11 @@ class Collector:
             raise error_of(name, self.mistakes)
 
     def _add_detail(self, model: type[Model], path: Path, location: Path, detail: ErrorDetails) -> None:
-        kind, name = detail["type"], str(location[-1])
-        if kind == "extra_forbidden":
+        error_type, name = detail["type"], str(location[-1])
+        if error_type == "extra_forbidden":
             hint = nearest(name, _fields_at(model, location[:-1]))
             self.add((*path, *location), f"unknown key {name!r}", hint, of_key=True)
-        elif kind == "missing":
+        elif error_type == "missing":
             self.add((*path, *location), f"{name} is missing", _description(model, location))
         elif detail["loc"][-1] == "[key]":
             self.add((*path, *location), f"key {detail['input']!r} is not {_TYPES['string_type']}", of_key=True)
@@ -186,11 +186,11 @@ def _in_words(path: Path, detail: ErrorDetails) -> tuple[str, str | None]:
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return (cause.message if name in cause.message else f"{name}: {cause.message}"), cause.hint
-    value, kind = detail["input"], detail["type"]
-    if kind == "literal_error":
+    value, error_type = detail["input"], detail["type"]
+    if error_type == "literal_error":
         expected = re.findall(r"'([^']*)'", str(detail["ctx"]["expected"]))
         return f"{name} {_shown(value, path)} is unknown", nearest(str(value), expected)
-    expected_type = _TYPES.get(kind) or _TYPES.get(kind.partition("_")[0])
+    expected_type = _TYPES.get(error_type) or _TYPES.get(error_type.partition("_")[0])
     if expected_type is None:
         return f"{name}: {detail['msg'][:1].lower()}{detail['msg'][1:]}", None
     return f"{name} {_shown(value, path)} is not {expected_type}", None

@@ -203,7 +203,7 @@ def descriptions(settings: Any) -> dict[str, str]:
         >>> descriptions(IcebergSinkConfig)["max_records"]
         'Set the maximum number of rows per data file; None (the default) = only the size limits a file.'
     """
-    found = {
+    described = {
         name.removeprefix("with_"): (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
         for name, method in vars(settings).items()
         if name.startswith("with_")
@@ -211,5 +211,5 @@ def descriptions(settings: Any) -> dict[str, str]:
     for base in reversed(getattr(settings, "__mro__", (settings,))):
         text = (inspect.getdoc(base) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
         for name, description in re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", text, re.MULTILINE):
-            found[name] = re.sub(r"\s+", " ", description)
-    return found
+            described[name] = re.sub(r"\s+", " ", description)
+    return described

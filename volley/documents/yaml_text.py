@@ -316,14 +316,14 @@ class _Values:
 
     def _constant(self, node: yaml.ScalarNode, path: Path) -> Any:
         text: str = node.value
-        kind = node.tag.removeprefix(_TAG)
-        if kind not in ("str", "null", "bool", "int", "float"):
+        type_name = node.tag.removeprefix(_TAG)
+        if type_name not in ("str", "null", "bool", "int", "float"):
             self._refuse_tag(node, path)
             return text
         try:
-            return _CONSTANTS[kind](text)
+            return _CONSTANTS[type_name](text)
         except ValueError:
-            self._add(path, f"{MASK if is_secret(path) else text!r} is no {kind}", node)
+            self._add(path, f"{MASK if is_secret(path) else text!r} is no {type_name}", node)
             return None
 
     def _refuse_tag(self, node: yaml.Node, path: Path) -> None:

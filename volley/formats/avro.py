@@ -131,8 +131,8 @@ class AvroValues:
             resolution, stream = resolutions[value[:start]], io.BytesIO(value)
             stream.seek(start)
             rows.append(read(stream, resolution.writer, resolution.reader))
-            if left := len(value) - stream.tell():
-                raise SourceError(f"not Avro of this schema: {left} bytes are left over")
+            if rest := len(value) - stream.tell():
+                raise SourceError(f"not Avro of this schema: {rest} bytes are left over")
         return rows
 
     def _resolutions(self, values: Values, start: int) -> dict[bytes, Resolution]:
@@ -189,7 +189,10 @@ def _check_size(values: Values, start: int, resolutions: Mapping[bytes, Resoluti
     """Check what values take in memory: one after the other only if it can be too much together."""
     bounds = [resolution.bounds for resolution in resolutions.values()]
     length = sum(len(value) for value in values if value is not None)
-    fixed, growth = max((each.fixed for each in bounds), default=0), max((each.growth for each in bounds), default=0)
+    fixed, growth = (
+        max((bound.fixed for bound in bounds), default=0),
+        max((bound.growth for bound in bounds), default=0),
+    )
     if fixed * len(values) + growth * length <= LARGEST_VALUE:
         return
     total = sum(resolutions[value[:start]].bounds.size(value, start) for value in values if value is not None)
@@ -239,9 +242,9 @@ def resolution_of(writer: str, reader: str) -> Resolution:
 def _resolution(writer: str, reader: str) -> Resolution | SourceError:
     """Return how to read values, or why they can't be: each message asks."""
     try:
-        made, wanted = resolved(_parsed(writer), _parsed(reader))
-        written, target = (_fastavro().parse_schema(schema) for schema in (made, wanted))
-        bounds = Bounds(written, added_sizes(wanted))
+        written_schema, target_schema = resolved(_parsed(writer), _parsed(reader))
+        written, target = (_fastavro().parse_schema(schema) for schema in (written_schema, target_schema))
+        bounds = Bounds(written, added_sizes(target_schema))
     except MissingDependencyError:
         raise
     except SourceError as error:
@@ -249,7 +252,7 @@ def _resolution(writer: str, reader: str) -> Resolution | SourceError:
     except Exception as error:
         # fastavro raises any type of exception on a broken schema.
         return SourceError(f"the schema of the values is not Avro ({type(error).__name__}: {error})")
-    if made == wanted:
+    if written_schema == target_schema:
         return Resolution(written, None, bounds)
     set_defaults(target)
     return Resolution(written, target, bounds)

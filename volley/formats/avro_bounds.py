@@ -100,22 +100,22 @@ class Bounds:
     def _of(self, schema: Any) -> _Size:
         if isinstance(schema, list):
             return _union([*map(self.of, schema)])
-        kind = schema["type"] if isinstance(schema, dict) else schema
-        if isinstance(kind, dict | list):
-            return self.of(kind)
-        match kind:
+        type_name = schema["type"] if isinstance(schema, dict) else schema
+        if isinstance(type_name, dict | list):
+            return self.of(type_name)
+        match type_name:
             case "array":
                 return self._array(self.of(schema["items"]))
             case "map":
                 return self._map(self.of(schema["values"]))
             case "record" | "error" | "enum" | "fixed":
-                return self._named(kind, schema)
-        if kind in _WIDTHS:
-            width = _WIDTHS[kind]
+                return self._named(type_name, schema)
+        if type_name in _WIDTHS:
+            width = _WIDTHS[type_name]
             return _Size(width, _VALUE, _VALUE / max(1, width))
-        if kind not in self._sizes:
-            raise ValueError(f"unknown type {kind!r}")
-        return self._sizes[kind]
+        if type_name not in self._sizes:
+            raise ValueError(f"unknown type {type_name!r}")
+        return self._sizes[type_name]
 
     def _array(self, item: _Size) -> _Size:
         return self._grown(max(_VALUE, item.ratio) if item.width else inf, item)
@@ -128,12 +128,12 @@ class Bounds:
         self.growth = max(self.growth, ratio)
         return _Size(1, _VALUE, ratio, item.parts + 1, item.depth + 1)
 
-    def _named(self, kind: str, schema: Mapping[str, Any]) -> _Size:
+    def _named(self, type_name: str, schema: Mapping[str, Any]) -> _Size:
         name = schema["name"]
         self.named[name] = schema
         # Inside of itself: only the bytes of a value bound it.
         self._sizes[name] = _Size(0, _VALUE, inf)
-        self._sizes[name] = size = {"enum": _enum, "fixed": _fixed}.get(kind, self._record)(schema)
+        self._sizes[name] = size = {"enum": _enum, "fixed": _fixed}.get(type_name, self._record)(schema)
         return size
 
     def _record(self, schema: Mapping[str, Any]) -> _Size:
@@ -203,9 +203,9 @@ class _Walk:
             self._union(schema, depth)
             return
         schema = self._bounds.named.get(schema, schema) if isinstance(schema, str) else schema
-        kind = schema["type"] if isinstance(schema, dict) else schema
+        type_name = schema["type"] if isinstance(schema, dict) else schema
         self._spend(_VALUE)
-        match kind:
+        match type_name:
             case "int" | "long":
                 self._number()
             case "bytes" | "string":
@@ -245,9 +245,9 @@ class _Walk:
             if count < 0:
                 count = -count
                 self._number()
-            left = len(self._data) - self.at
-            if width and count > left // width:
-                raise EOFError(f"field {self._field!r} has {count:,} items in {left:,} bytes")
+            rest = len(self._data) - self.at
+            if width and count > rest // width:
+                raise EOFError(f"field {self._field!r} has {count:,} items in {rest:,} bytes")
             self._spend(count * (_VALUE if width else item.fixed), keep=not width)
             for _ in range(count if width or item.ratio == inf else 0):
                 for part in (*key, schema):
@@ -263,9 +263,9 @@ class _Walk:
         return SourceError(f"field {self._field!r} {reason}", hint="that is the limit of a value; mend what writes it")
 
     def _pass(self, length: int) -> None:
-        left = len(self._data) - self.at
-        if not 0 <= length <= left:
-            raise EOFError(f"field {self._field!r} has {length:,} bytes, of which {left:,} are there")
+        rest = len(self._data) - self.at
+        if not 0 <= length <= rest:
+            raise EOFError(f"field {self._field!r} has {length:,} bytes, of which {rest:,} are there")
         self.at += length
 
     def _number(self) -> int:

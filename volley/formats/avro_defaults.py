@@ -54,7 +54,7 @@ def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
     """
     schema = names.get(schema, schema) if isinstance(schema, str) else schema
     if isinstance(schema, list):
-        return None if value is None else converted(value, next(each for each in schema if each != "null"), names)
+        return None if value is None else converted(value, next(member for member in schema if member != "null"), names)
     kind = logical(schema)
     if kind is not None:
         return _of_logical(kind, value, schema)
@@ -99,14 +99,14 @@ def _of_size(data: bytes, size: int) -> bytes:
     return data
 
 
-def _of_logical(kind: str, value: Any, schema: Mapping[str, Any]) -> Any:
-    if kind == "decimal":
+def _of_logical(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
+    if name == "decimal":
         data = value.encode("latin-1")
         number = int.from_bytes(data if schema["type"] == "bytes" else _of_size(data, schema["size"]), signed=True)
         return Decimal(number).scaleb(-schema.get("scale", 0), _DIGITS)
-    if kind == "date":
+    if name == "date":
         return date(1970, 1, 1) + timedelta(days=value)
-    family, _, unit = kind.rpartition("-")
+    family, _, unit = name.rpartition("-")
     return _FAMILIES[family](timedelta(microseconds=floor(value * _MICROSECONDS[unit])))
 
 

@@ -193,8 +193,8 @@ def _records_of(block: Block, resolution: Resolution) -> Iterator[tuple[list[_Ro
     stream = io.BytesIO(block.data)
     within = resolution.bounds.most(len(block.data))
     yield from (_together if within <= LARGEST_VALUE else _walked)(block, resolution, stream)
-    if left := len(block.data) - stream.tell():
-        raise ValueError(f"block {block.number} of {block.count:,} records has {left:,} bytes left over")
+    if rest := len(block.data) - stream.tell():
+        raise ValueError(f"block {block.number} of {block.count:,} records has {rest:,} bytes left over")
 
 
 def _together(block: Block, resolution: Resolution, stream: io.BytesIO) -> Iterator[tuple[list[_Row], float]]:

@@ -90,7 +90,7 @@ class _Resolver:
         if isinstance(reader, list):
             if _kind(writer) == "null" and "null" in reader:
                 return "null", "null"
-            reader = _found(next((each for each in reader if each != "null"), "null"), self._readers)
+            reader = _found(next((member for member in reader if member != "null"), "null"), self._readers)
         match _kind(writer), _kind(reader):
             case "array", "array":
                 return self._inside("items", writer, reader, place)
@@ -106,25 +106,25 @@ class _Resolver:
         for member in members:
             before = dict(self._made)
             try:
-                made, target = self.pair(member, reader, place)
+                branch, target = self.pair(member, reader, place)
             except SourceError as error:
                 self._made, reason = before, error
                 # A record of one field has the bytes of the field, and matches no type of the reader.
-                made = {
+                branch = {
                     "type": "record",
                     "name": self._name("unread"),
                     "fields": [_field("value", self._skipped(member))],
                 }
             else:
                 readers += [] if target in readers else [target]
-            writers.append(made)
+            writers.append(branch)
         if not readers:
             raise reason
         return writers, readers
 
     def _inside(self, key: str, writer: Any, reader: Any, place: str) -> _Pair:
-        made, target = self.pair(writer[key], reader[key], place)
-        return {"type": writer["type"], key: made}, {"type": writer["type"], key: target}
+        inner, target = self.pair(writer[key], reader[key], place)
+        return {"type": writer["type"], key: inner}, {"type": writer["type"], key: target}
 
     def _of_names(self, writer: Any, reader: Any, place: str) -> _Pair:
         def build(name: str) -> _Pair:
@@ -132,15 +132,15 @@ class _Resolver:
                 return self._record(writer, reader, name, place)
             if writer["type"] == "fixed":
                 return _fixed(writer, reader, name, place)
-            made = {"type": "enum", "name": name, "symbols": writer["symbols"]}
+            resolved_type = {"type": "enum", "name": name, "symbols": writer["symbols"]}
             if set(writer["symbols"]) <= set(reader["symbols"]):
-                return made, made
-            given = {"default": reader["default"]} if "default" in reader else {}
-            return made, {**made, "symbols": reader["symbols"], **given}
+                return resolved_type, resolved_type
+            default = {"default": reader["default"]} if "default" in reader else {}
+            return resolved_type, {**resolved_type, "symbols": reader["symbols"], **default}
 
         key = writer["name"], reader["name"]
-        made: _Pair = self._once(key, lambda name: (name, name), build)
-        return made
+        resolved_type: _Pair = self._once(key, lambda name: (name, name), build)
+        return resolved_type
 
     def _once(self, key: tuple[str, str], again: Callable[[str], Any], build: Callable[[str], Any]) -> Any:
         """Build a named type at its first place; refer to it at others."""
@@ -155,18 +155,20 @@ class _Resolver:
 
     def _record(self, writer: Any, reader: Any, name: str, place: str) -> _Pair:
         own = {field["name"] for field in writer["fields"]}
-        left = {field["name"]: field for field in reader["fields"]}
-        aliases = {alias: target for target in left if target not in own for alias in left[target].get("aliases", ())}
+        unread = {field["name"]: field for field in reader["fields"]}
+        aliases = {
+            alias: target for target in unread if target not in own for alias in unread[target].get("aliases", ())
+        }
         writers, readers = [], []
         for field in writer["fields"]:
-            target = left.pop(field["name"] if field["name"] in left else aliases.get(field["name"]), None)
+            target = unread.pop(field["name"] if field["name"] in unread else aliases.get(field["name"]), None)
             if target is None:
                 writers.append(_field(field["name"], self._skipped(field["type"])))
                 continue
-            made, wanted = self.pair(field["type"], target["type"], _inner(place, target["name"]))
-            writers.append(_field(target["name"], made))
-            readers.append(_field(target["name"], wanted))
-        readers += [self._missing(field, _inner(place, field["name"])) for field in left.values()]
+            written, read_as = self.pair(field["type"], target["type"], _inner(place, target["name"]))
+            writers.append(_field(target["name"], written))
+            readers.append(_field(target["name"], read_as))
+        readers += [self._missing(field, _inner(place, field["name"])) for field in unread.values()]
         return {"type": "record", "name": name, "fields": writers}, {"type": "record", "name": name, "fields": readers}
 
     def _missing(self, field: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -193,9 +195,9 @@ class _Resolver:
         return _kind(schema)
 
     def _skipped_name(self, schema: Any, name: str) -> dict[str, Any]:
-        made = {key: schema[key] for key in ("type", "symbols", "size") if key in schema}
+        attributes = {key: schema[key] for key in ("type", "symbols", "size") if key in schema}
         fields = [_field(field["name"], self._skipped(field["type"])) for field in schema.get("fields", ())]
-        return {**made, "name": name, **({"fields": fields} if "fields" in schema else {})}
+        return {**attributes, "name": name, **({"fields": fields} if "fields" in schema else {})}
 
 
 def _plain(writer: Any, reader: Any, place: str) -> _Pair:
@@ -208,23 +210,23 @@ def _plain(writer: Any, reader: Any, place: str) -> _Pair:
         return written, wanted
     if own is None:
         # int and long, as string and bytes, have the same bytes.
-        made = {"type": wanted, **_marks(reader)}
-        return made, made
+        resolved_type = {"type": wanted, **_marks(reader)}
+        return resolved_type, resolved_type
     if _family(own) != _family(target):
         raise _mismatch(writer, reader, place)
     unit = f"{target.rpartition('-')[0]}-{own.rpartition('-')[2]}"
-    made = {**_marks(writer), "logicalType": NANOS.get(unit, unit)} if "-" in own else _marks(writer)
-    return {"type": written, **made}, {"type": wanted, **_marks(reader)}
+    resolved_type = {**_marks(writer), "logicalType": NANOS.get(unit, unit)} if "-" in own else _marks(writer)
+    return {"type": written, **resolved_type}, {"type": wanted, **_marks(reader)}
 
 
 def _fixed(writer: Any, reader: Any, name: str, place: str) -> _Pair:
     if writer["size"] != reader["size"]:
         raise _mismatch(writer, reader, place)
-    made = {"type": "fixed", "name": name, "size": writer["size"]}
+    resolved_type = {"type": "fixed", "name": name, "size": writer["size"]}
     if logical(reader) is None:
-        return made, made
-    made |= _marks(writer if logical(writer) else reader)
-    return made, made
+        return resolved_type, resolved_type
+    resolved_type |= _marks(writer if logical(writer) else reader)
+    return resolved_type, resolved_type
 
 
 def _marks(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,9 +275,9 @@ def _named(schema: Any) -> dict[str, Any]:
 
 
 def _mismatch(writer: Any, reader: Any, place: str) -> SourceError:
-    found, wanted = (_told(schema) for schema in (writer, reader))
+    written, target = (_told(schema) for schema in (writer, reader))
     where = f"field {place!r}" if place else "a value"
-    return SourceError(f"{where} was written as {found}, which can't be read into {wanted}")
+    return SourceError(f"{where} was written as {written}, which can't be read into {target}")
 
 
 def _told(schema: Any) -> str:

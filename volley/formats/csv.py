@@ -325,6 +325,6 @@ def reason(error: Exception, names: list[str] | None = None) -> str:
     match = _ROW.fullmatch(str(error))
     if match is None:
         return str(error)
-    column, kind, _, text = match.groups()
+    column, conversion, _, text = match.groups()
     column_name = f"column {names[int(column)]!r}: " if column and names and int(column) < len(names) else ""
-    return f"{column_name}{kind}{text}"
+    return f"{column_name}{conversion}{text}"

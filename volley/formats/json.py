@@ -103,7 +103,7 @@ def inferred(text: bytes) -> pa.Schema:
 
 
 def _has_doubles(data_types: Iterable[pa.DataType]) -> bool:
-    return any(pa.types.is_floating(each) or _has_doubles(_children(each)) for each in data_types)
+    return any(pa.types.is_floating(data_type) or _has_doubles(_children(data_type)) for data_type in data_types)
 
 
 def _with_numbers(text: bytes, schema: pa.Schema) -> bytes:

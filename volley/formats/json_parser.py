@@ -162,9 +162,9 @@ class JsonParser:
         def why(index: int, error: Exception) -> str:
             return self.fault([texts[good[index].number]]) or message_of(error)
 
-        numbers = [each.number for each in good]
+        numbers = [unit.number for unit in good]
         rows = sort_good(faults, numbers, lambda start, end: self._rows(good[start:end]), why, _ERRORS)
-        self._note_in([each for each in good if each.number not in rows.faults], place)
+        self._note_in([unit for unit in good if unit.number not in rows.faults], place)
         return rows
 
     def _judged(self, number: int, text: bytes) -> _Good | str:
@@ -203,12 +203,12 @@ class JsonParser:
 
     def _rows(self, good: Sequence[_Good]) -> Sorted:
         """Return the rows of texts; raise if Arrow refuses one of them."""
-        batches = self._parsed(b"\n".join(each.text for each in good), self._unexpected)
-        numbers = [each.number for each in good for _ in each.objects]
+        batches = self._parsed(b"\n".join(unit.text for unit in good), self._unexpected)
+        numbers = [unit.number for unit in good for _ in unit.objects]
         if sum(batch.num_rows for batch in batches) != len(numbers):
             raise SourceError("not one JSON object")
         if self.columns.on_unknown == "keep":
-            rests = iter([rest for each in good for rest in each.rests])
+            rests = iter([rest for unit in good for rest in unit.rests])
             batches = [self._kept(batch, [next(rests) for _ in range(batch.num_rows)]) for batch in batches]
         return Sorted(batches, numbers, {})
 
@@ -253,7 +253,7 @@ class JsonParser:
 
     def _note_in(self, good: Sequence[_Good], place: str) -> None:
         if self.columns.on_unknown == "warn":
-            objects = (fields for each in good for fields in each.objects)
+            objects = (fields for unit in good for fields in unit.objects)
             self._note_names({name for fields in objects for name in unknown_in(fields, self._names)}, place)
 
     def _note_names(self, names: set[str], place: str) -> None:

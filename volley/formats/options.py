@@ -270,6 +270,6 @@ def _formats(name: str, value: Any) -> tuple[str, ...]:
     formats = names(name, value)
     for item in formats:
         if unknown := unknown_directives(item, READ):
-            known = " ".join(f"%{each}" for each in sorted(READ))
+            known = " ".join(f"%{directive}" for directive in sorted(READ))
             raise ConfigError(f"{name} has {item!r} with {', '.join(unknown)}", hint=f"known: {known}")
     return formats

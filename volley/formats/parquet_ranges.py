@@ -100,20 +100,20 @@ def read_ranges(
         encoded: The types of columns that stay dictionary-encoded if their dictionary is small; None = none stays.
         rows: The most rows of a batch; long values make it smaller.
     """
-    before = sum(each.rows for each in parquet.groups[:group])
+    before = sum(row_group.rows for row_group in parquet.groups[:group])
 
     def read(name: str) -> _Read:
         column = paged.column(group, name)
         if column is not None:
-            return lambda wanted: _paged(parquet, paged, column, wanted, encoded, rows)
+            return lambda rows_to_read: _paged(parquet, paged, column, rows_to_read, encoded, rows)
         batches = parquet.batches([name], [group], encoded, rows)
         return _Values(parquet.file, (batch.column(0) for batch, _ in batches))
 
     reads = [read(name) for name in columns]
     most = _rows_of_a_piece(parquet.groups[group])
-    for wanted in chain.from_iterable(_pieces(each, most) for each in ranges):
-        first = before + wanted.start
-        for arrays in _aligned([read(wanted) for read in reads]):
+    for rows_to_read in chain.from_iterable(_pieces(span, most) for span in ranges):
+        first = before + rows_to_read.start
+        for arrays in _aligned([read(rows_to_read) for read in reads]):
             yield pa.RecordBatch.from_arrays(arrays, list(columns)), first
             first += len(arrays[0])
 
@@ -132,15 +132,15 @@ def _paged(
     parquet: OpenParquet,
     paged: PagedFile,
     column: PagedColumn,
-    wanted: range,
+    rows_to_read: range,
     encoded: pa.Schema | None,
     rows: int,
 ) -> Iterator[pa.Array]:
     """Yield the values of some rows, from the pages that have them."""
-    file, first = paged.cut(column, wanted, parquet.schema.field(column.name))
+    file, first = paged.cut(column, rows_to_read, parquet.schema.field(column.name))
     with opened(file) as cut:
         arrays = (batch.column(0) for batch, _ in cut.batches([column.name], [0], encoded, rows))
-        yield from _Values(file, arrays, first)(wanted)
+        yield from _Values(file, arrays, first)(rows_to_read)
 
 
 class _Values:
@@ -156,15 +156,15 @@ class _Values:
         self._at = first
         self._rest: pa.Array | None = None
 
-    def __call__(self, wanted: range) -> Iterator[pa.Array]:
-        while self._at < wanted.stop:
+    def __call__(self, rows_to_read: range) -> Iterator[pa.Array]:
+        while self._at < rows_to_read.stop:
             values = _next(self._arrays) if self._rest is None else self._rest
             if values is None:
                 raise damaged(self._file, f"it has no values from row {self._at} of a row group on")
-            first, end = self._at, min(self._at + len(values), wanted.stop)
+            first, end = self._at, min(self._at + len(values), rows_to_read.stop)
             self._at, self._rest = end, values.slice(end - first) if end - first < len(values) else None
-            if end > wanted.start:
-                start = max(wanted.start, first)
+            if end > rows_to_read.start:
+                start = max(rows_to_read.start, first)
                 yield values.slice(start - first, end - start)
 
 

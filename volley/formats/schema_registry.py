@@ -55,8 +55,8 @@ class Registry:
         """
         missing = ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
         with self.asked(missing):
-            found = _client(self).get_latest_version(subject)
-        return _avro(found.schema, subject)
+            version = _client(self).get_latest_version(subject)
+        return _avro(version.schema, subject)
 
     @contextmanager
     def asked(self, missing: VolleyError) -> Iterator[None]:

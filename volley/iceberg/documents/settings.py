@@ -207,7 +207,7 @@ def _partitioning(document: Any, collector: Collector, path: Path) -> dict[str, 
 
     def combine() -> Partitioning:
         return Partitioning(
-            tuple(Transform(kind, field, None if width is None else int(width)) for kind, width, field in transforms)
+            tuple(Transform(name, field, None if width is None else int(width)) for name, width, field in transforms)
         )
 
     return _without_none(partitioning=collector.make(combine, {}, path))

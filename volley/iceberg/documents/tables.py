@@ -91,14 +91,14 @@ def storage_of(
     return storage
 
 
-def _required(kind: str) -> tuple[str, ...]:
+def _required(storage: str) -> tuple[str, ...]:
     required = {
         "s3": ("bucket",),
         "gcs": ("project_id", "bucket"),
         "azure": ("storage_account", "container"),
         "local": ("path",),
     }
-    return required[kind]
+    return required[storage]
 
 
 def _scheme(warehouse: str | None) -> str | None:
@@ -114,12 +114,12 @@ def _region() -> str:
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
-def _of_warehouse(kind: str, warehouse: str | None) -> dict[str, Any]:
+def _of_warehouse(storage: str, warehouse: str | None) -> dict[str, Any]:
     """Return what a warehouse's URL says of the storage."""
     url = warehouse or ""
-    if kind == "local":
+    if storage == "local":
         return {"path": url.removeprefix("file://")}
-    if kind == "azure":
+    if storage == "azure":
         account = re.match(r"\w+://([^@/]+)@([^./]+)\.", url)
         return {"container": account[1], "storage_account": account[2]} if account else {}
     return {"bucket": urlsplit(url).netloc}
