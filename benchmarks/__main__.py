@@ -31,7 +31,7 @@ from benchmarks.run import Result
 KEPT = Path(".volley") / "bench"
 # The modules with benchmarks, in the order of the page.
 _MODULES = (
-    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up"),
+    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up", "frames"),
     *("expressions", "maintenance", "commits", "upsert", "table_source", "presets"),
     *("view_refresh", "tpch_views", "windows", "joins", "scale", "webhook", "capture", "bad_rows"),
 )

@@ -97,6 +97,14 @@ def first_epoch(run: Run) -> None:
     run.record(at=time.time())
 
 
+def frames(run: Run) -> None:
+    """All files of a folder in one epoch, in the format of the case, through a filter."""
+    spark, folder = _session(run), run.options["files"]
+    schema = spark.read.parquet(folder if run.case == "parquet" else run.options["types"]).schema
+    reader = spark.readStream.schema(schema).option("header", True)
+    _stream(reader.format(str(run.case)).load(folder).filter("quantity > 0"), "frames", run.folder)
+
+
 def read(run: Run) -> None:
     """All rows of a table that Volley has written, all columns."""
     frame = _session(run).table("volley.b.t")
