@@ -26,7 +26,7 @@ columns
 store
 task formats
 spark connectors.*
-iceberg.modes iceberg.maintenance iceberg.pyiceberg_private.access
+iceberg.modes iceberg.pyiceberg_private.access
 iceberg.schema iceberg.storage
 iceberg.layout
 iceberg.pyiceberg_private
@@ -42,9 +42,7 @@ iceberg.maintain
 iceberg.route
 iceberg.source iceberg.changes
 iceberg.sink iceberg.statistics
-iceberg.table_rows
 iceberg.time_travel
-iceberg.dimension
 iceberg.views
 iceberg
 engine
@@ -75,7 +73,7 @@ PACKAGES = {
     "pandas": ["iceberg.*"],
 }
 VALUES = [
-    *("*.source", "*.sink", "connectors.console", "connectors.function", "iceberg.dimension"),
+    *("*.source", "*.sink", "connectors.console", "connectors.function", "iceberg.time_travel"),
     *("contracts.*", "stream.*", "plan.*"),
     *("types.names", "types.schemas"),
     *(
@@ -84,7 +82,6 @@ VALUES = [
         "iceberg.config",
         "iceberg.source_config",
         "iceberg.modes",
-        "iceberg.maintenance",
         "iceberg.table",
         "iceberg.layout.partitioning",
         "iceberg.documents.*",

@@ -28,8 +28,7 @@ from volley.iceberg.catalogs.values import (
 )
 from volley.iceberg.config import COMPRESSIONS, TUNINGS, Tuning
 from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning
-from volley.iceberg.maintenance import Maintenance
-from volley.iceberg.modes import Append, Overwrite, Upsert, commit_mode
+from volley.iceberg.modes import Append, Maintenance, Overwrite, Upsert, commit_mode
 
 LAKE = IcebergStorage.Local("/tmp/lake")
 CONFIG = IcebergSinkConfig(

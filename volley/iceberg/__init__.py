@@ -24,8 +24,7 @@ from volley.iceberg.maintain.values import (
     SnapshotInfo,
     SnapshotList,
 )
-from volley.iceberg.maintenance import Maintenance
-from volley.iceberg.modes import Append, Overwrite, Upsert
+from volley.iceberg.modes import Append, Maintenance, Overwrite, Upsert
 from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink, RoutedSink
 from volley.iceberg.source import IcebergSource
@@ -33,8 +32,7 @@ from volley.iceberg.source_config import Batch, IcebergSourceConfig, Incremental
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
 from volley.iceberg.table import TableRef
-from volley.iceberg.table_rows import TableRows
-from volley.iceberg.time_travel import IcebergTable, TimeTravelQuery
+from volley.iceberg.time_travel import IcebergTable, TableRows, TimeTravelQuery
 
 __all__ = [
     "Append",

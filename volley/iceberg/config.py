@@ -15,8 +15,7 @@ from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.documents.reading import FromDocuments
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
-from volley.iceberg.maintenance import Maintenance
-from volley.iceberg.modes import Append, CommitMode, EvolutionMode, check_evolution, commit_mode
+from volley.iceberg.modes import Append, CommitMode, EvolutionMode, Maintenance, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef, named_by
 from volley.secrets import redacted_html, redacted_repr

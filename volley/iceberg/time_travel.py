@@ -1,14 +1,15 @@
-"""Reads and maintains a table in this process, without Spark: now, as it was, what changed; for notebooks, scripts."""
+"""Reads and maintains a table in this process, without Spark, and names it as what a stream is joined with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volley.checks import Instant
 from volley.columns.rows import Rows
-from volley.errors import brief_methods
+from volley.contracts.dimension import Dimension, DimensionReader
+from volley.errors import ConfigError, brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
@@ -22,15 +23,15 @@ from volley.iceberg.maintain.options import (
 from volley.iceberg.maintain.snapshots import SnapshotManager
 from volley.iceberg.maintain.values import Compaction, DeleteRewrite, ManifestRewrite, SnapshotList
 from volley.iceberg.source import IcebergSource
-from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
+from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.table import TableRef
-from volley.iceberg.table_rows import TableRows
+from volley.plan.expressions import Expr
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IcebergTable", "TimeTravelQuery"]
+__all__ = ["IcebergDimension", "IcebergTable", "TableRows", "TimeTravelQuery", "iceberg_dimension"]
 
 
 @brief_methods
@@ -258,3 +259,97 @@ class TimeTravelQuery:
     def changes_between(self, start: int | None, end: int | None = None, keys: str | Sequence[str] = ()) -> Changes:
         """Return the changes of the rows after one snapshot up to another; see `volley.iceberg.changes_between`."""
         return changes_between(self.ref, start, end, keys)
+
+
+@brief_methods
+@dataclass(frozen=True)
+class TableRows(Rows):
+    """Rows of a table, read when they are asked for. A frozen value: `select` and `filter` return changed copies.
+
+    `IcebergTable` creates it. Nulls stay nulls, at every level of nested columns.
+
+    Args:
+        config: The table and what to read of it.
+    """
+
+    config: IcebergSourceConfig
+
+    def select(self, *columns: str) -> TableRows:
+        """Return only these columns, in this order."""
+        return TableRows(self.config.with_columns(columns))
+
+    def filter(self, predicate: str | Expr) -> TableRows:
+        """Return only the rows for which a predicate is true; see `IcebergSourceConfig.with_partition_filter`."""
+        if self.config.partition_filter is not None:
+            raise ConfigError("the rows have a filter already", hint='join the conditions: "a = 1 and b = 2"')
+        return TableRows(self.config.with_partition_filter(predicate))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches; files are read in parallel, and a few of them held in memory.
+
+        Raises:
+            SnapshotNotFoundError: If the table has no such snapshot, branch or tag.
+            ConfigError: If a column or the filter does not fit the table.
+            CatalogError: If the table does not exist, or the catalog can't be reached.
+            SourceError: If a file is gone or damaged.
+        """
+        from volley.iceberg.read.whole import read_snapshot
+
+        return read_snapshot(self.config)[1]
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows as an Arrow table. Raises like `to_batches`.
+
+        Args:
+            limit: The most rows, in any order; None = all.
+        """
+        from volley.iceberg.read.whole import read_table
+
+        return read_table(self.config, limit)
+
+    def to_source(self) -> IcebergSource:
+        """Return the source with which a job reads these rows."""
+        return IcebergSource(self.config)
+
+    def __repr__(self) -> str:
+        return f"TableRows({self.config.summary})"
+
+
+@dataclass(frozen=True, repr=False)
+class IcebergDimension(Dimension):
+    """The rows of an Iceberg table: of its current snapshot in each epoch, or of one that the config pins."""
+
+    config: IcebergSourceConfig
+
+    def __post_init__(self) -> None:
+        if isinstance(self.config.mode, Incremental) or self.config.changes == "follow":
+            raise ConfigError(
+                f"join with {self!r}: a table is joined as it is in each epoch, not as a stream",
+                hint="IcebergTable(table_ref), which is looked up again in each epoch",
+            )
+
+    @property
+    def identity(self) -> str:
+        return IcebergSource(self.config).identity
+
+    def open(self) -> DimensionReader:
+        from volley.iceberg.read.dimension import IcebergDimensionReader
+
+        return IcebergDimensionReader(self.config)
+
+    def __repr__(self) -> str:
+        return f"IcebergTable({self.config.summary})"
+
+
+def iceberg_dimension(table: object) -> IcebergDimension | None:
+    """Return the dimension of a value that names an Iceberg table, or rows of one; None for any other value."""
+    match table:
+        case IcebergTable():
+            return IcebergDimension(table.rows.config)
+        case TableRows() | IcebergSource():
+            return IcebergDimension(table.config)
+        case TableRef() | IcebergSinkConfig():
+            return IcebergDimension(IcebergSourceConfig(table))
+        case IcebergSourceConfig():
+            return IcebergDimension(table)
+    return None

@@ -244,7 +244,7 @@ def _as_of(as_of: Any) -> tuple[str, str] | str | None:
 def _dimension(table: Any) -> Dimension:
     if isinstance(table, MemorySource):
         return MemoryDimension(table)
-    from volley.iceberg.dimension import iceberg_dimension
+    from volley.iceberg.time_travel import iceberg_dimension
 
     dimension = iceberg_dimension(table)
     if dimension is None:

@@ -14,8 +14,7 @@ from volley.documents.mistakes import Path, nearest
 from volley.documents.models import Model, Names, Span, Time, Whole, given, model_of
 from volley.iceberg.documents.tables import TableDocument, table_of
 from volley.iceberg.layout.partitioning import Granularity, Partitioning, Transform
-from volley.iceberg.maintenance import Maintenance
-from volley.iceberg.modes import Append, CommitMode, Overwrite, Strategy, Upsert
+from volley.iceberg.modes import Append, CommitMode, Maintenance, Overwrite, Strategy, Upsert
 from volley.iceberg.storage.values import LocalStorage
 from volley.iceberg.table import TableRef
 

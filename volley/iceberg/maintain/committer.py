@@ -16,7 +16,7 @@ from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.maintainer import Maintainer, MaintenanceThread
 from volley.iceberg.maintain.unneeded import owns_files
-from volley.iceberg.maintenance import Maintenance
+from volley.iceberg.modes import Maintenance
 
 __all__ = ["MaintainingCommitter", "open_committer"]
 

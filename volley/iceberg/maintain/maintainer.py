@@ -26,7 +26,7 @@ from volley.iceberg.maintain.lease import Lease
 from volley.iceberg.maintain.manifests import rewrite_manifests
 from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions, ManifestOptions, Runner
 from volley.iceberg.maintain.values import Compaction, DeleteRewrite, Expiry
-from volley.iceberg.maintenance import Maintenance
+from volley.iceberg.modes import Maintenance
 
 __all__ = ["Action", "Budget", "MaintainedTable", "Maintainer", "MaintenanceThread", "actions"]
 

@@ -9,12 +9,12 @@ from typing import Literal
 from pyiceberg.table import Table
 
 from volley.errors import PlanError, SnapshotExpiredError, SourceError
-from volley.iceberg.dimension import IcebergDimension
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import ancestors_of, changes_rows, check_same_table, head_of, snapshots_between
 from volley.iceberg.read.scope import head_snapshot, is_pinned, pinned_snapshot
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
+from volley.iceberg.time_travel import IcebergDimension
 from volley.iceberg.views.costs import Cost, Measures, cost_of
 from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
 from volley.iceberg.views.group import Group, rereading

@@ -9,8 +9,8 @@ from typing import Literal
 from volley.errors import PlanError
 from volley.html_table import settings_html, text_html
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.dimension import IcebergDimension
 from volley.iceberg.source import IcebergSource
+from volley.iceberg.time_travel import IcebergDimension
 from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.nodes import Node
 
