@@ -37,7 +37,7 @@ def schema_of(node: nodes.Node) -> pa.Schema:
     (node,) = with_schemas([node])
     with TemporaryDirectory(prefix="volley-") as state:
         known: dict[int, pa.Schema] = {}
-        for number, read in enumerate(_reads(node)):
+        for number, read in enumerate(_readable(node)):
             context = SourceContext(f"{state}/source-{number}")
             schema = read.source.preview(context)
             known[id(read)] = canonical_schema(read.source.open(context).schema if schema is None else schema)
@@ -78,7 +78,7 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
         )
     (write,) = with_schemas([nodes.Write(node, MemorySink("rows"))])
     with TemporaryDirectory(prefix="volley-") as state:
-        reads = _reads(write)
+        reads = _readable(write)
         readers = [_opened(write, read, Path(state, f"source-{number}")) for number, read in enumerate(reads)]
         known = {id(read): reader.schema for read, reader in zip(reads, readers, strict=True)}
         # Check every step before the tables are read: joins that don't fit can't be indexed.
@@ -98,12 +98,12 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
 
 def sources(node: nodes.Node) -> list[Source]:
     """Return the sources of a node's rows, in plan order."""
-    return [each.source for each in graph.walk([node]) if isinstance(each, nodes.Read)]
+    return [read.source for read in _reads(node)]
 
 
 def tables(node: nodes.Node) -> list[Dimension]:
     """Return the tables that a node's rows are joined with, in plan order."""
-    return [each.join.table for each in graph.walk([node]) if isinstance(each, nodes.Join)]
+    return [step.join.table for step in graph.walk([node]) if isinstance(step, nodes.Join)]
 
 
 def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Dimension] = ()) -> nodes.Node:
@@ -115,10 +115,10 @@ def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Di
     """
     next_source, next_table = iter(others), iter(joined)
 
-    def changed(each: nodes.Node) -> nodes.Node:
-        if isinstance(each, nodes.Join):
-            return replace(each, join=replace(each.join, table=next(next_table)))
-        return nodes.Read(next(next_source)) if isinstance(each, nodes.Read) else each
+    def changed(step: nodes.Node) -> nodes.Node:
+        if isinstance(step, nodes.Join):
+            return replace(step, join=replace(step.join, table=next(next_table)))
+        return nodes.Read(next(next_source)) if isinstance(step, nodes.Read) else step
 
     return graph.rebuilt([node], changed)[0]
 
@@ -142,9 +142,9 @@ class _Rows(Writer, TaskWriter):
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:
-        left = batch.num_rows if self.limit is None else self.limit - sum(each.num_rows for each in self.batches)
-        self.batches.append(batch.slice(0, left))
-        if self.limit is not None and batch.num_rows >= left:
+        room = batch.num_rows if self.limit is None else self.limit - sum(kept.num_rows for kept in self.batches)
+        self.batches.append(batch.slice(0, room))
+        if self.limit is not None and batch.num_rows >= room:
             raise _Enough
 
     def close(self) -> WriteResult:
@@ -152,7 +152,12 @@ class _Rows(Writer, TaskWriter):
 
 
 def _reads(node: nodes.Node) -> list[nodes.Read]:
-    reads = [each for each in graph.walk([node]) if isinstance(each, nodes.Read)]
+    return [step for step in graph.walk([node]) if isinstance(step, nodes.Read)]
+
+
+def _readable(node: nodes.Node) -> list[nodes.Read]:
+    """Return the reads behind a node, if none needs Spark."""
+    reads = _reads(node)
     for read in reads:
         if isinstance(read.source, SparkSource):
             raise PlanError(

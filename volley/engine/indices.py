@@ -132,8 +132,8 @@ class KeyBuckets:
     def bits(self) -> int:
         """The number of bits of a hash that number its bucket: there are ``2 ** bits`` buckets."""
         size = self._rows.size
-        wanted = _SHARE * size // self._max_bytes if size > self._max_bytes else 0
-        return min(wanted.bit_length(), _MOST_BITS)
+        buckets = _SHARE * size // self._max_bytes if size > self._max_bytes else 0
+        return min(buckets.bit_length(), _MOST_BITS)
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows of each bucket.

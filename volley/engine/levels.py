@@ -107,7 +107,7 @@ class Levels:
     def _merge(self, number: int, task: Task, results: TaskResults) -> Merge:
         first, state = self._first(number), self.states[number]
         partials = [
-            (source, [next(iter(each.committables), NO_ROWS) for each in result[first : first + state.inputs]])
+            (source, [next(iter(intake.committables), NO_ROWS) for intake in result[first : first + state.inputs]])
             for source, result in results
             if source is not None
         ]

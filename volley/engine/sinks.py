@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, ExecutorTask, SinkContext
 from volley.plan.graph import JobGraph
-from volley.spark.run import EpochCounters, run_on_executors
+from volley.spark.run import EpochCounters, run_tasks
 from volley.task.sorter import SCHEMA, DeadLetters
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ExecutorTasks:
     _results: list[WriteResult] = field(default_factory=list)
 
     def __call__(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
-        results = run_on_executors(self.spark, self.job, self.counters, tasks)
+        results = run_tasks(self.spark, tasks, self.job, self.counters)
         # Without their rows, which the tasks that read them have counted.
         written = [WriteResult(files=result.files, bytes=result.bytes, seconds=result.seconds) for result in results]
         for result in written:

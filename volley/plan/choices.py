@@ -107,7 +107,7 @@ def struct(**fields: Any) -> Expr:
     """
     if not fields:
         raise ExpressionError("struct got no fields", hint='struct(city=col("city"))')
-    return Expr(Call("struct", tuple(as_node(each) for field in fields.items() for each in field)))
+    return Expr(Call("struct", tuple(as_node(part) for field in fields.items() for part in field)))
 
 
 def array(*values: Any) -> Expr:

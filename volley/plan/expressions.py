@@ -130,8 +130,8 @@ class Expr(Numeric["Expr"]):
         Raises:
             ExpressionError: If there is no value.
         """
-        given = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set, frozenset)) else values
-        listed = sorted(given, key=repr) if isinstance(given, (set, frozenset)) else list(given)
+        options = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set, frozenset)) else values
+        listed = sorted(options, key=repr) if isinstance(options, (set, frozenset)) else list(options)
         if not listed:
             raise ExpressionError(f"{self!r}.is_in() without values", hint="give at least one value")
         return self._call("is_in", *listed)

@@ -84,7 +84,7 @@ class Aggregate(Step, Keyed):
     def used_values(self) -> set[str]:
         """The names of the columns that its window and its aggregates use."""
         on = {self.windowing.on} if self.windowing else set()
-        return on.union(*(each.used_columns for _, each in self.aggregates))
+        return on.union(*(aggregation.used_columns for _, aggregation in self.aggregates))
 
     @property
     def has_changes(self) -> bool:
@@ -173,7 +173,7 @@ class Series(Step, Keyed):
     @property
     def used_columns(self) -> set[str]:
         """The names of the columns that it uses of its input."""
-        functions = (each.used_columns for _, each in self.functions)
+        functions = (function.used_columns for _, function in self.functions)
         return {self.ordering.on}.union(*map(column_names, self.keys), *functions)
 
     @property

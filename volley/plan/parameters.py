@@ -37,7 +37,7 @@ def directives(value: Any, known: str, least: int = 0) -> str:
     """
     format = text("format", value, least)
     if unknown := unknown_directives(format, known):
-        hint = f"known: {' '.join(f'%{each}' for each in sorted(known))}"
+        hint = f"known: {' '.join(f'%{letter}' for letter in sorted(known))}"
         raise ExpressionError(f"{format!r} has {', '.join(unknown)}", hint=hint)
     return format
 

@@ -73,6 +73,6 @@ class naming:
     def __enter__(self) -> None:
         """Do nothing."""
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, of: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, VolleyError) and error.place is None and self._place is not None:
             error.place = str(self._place)

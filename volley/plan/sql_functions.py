@@ -230,8 +230,8 @@ FUNCTIONS: dict[str, Build] = _NAMED | PARTS
 def arguments_of(name: str, build: Build) -> str:
     """Return how a function is called, such as ``left(text, length)``."""
     shown = [
-        f"{'…' if each.kind is each.VAR_POSITIONAL else ''}{each.name}"
-        for each in inspect.signature(build).parameters.values()
+        f"{'…' if parameter.kind is parameter.VAR_POSITIONAL else ''}{parameter.name}"
+        for parameter in inspect.signature(build).parameters.values()
     ]
     return f"{name}({', '.join(shown)})"
 
@@ -244,15 +244,15 @@ def _decimal(text: str) -> Decimal:
 
 
 def _naive(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is not None:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
         raise ValueError(text)
-    return found
+    return moment
 
 
 def _instant(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 LITERALS: dict[str, Callable[[str], Any]] = {

@@ -88,11 +88,11 @@ def _value(node: exp.Expression) -> Any:
     chain = [node]
     while type(chain[-1]) in _BINARY:
         chain.append(chain[-1].this)
-    kind = type(chain[-1])
-    if kind not in _KINDS:
+    last = type(chain[-1])
+    if last not in _CONVERSIONS:
         name = _name(chain[-1])
         raise _Mistake(f"SQL's {name} is not an expression here", chain[-1], "use Python for it, or leave it out")
-    convert, known = _KINDS[kind]
+    convert, known = _CONVERSIONS[last]
     value = _converted(chain.pop(), convert, known)
     for operator in reversed(chain):
         value = _converted(operator, partial(_joined, value), _OPERANDS)
@@ -106,8 +106,8 @@ def _joined(value: Any, node: exp.Expression) -> Expr:
 
 def _converted(node: exp.Expression, convert: Callable[[Any], Any], known: set[str]) -> Any:
     """Return what a node becomes; its mistakes name its place."""
-    for name, given in node.args.items():
-        if given and name not in known and name not in _IGNORED:
+    for name, argument in node.args.items():
+        if argument and name not in known and name not in _IGNORED:
             raise _Mistake(f"SQL's {_name(node)} takes no {name} here", node, f"leave {name} out")
     try:
         return convert(node)
@@ -171,15 +171,15 @@ def _is(node: exp.Is) -> Expr:
 
 
 def _in(node: exp.In) -> Expr:
-    value, listed = _expr(node.this), [_value(each) for each in node.expressions]
-    if not any(isinstance(each, Expr) for each in listed):
+    value, listed = _expr(node.this), [_value(option) for option in node.expressions]
+    if not any(isinstance(option, Expr) for option in listed):
         return value.is_in(listed)
-    return reduce(Expr.or_, (value.eq(each) for each in listed))
+    return reduce(Expr.or_, (value.eq(option) for option in listed))
 
 
 def _like(node: exp.Like | exp.ILike, escape: str = "") -> Expr:
-    found = like(_expr(node.this), _value(node.expression), escape, ignore_case=isinstance(node, exp.ILike))
-    return ~found if node.args.get("negate") else found
+    matches = like(_expr(node.this), _value(node.expression), escape, ignore_case=isinstance(node, exp.ILike))
+    return ~matches if node.args.get("negate") else matches
 
 
 def _escape(node: exp.Escape) -> Expr:
@@ -193,8 +193,9 @@ def _escape(node: exp.Escape) -> Expr:
 
 def _case(node: exp.Case) -> Expr:
     subject = node.this and _expr(node.this)
-    conditions = [_expr(each.this) if subject is None else subject.eq(_value(each.this)) for each in node.args["ifs"]]
-    values = [_value(each.args["true"]) for each in node.args["ifs"]]
+    ifs = node.args["ifs"]
+    conditions = [_expr(part.this) if subject is None else subject.eq(_value(part.this)) for part in ifs]
+    values = [_value(part.args["true"]) for part in ifs]
     chosen = when(conditions[0]).then(values[0])
     for condition, value in zip(conditions[1:], values[1:], strict=True):
         chosen = chosen.when(condition).then(value)
@@ -213,15 +214,15 @@ def _distinct(node: exp.NullSafeNEQ) -> Expr:
 
 def _cast(node: exp.Cast) -> Any:
     to = _type(node.to)
-    kind = to.partition("(")[0]
+    name = to.partition("(")[0]
     value = _value(node.this)
     # `date '2024-01-01'` comes as a cast of a constant text; casts between other types are left to the expression.
-    if kind in LITERALS and isinstance(value, str) and not isinstance(node, exp.TryCast):
+    if name in LITERALS and isinstance(value, str) and not isinstance(node, exp.TryCast):
         try:
-            constant = LITERALS[kind](value)
+            constant = LITERALS[name](value)
         except ValueError as error:
-            raise _Mistake(f"{value!r} is no {kind}", node, "for example date '2024-01-31'") from error
-        return lit(constant).cast(to) if kind != to else constant
+            raise _Mistake(f"{value!r} is no {name}", node, "for example date '2024-01-31'") from error
+        return lit(constant).cast(to) if name != to else constant
     expression = _expr(node.this)
     return expression.try_cast(to) if isinstance(node, exp.TryCast) else expression.cast(to)
 
@@ -241,7 +242,7 @@ def _type(node: exp.DataType) -> str:
     name = _TYPE_NAMES.get(str(name).lower(), str(name).lower())
     if node.args.get("nested"):
         raise _Mistake("casts to lists, maps and structs are not possible", node, "cast their parts")
-    digits = ", ".join(each.name for each in node.expressions)
+    digits = ", ".join(part.name for part in node.expressions)
     return f"{name}({digits})" if digits and name == "decimal" else name
 
 
@@ -274,7 +275,7 @@ def _call(node: exp.Anonymous) -> Expr:
     name = node.name.lower()
     if name not in FUNCTIONS:
         raise _Mistake(f"there is no function {node.name!r}", node, near(name, FUNCTIONS))
-    build, arguments = FUNCTIONS[name], [_value(each) for each in node.expressions]
+    build, arguments = FUNCTIONS[name], [_value(argument) for argument in node.expressions]
     try:
         inspect.signature(build).bind(*arguments)
     except TypeError as error:
@@ -308,7 +309,7 @@ _BINARY: dict[type[exp.Expression], Callable[..., Expr]] = {
 _OPERANDS = {"this", "expression"}
 
 # How each kind of node is converted, and the arguments that are looked at.
-_KINDS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
+_CONVERSIONS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
     exp.Column: (_column, {"this", "table", "db", "catalog"}),
     exp.Literal: (_literal, {"this", "is_string"}),
     exp.Boolean: (lambda node: bool(node.this), {"this"}),
@@ -316,7 +317,7 @@ _KINDS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
     exp.Paren: (lambda node: _value(node.this), {"this"}),
     exp.Neg: (_negative, {"this"}),
     exp.Not: (lambda node: ~_expr(node.this), {"this"}),
-    **{kind: (_comparison(method), _OPERANDS) for kind, method in _COMPARISONS.items()},
+    **{operator: (_comparison(method), _OPERANDS) for operator, method in _COMPARISONS.items()},
     exp.NullSafeNEQ: (_distinct, _OPERANDS),
     exp.NullSafeEQ: (lambda node: ~_distinct(node), _OPERANDS),
     exp.Is: (_is, {*_OPERANDS, "negate"}),
@@ -342,7 +343,7 @@ _KINDS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
 
 
 def _at_node(text: str, node: exp.Expression) -> str:
-    starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     return _place(text, min(starts)) if starts else f"\n{text}"
 
 

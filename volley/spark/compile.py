@@ -17,12 +17,11 @@ from volley.columns.operators import Operator
 from volley.columns.schemas import Schemas, operator_of
 from volley.contracts.rows import NotesBox
 from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
-from volley.errors import VolleyError
 from volley.plan import keyed_nodes, nodes
 from volley.plan.graph import JobGraph
 from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
-from volley.spark.errors import translate, unpicklable
+from volley.spark.errors import translating, unpicklable
 from volley.spark.offsets import offset_stream
 from volley.spark.pushed import pushed
 from volley.task.merging import Merger
@@ -95,14 +94,9 @@ def compile_plan(
         SourceError: If a source can't be opened.
         JobError: If Spark rejects the plan.
     """
-    try:
+    with translating(job):
         _check_functions(graph)
         return _Compiler(spark, graph, state, job, target).compiled()
-    except VolleyError:
-        raise
-    except Exception as error:
-        translated = translate(error, job)
-        raise translated from translated.__cause__
 
 
 def _check_functions(graph: JobGraph) -> None:
@@ -207,13 +201,11 @@ class _Compiler:
 
     def _loaded(self, read: nodes.Read, source: SparkSource) -> _Input:
         """Return the frame of a source that Spark reads, with the filters and columns that Spark can apply as well."""
-        try:
+        # Within the step's place, which the error names.
+        with translating(self._job):
             frame = source.load(self._spark)
             lines = _streaming_leaves(frame)
             frame = pushed(frame, used_rows(self._graph.followers, read), self._used_columns(read))
-        except Exception as error:
-            translated = translate(error, self._job)
-            raise translated from translated.__cause__
         schema = canonical_schema(to_arrow_schema(frame.schema, timezone="UTC"))
         return _Input(read, schema, (None,) * lines, frame=frame)
 

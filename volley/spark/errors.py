@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from volley.errors import ConfigError, JobError, SessionLostError, VolleyError
 from volley.spark.gateway import loss_behind, may_replace
@@ -14,7 +16,7 @@ from volley.spark.session import log_trace
 from volley.spark.workers import workers_python
 from volley.task.worker import find_carried
 
-__all__ = ["translate", "unpicklable"]
+__all__ = ["translate", "translating", "unpicklable"]
 
 _SLOW_START = "Python worker failed to connect back"
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
@@ -82,6 +84,18 @@ def _no_space(line: str, job: str, cause: BaseException) -> JobError:
     )
     full.__cause__ = cause
     return full
+
+
+@contextmanager
+def translating(job: str) -> Iterator[None]:
+    """Raise what the block raises as a VolleyError, see `translate`."""
+    try:
+        yield
+    except VolleyError:
+        raise
+    except Exception as error:
+        translated = translate(error, job)
+        raise translated from translated.__cause__
 
 
 def _not_importable(module: str, job: str, cause: BaseException) -> ConfigError:

@@ -137,6 +137,6 @@ def refusal(log: str) -> tuple[str, str]:
         ('', '')
     """
     for pattern, meaning, hint in _REFUSALS:
-        if found := re.search(pattern, log):
-            return meaning.format(*found.groups()), hint
+        if match := re.search(pattern, log):
+            return meaning.format(*match.groups()), hint
     return "", ""

@@ -15,7 +15,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.metrics.figures import EpochProgress
-from volley.spark.errors import translate
+from volley.spark.errors import translating
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.task import InputSplit, Record, Task
 from volley.task.worker import carried, settle, task_and_attempt
@@ -31,7 +31,6 @@ __all__ = [
     "evaluate",
     "of_sources",
     "run_beside",
-    "run_on_executors",
     "run_sources",
     "run_splits",
     "run_tasks",
@@ -108,7 +107,7 @@ def _exchanged(task: Task, divided: RDD[Any]) -> list[tuple[WriteResult, ...]]:
         yield from taking.take(record for _, record in records)
 
     results = divided.partitionBy(task.plan.exchanges, int).mapPartitions(_settled(take)).collect()
-    return [result for _, result in sorted(results, key=lambda each: each[0])]
+    return [result for _, result in sorted(results, key=lambda pair: pair[0])]
 
 
 def evaluate(frame: DataFrame) -> None:
@@ -116,53 +115,33 @@ def evaluate(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def run_on_executors(
-    spark: SparkSession, job: str, counters: EpochCounters, tasks: Sequence[ExecutorTask]
+def run_tasks(
+    spark: SparkSession, tasks: Sequence[ExecutorTask], job: str = "maintenance", counters: EpochCounters | None = None
 ) -> list[WriteResult]:
     """Run each ExecutorTask in its own Spark task, and return the results in the same order.
 
     Args:
-        counters: Count what each one wrote while others still run.
+        job: The job's name, for errors.
+        counters: Count what each one wrote in the running epoch while others still run; None = outside of epochs.
 
     Raises:
         VolleyError: If one fails after Spark's retries.
     """
-
-    epoch, counts, last = counters.epoch, counters.task_counts, len(tasks) - 1
+    epoch, counts = (counters.epoch, counters.task_counts) if counters else (-1, None)
+    last = len(tasks) - 1
 
     def work(items: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
         for task in items:
             number, attempt = task_and_attempt()
             result = replace(task(), attempt=attempt)
-            if (number, attempt) == (last, 0):
-                reach(EXECUTOR_TASK_POINT, epoch)
-            counts.add_executor_task(result)
+            if counts:
+                if (number, attempt) == (last, 0):
+                    reach(EXECUTOR_TASK_POINT, epoch)
+                counts.add_executor_task(result)
             yield result
 
-    try:
+    with translating(job):
         return _in_tasks(spark, work, tasks)
-    except Exception as error:
-        translated = translate(error, job)
-        raise translated from translated.__cause__
-
-
-def run_tasks(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
-    """Run each ExecutorTask in its own Spark task, outside of a job, and return the results in the same order.
-
-    Raises:
-        VolleyError: If one fails after Spark's retries.
-    """
-
-    def work(items: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
-        for task in items:
-            result = task()
-            yield replace(result, attempt=task_and_attempt()[1])
-
-    try:
-        return _in_tasks(spark, work, tasks)
-    except Exception as error:
-        translated = translate(error, "maintenance")
-        raise translated from translated.__cause__
 
 
 def run_beside(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:

@@ -155,13 +155,13 @@ def has_context() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def usable_session(given: SparkSession | None, master: str | None, modules: Iterable[str] = ()) -> SparkSession:
-    """Return the session that was given, the active one, or a new one if there is none.
+def usable_session(own: SparkSession | None, master: str | None, modules: Iterable[str] = ()) -> SparkSession:
+    """Return the program's own session, the active one, or a new one if there is none.
 
     A session of Volley's own whose JVM has ended, or which Spark has stopped, is replaced by a new one.
 
     Args:
-        given: The session of the job's environment; None = the active one, or a new one.
+        own: The session of the job's environment; None = the active one, or a new one.
         master: See `open_session`.
         modules: See `open_session`.
 
@@ -169,12 +169,12 @@ def usable_session(given: SparkSession | None, master: str | None, modules: Iter
         SessionLostError: If a session that the program has made can't run a job any more.
         VolleyError: If `open_session` raises one.
     """
-    reason = None if given is None else fault(given.sparkContext)
-    if given is None or (reason and is_held(given.sparkContext)):
+    reason = None if own is None else fault(own.sparkContext)
+    if own is None or (reason and is_held(own.sparkContext)):
         return open_session(master, modules)
     if reason:
         raise _lost(reason)
-    return given
+    return own
 
 
 def refuse_connect(session: object) -> None:

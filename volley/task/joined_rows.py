@@ -210,7 +210,7 @@ class _MappedFiles:
                 oldest = next(iter(self._indices))
                 del self._indices[oldest]
                 self._free += oldest.size
-            index = _index_of(f"{self._folder}/{file.name}", {each.name for each in files})
+            index = _index_of(f"{self._folder}/{file.name}", {other.name for other in files})
         self._indices[file] = index
         return index
 
@@ -243,7 +243,7 @@ def _copied(files: Any, path: str, current: set[str]) -> str:
         hidden.replace(local)
         # Processes that have mapped an older version keep it.
         layout = name.partition("-")[0]
-        kept = {f"{digest(folder)}-{each}" for each in current}
+        kept = {f"{digest(folder)}-{current_name}" for current_name in current}
         for older in copies.glob(f"{digest(folder)}-{layout}-*"):
             if older.name not in kept:
                 older.unlink(missing_ok=True)

@@ -104,6 +104,6 @@ def _both(first: pa.Table, second: pa.Table) -> pa.Table:
 def _tables(files: Sequence[_Buckets], schemas: Sequence[pa.Schema], bucket: int) -> list[pa.Table]:
     """Return the states of a bucket, one table for each input; of columns that are not needed any more, none."""
     return [
-        pa.Table.from_batches([batch.select(schema.names) for batch in each.batches(bucket)], schema)
-        for each, schema in zip(files, schemas, strict=True)
+        pa.Table.from_batches([batch.select(schema.names) for batch in buckets.batches(bucket)], schema)
+        for buckets, schema in zip(files, schemas, strict=True)
     ]
