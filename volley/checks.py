@@ -19,6 +19,7 @@ __all__ = [
     "duration",
     "duration_or_zero",
     "flag",
+    "function",
     "instant",
     "keep",
     "mapping",
@@ -27,6 +28,7 @@ __all__ = [
     "one_of",
     "optional",
     "path",
+    "port",
     "seconds",
     "secret",
     "size",
@@ -113,6 +115,13 @@ def count_or_zero(name: str, value: Any) -> int:
     """Return an int of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise _invalid(name, value, "a whole number, 0 or more")
+    return value
+
+
+def port(name: str, value: Any) -> int:
+    """Return a TCP port; 0 = a free one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 16:
+        raise _invalid(name, value, "0 to 65535; 0 = a free port")
     return value
 
 
@@ -236,6 +245,17 @@ def of_type(expected: type[T], hint: str) -> Callable[[str, Any], T]:
     def check(name: str, value: Any) -> T:
         if not isinstance(value, expected):
             raise ConfigError(f"{name} is {_type_of(value)}, not {expected.__name__}", hint=hint)
+        return value
+
+    return check
+
+
+def function(hint: str) -> Check:
+    """Return a check that accepts what can be called; the hint of its error says what to pass instead."""
+
+    def check(name: str, value: Any) -> Any:
+        if not callable(value):
+            raise ConfigError(f"{name} is {_type_of(value)}, not a function", hint=hint)
         return value
 
     return check

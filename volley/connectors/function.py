@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import flag, keep
+from volley.checks import flag, function, keep
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, Sink, SinkContext, TaskWriter, Writer
-from volley.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,11 +42,7 @@ class FunctionSink(Sink):
 
     def __post_init__(self) -> None:
         keep(self, on_driver=flag)
-        if not callable(self.function):
-            raise ConfigError(
-                f"FunctionSink takes a function, not {type(self.function).__name__}",
-                hint="for example FunctionSink(lambda batch, epoch: print(batch.num_rows))",
-            )
+        function("for example FunctionSink(lambda batch, epoch: print(batch.num_rows))")("function", self.function)
 
     @property
     def label(self) -> str:

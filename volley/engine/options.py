@@ -89,11 +89,12 @@ class Start:
         checks.flag("once", self.once)
         checks.flag("progress", self.progress)
         checks.optional(checks.one_of(("append", "replace")))("into", self.into)
-        checks.optional(_port)("metrics_port", self.metrics_port)
+        checks.optional(checks.port)("metrics_port", self.metrics_port)
         checks.text("metrics_host", self.metrics_host)
         checks.keep(self, metrics_allowed_hosts=checks.names)
-        checks.optional(_callback)("on_epoch", self.on_epoch)
-        checks.optional(_callback)("on_error", self.on_error)
+        callback = checks.optional(checks.function("a function of one argument, or None"))
+        callback("on_epoch", self.on_epoch)
+        callback("on_error", self.on_error)
         checks.optional(checks.of_type(Restart, 'Restart(limit=5, backoff="5s")'))("restart", self.restart)
         checks.keep(self, healthy_within=checks.optional(checks.duration), outage=checks.optional(checks.duration))
         if self.fresh and self.backfill:
@@ -149,13 +150,3 @@ class JobContext:
     def after_start(self) -> JobContext:
         """Return the context of the next run, which goes on where this one stops."""
         return replace(self, start=replace(self.start, fresh=False, into=None))
-
-
-def _callback(name: str, value: object) -> None:
-    if not callable(value):
-        raise ConfigError(f"{name} is {value!r}", hint="a function of one argument, or None")
-
-
-def _port(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 16:
-        raise ConfigError(f"{name} {value!r} is not valid", hint="0 to 65535; 0 = a free port, None = no metrics")

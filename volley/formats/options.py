@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal, get_args
 
-from volley.checks import keep, names, one_of, optional
+from volley.checks import count_or_zero, flag, keep, names, one_of, optional
 from volley.errors import ConfigError
 from volley.types.names import READ, unknown_directives
 from volley.types.schemas import check_schema, column_names
@@ -186,7 +186,7 @@ class CsvOptions(JsonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep(self, header=optional(_flag), newlines_in_values=_flag, skip_rows=_lines)
+        keep(self, header=optional(flag), newlines_in_values=flag, skip_rows=count_or_zero)
         keep(self, delimiter=_character, decimal_point=_character, quote=optional(_character))
         keep(self, escape=optional(_character), null_values=_texts, date_formats=_formats)
         keep(self, column_names=optional(_column_names))
@@ -233,18 +233,6 @@ def _encoding(name: str, value: Any) -> str:
     except LookupError as error:
         raise ConfigError(f"{name} {value!r} is unknown", hint='one of Python\'s, such as "latin-1"') from error
     return str(value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name} {value!r} is not True or False", hint=f"for example {{{name!r}: False}}")
-    return value
-
-
-def _lines(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{name} {value!r} is not a number of lines", hint="a whole number, 0 or more")
-    return value
 
 
 def _character(name: str, value: Any) -> str:

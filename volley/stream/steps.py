@@ -13,7 +13,7 @@ from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
 from volley.plan.places import caller
 from volley.stream.pipeline import Runner
-from volley.stream.verbs import check_callable, check_continues, check_expression, check_sample, check_text
+from volley.stream.verbs import check_continues, check_expression, check_sample, check_text
 from volley.types.schemas import check_schema
 
 if TYPE_CHECKING:
@@ -138,11 +138,11 @@ class RowSteps:
             schema: The columns of its output: an Arrow schema, ``"id long, name string"`` or a dict of names and
                 types; None = the same as its input.
         """
-        return self._then(nodes.Map(self._node, check_callable(function, "map"), _schema(schema)))
+        return self._then(nodes.Map(self._node, _function("map", function), _schema(schema)))
 
     def flat_map(self, function: Callable[[Row], Iterable[Row]], schema: SchemaLike | None = None) -> Self:
         """Apply a Python function to each row that returns any number of rows. See `map`."""
-        return self._then(nodes.FlatMap(self._node, check_callable(function, "flat_map"), _schema(schema)))
+        return self._then(nodes.FlatMap(self._node, _function("flat_map", function), _schema(schema)))
 
     def map_batches(
         self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: SchemaLike | None = None
@@ -153,7 +153,7 @@ class RowSteps:
             function: Takes a `pyarrow.RecordBatch` and returns one; runs on the executors.
             schema: The columns of its output; None = the same as its input.
         """
-        return self._then(nodes.MapBatches(self._node, check_callable(function, "map_batches"), _schema(schema)))
+        return self._then(nodes.MapBatches(self._node, _function("map_batches", function), _schema(schema)))
 
     def union(self, *others: RowSteps) -> Self:
         """Return the rows of this stream and of the others.
@@ -241,12 +241,16 @@ class RowSteps:
             filter col('id') > lit(0)
               read MemorySource(1 row)
         """
-        return check_callable(function, "pipe")(self, *arguments, **options)
+        return _function("pipe", function)(self, *arguments, **options)
 
 
 def under_name(name: str, value: str | Expr) -> Expr:
     """Return a column under a name: an expression, or the name of another column."""
     return (col(value) if isinstance(value, str) else check_expression(value, "select")).alias(name)
+
+
+def _function(verb: str, value: Callable[..., Any]) -> Any:
+    return checks.function(f"{verb}(lambda …: …)")("function", value)
 
 
 def _schema(schema: SchemaLike | None) -> Any:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
+from volley.checks import between
 from volley.errors import ConfigError, ExpressionError, PlanError, near
 from volley.plan import graph, nodes
 from volley.plan.choices import xxhash64
 from volley.plan.expressions import Expr, col
 
 __all__ = [
-    *("MAX_AHEAD", "UnknownVerb", "check_bounded", "check_callable", "check_continues", "check_expression"),
+    *("MAX_AHEAD", "UnknownVerb", "check_bounded", "check_continues", "check_expression"),
     *("check_sample", "check_text", "nearest_verb"),
 ]
 
@@ -123,8 +123,7 @@ def check_sample(fraction: float, by: Sequence[str], seed: int) -> Expr:
     Raises:
         ConfigError: If there is no key column, or an argument is wrong.
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
-        raise ConfigError(f"fraction is {fraction!r}", hint="a number above 0 and at most 1, such as 0.1")
+    between(0, 1)("fraction", fraction)
     if type(seed) is not int:
         raise ConfigError(f"seed is {seed!r}", hint="a whole number")
     if not isinstance(by, Sequence) or not by:
@@ -182,14 +181,3 @@ def check_text(name: str, verb: str) -> str:
             f"{verb} takes column names, not {name!r} of type {type(name).__name__}", hint="a text that is not empty"
         )
     return name
-
-
-def check_callable(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
-    """Return a function.
-
-    Raises:
-        ConfigError: If it is none.
-    """
-    if not callable(function):
-        raise ConfigError(f"{verb} takes a function, not {type(function).__name__}", hint=f"{verb}(lambda …: …)")
-    return function

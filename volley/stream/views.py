@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, get_args
 
-from volley.checks import Duration, duration, flag, keep, of_type, one_of, text
+from volley.checks import Duration, duration, flag, function, keep, of_type, one_of, text
 from volley.errors import ConfigError, PlanError, brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
@@ -17,7 +17,6 @@ from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.values import RefreshMode, View, ViewPlan, ViewRefresh, ViewStatus, check_query, obstacles
 from volley.plan import keyed_nodes
 from volley.stream.stream import DataStream
-from volley.stream.verbs import check_callable
 
 if TYPE_CHECKING:
     from volley.iceberg.views.following import ViewFollower
@@ -135,7 +134,7 @@ class MaterializedView:
 
         seconds = duration("interval", interval).total_seconds()
         if on_refresh is not None:
-            check_callable(on_refresh, "follow")
+            function("follow(on_refresh=lambda refresh: …)")("on_refresh", on_refresh)
         return ViewFollower(self.refresh, self.name, seconds, on_refresh)
 
     def explain(self) -> ViewPlan:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("METADATA", "UNKNOWN", "ReceiverSettings"),
-    *("check_headers", "check_idempotency", "check_path", "check_port"),
+    *("check_headers", "check_idempotency", "check_path"),
 ]
 
 METADATA = ("key", "received_at")
@@ -47,13 +47,6 @@ class ReceiverSettings:
     max_rate: float | None
     timeout: float  # seconds
     decoder: Decoder | None  # decodes bodies, to refuse those that it can't; None = all are stored
-
-
-def check_port(name: str, value: Any) -> int:
-    """Return a TCP port; 0 = a free one."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 16:
-        raise ConfigError(f"{name} {value!r} is not valid", hint="0 to 65535; 0 = a free port")
-    return value
 
 
 def check_path(name: str, value: Any) -> str:

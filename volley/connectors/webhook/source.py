@@ -8,7 +8,21 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from volley.checks import Duration, count, duration, flag, keep, of_type, one_of, optional, path, seconds, size, text
+from volley.checks import (
+    Duration,
+    count,
+    duration,
+    flag,
+    keep,
+    of_type,
+    one_of,
+    optional,
+    path,
+    port,
+    seconds,
+    size,
+    text,
+)
 from volley.connectors.webhook import settings
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.contracts.reports import Probe
@@ -107,7 +121,7 @@ class WebhookSource(Source):
     bounded: bool = False
 
     def __post_init__(self) -> None:
-        keep(self, port=settings.check_port, path=settings.check_path, host=text, bounded=flag)
+        keep(self, port=port, path=settings.check_path, host=text, bounded=flag)
         keep(self, value_format=one_of(("json", "string", "raw")), on_unknown=on_unknown)
         keep(self, on_bad=one_of(("reject", "dead_letter")), header_columns=settings.check_headers)
         keep(self, idempotency=settings.check_idempotency, remember_keys=duration, timeout=duration)

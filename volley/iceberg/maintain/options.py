@@ -17,6 +17,7 @@ from volley.checks import (
     count,
     duration_or_zero,
     flag,
+    function,
     instant,
     keep,
     names,
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
+_RUNNER = function("Environment().task_runner()")
 """Runs tasks, and returns their results in the same order."""
 
 _MOST_COLUMNS = 16
@@ -143,7 +145,7 @@ class CompactionOptions:
         keep(self, small_below=between(0, 0.9), large_above=between(1.2, 1000), deletes_above=between(0, 1))
         keep(self, max_commits=count)
         keep(self, old_specs=flag, old_schemas=flag, rewrite_all=flag, max_time=optional(seconds))
-        keep(self, sort_by=_sort_columns, z_order=_z_columns, run=optional(_runner), dry_run=flag)
+        keep(self, sort_by=_sort_columns, z_order=_z_columns, run=optional(_RUNNER), dry_run=flag)
         if self.sort_by and self.z_order:
             raise ConfigError("both sort_by and z_order are given", hint="rows have one order: leave one of them out")
 
@@ -178,7 +180,7 @@ class DeleteOptions:
 
     def __post_init__(self) -> None:
         keep(self, convert_equality=flag, max_bytes=optional(count), max_time=optional(seconds))
-        keep(self, run=optional(_runner), dry_run=flag)
+        keep(self, run=optional(_RUNNER), dry_run=flag)
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ class StatisticsOptions:
     run: Runner | None = None
 
     def __post_init__(self) -> None:
-        keep(self, columns=optional(names), run=optional(_runner), dry_run=flag)
+        keep(self, columns=optional(names), run=optional(_RUNNER), dry_run=flag)
 
 
 @dataclass(frozen=True)
@@ -280,13 +282,6 @@ def _z_columns(name: str, value: Any) -> tuple[str, ...]:
             hint=f"two to {_MOST_COLUMNS} different columns; rows are sorted by one with sort_by",
         )
     return columns
-
-
-def _runner(name: str, value: Any) -> Runner:
-    if not callable(value):
-        raise ConfigError(f"{name} is {type(value).__name__}, not a function", hint="Environment().task_runner()")
-    runner: Runner = value
-    return runner
 
 
 def _ids(name: str, value: Any) -> frozenset[int]:
