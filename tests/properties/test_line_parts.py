@@ -16,7 +16,7 @@ from volley import FileSource, SourceContext, SourceError
 from volley.connectors.files.listing import LoggedFile
 from volley.contracts.rows import BadRow
 from volley.formats import csv as csv_format
-from volley.formats import json_chunks, json_lines, line_parts
+from volley.formats import json_chunks, json_lines
 
 OPTIONS: dict[str, dict[str, Any]] = {"a.json": {}, "a.csv": {"newlines_in_values": False}}
 
@@ -60,7 +60,7 @@ def check(folder: Path, name: str, text: str, lines: list[str], values: list[Any
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_lines, "_CHUNK", 64)
         patch.setattr(csv_format, "_BLOCK", 64)
-        patch.setattr(line_parts, "_PIECE", 7)
+        patch.setattr("volley.formats.lines._PIECE", 7)
         found = [each for part in parts(folder, name, data, count, **options) for each in part]
     assert [value for _, value in found] == [value for value in values if value is not None]
     wanted = [line for line, value in zip(lines, values, strict=True) if value is not None]

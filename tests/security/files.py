@@ -19,8 +19,7 @@ LIMIT = 64 * KILOBYTE
 
 _LIMITS = {
     "volley.formats": {f"{module}.LARGEST_VALUE": LIMIT for module in ("parquet", "json_chunks")},
-    "volley.formats.line_parts": {"LARGEST_VALUE": LIMIT, "_PIECE": KILOBYTE},
-    "volley.formats.csv_records": {"LARGEST_VALUE": LIMIT},
+    "volley.formats.lines": {"LARGEST_VALUE": LIMIT, "_PIECE": KILOBYTE},
     "volley.formats.csv": {"_BLOCK": 4 * KILOBYTE, "_LONGEST_NAME": 100},
     "volley.formats.json_lines": {"_CHUNK": 8 * KILOBYTE, "_SAMPLE": KILOBYTE, "_DEEPEST": 10},
     "volley.formats.parquet": {

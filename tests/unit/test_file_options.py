@@ -14,7 +14,7 @@ import pytest
 from volley import Environment, FileSource, Reader, SourceContext, SourceError, col
 from volley.contracts.rows import BadRow
 from volley.formats import csv as csv_format
-from volley.formats import json_lines, line_parts
+from volley.formats import json_lines
 
 Rows = list[tuple[Any, ...]]
 SCHEMA = "id long, name string, price double, exact decimal(9,2), day date"
@@ -58,7 +58,7 @@ def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_format, "_BLOCK", 64)
         patch.setattr(json_lines, "_CHUNK", 64)
-        patch.setattr(line_parts, "_PIECE", 7)
+        patch.setattr("volley.formats.lines._PIECE", 7)
         yield
 
 
@@ -300,7 +300,7 @@ def test_included_columns_are_those_of_the_stream(tmp_path: Path) -> None:
 def test_a_header_of_several_lines_stands_before_each_part(
     header: str, skip: int, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_parts, "_PIECE", 16)
+    monkeypatch.setattr("volley.formats.lines._PIECE", 16)
     rows = [(number, f"n{number}") for number in range(50)]
     text = "title\n" * skip + header + "\n" + "".join(f'{number},"{name}"\n' for number, name in rows)
     (tmp_path / "a.csv").write_text(text, newline="")

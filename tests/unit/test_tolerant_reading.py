@@ -13,7 +13,7 @@ import pytest
 
 from volley import FileSource, MemorySource, Source, SourceContext, SourceError
 from volley.contracts.rows import BadRow
-from volley.formats import csv_records, json_lines
+from volley.formats import json_lines
 
 Read = tuple[list[tuple[str, object]], list[tuple[str, str]]]
 """Good rows with their places, bad ones as place and payload."""
@@ -200,7 +200,7 @@ def test_csv_times_that_are_none_are_bad_rows(tmp_path: Path) -> None:
 
 
 def test_a_very_long_first_csv_row_is_a_bad_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_records, "LARGEST_VALUE", 50)
+    monkeypatch.setattr("volley.formats.lines.LARGEST_VALUE", 50)
     row = f"x,{'n' * 100}"
     rows, letters = read_text(tmp_path, "a.csv", f"id,name\n{row}\n2,b\n", "id long, name string")
     assert rows == [("a.csv, line 3", 2)]

@@ -15,7 +15,7 @@ import typer
 from volley.cli import check, pipelines, tables
 from volley.cli.output import FAILED, error, print_json
 
-__all__ = ["app", "init", "schema"]
+__all__ = ["app"]
 
 _CONFIG = """\
 # yaml-language-server: $schema=volley.schema.json

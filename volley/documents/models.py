@@ -27,7 +27,7 @@ from pydantic import (
 from volley import checks
 from volley.errors import ConfigError
 
-__all__ = ["Model", "Names", "Number", "SchemaText", "Size", "Span", "Time", "Whole", "given", "model_of"]
+__all__ = ["Model", "Names", "SchemaText", "Size", "Span", "Time", "Whole", "given", "model_of"]
 
 
 class Model(BaseModel):

@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.errors import ConfigError, SourceError
-from volley.formats.csv_records import OPEN_QUOTE, OpenQuotes, records
 from volley.formats.csv_values import BadValue, Hexadecimals, decoded, is_hexadecimal, requested, texts_of
 from volley.formats.input_file import InputFile, case_of
-from volley.formats.line_parts import part_of_lines
+from volley.formats.lines import OPEN_QUOTE, part_of_rows, records
 from volley.formats.options import CsvOptions
 
-__all__ = ["batches", "check", "header", "infer", "part_of_rows", "reason", "rules"]
+__all__ = ["batches", "check", "header", "infer", "reason", "rules"]
 
 _BLOCK = 4 << 20
 _LONGEST_NAME = 128 << 10
@@ -42,11 +41,6 @@ def check(schema: pa.Schema) -> None:
             )
         if field.type == pa.uuid():
             raise ConfigError(f"column {field.name!r}: CSV can't be read into uuid", hint="declare a string")
-
-
-def part_of_rows(file: InputFile, part: tuple[int, int], options: CsvOptions) -> InputFile:
-    """Return a part of a divisible file without the lines to skip, with the file's header in front."""
-    return part_of_lines(file, part, OpenQuotes(options).take if options.has_header else None, options.skip_rows)
 
 
 def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:

@@ -16,8 +16,7 @@ from volley.columns.batches import one_batch
 from volley.columns.text_forms import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
-from volley.formats.csv import HINT, batches, check, header, infer, part_of_rows, reason, rules
-from volley.formats.csv_records import RawRow, records
+from volley.formats.csv import HINT, batches, check, header, infer, reason, rules
 from volley.formats.csv_values import (
     BadValue,
     decoded,
@@ -31,6 +30,7 @@ from volley.formats.csv_values import (
 )
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
+from volley.formats.lines import RawRow, part_of_rows, records
 from volley.formats.options import CsvOptions
 from volley.formats.rows import Sorted, sort_good
 

@@ -14,7 +14,7 @@ from typing import Any
 from volley.errors import SourceError
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.json_objects import with_names
-from volley.formats.line_parts import lines_between
+from volley.formats.lines import lines_between
 
 __all__ = ["chunks_of_objects", "elements", "elements_of", "is_array", "last_cut", "part_of_objects"]
 

@@ -14,8 +14,15 @@ from volley.types.names import READ, unknown_directives
 from volley.types.schemas import check_schema, column_names
 
 __all__ = [
-    *("CsvOptions", "JsonOptions", "NoOptions", "OnUnknown", "check_columns", "fate_of_unknown", "on_unknown"),
-    *("parts_of", "value_schema"),
+    "CsvOptions",
+    "JsonOptions",
+    "NoOptions",
+    "OnUnknown",
+    "check_columns",
+    "fate_of_unknown",
+    "on_unknown",
+    "parts_of",
+    "value_schema",
 ]
 
 OnUnknown = Literal["warn", "keep", "fail", "drop"]

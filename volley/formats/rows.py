@@ -16,7 +16,7 @@ from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.input_file import InputFile, fault_at
 
-__all__ = ["Sorted", "fitting", "joined", "message_of", "sort_good", "strict"]
+__all__ = ["Sorted", "fitting", "message_of", "sort_good", "strict"]
 
 
 @dataclass(frozen=True)
