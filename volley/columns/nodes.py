@@ -104,7 +104,7 @@ def _filter(node: nodes.Filter | nodes.Rest, schema: pa.Schema) -> tuple[_Functi
     return step, schema
 
 
-def _computed(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
+def _column_of(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
     """Return the type and evaluation of a column: a null gets a type, a constant is repeated for each row."""
     data_type = pa.string() if pa.types.is_null(value.type) else value.type
 
@@ -132,7 +132,7 @@ def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]
     """Return the type and evaluation of a selected column; an existing column stays as it is, also a dictionary."""
     value, inner = compile_expression(node, schema), _unaliased(node)
     if not isinstance(inner, Column) or pa.types.is_null(value.type):
-        return _computed(value)
+        return _column_of(value)
     index = schema.get_field_index(inner.name)
     return value.type, lambda batch: batch.column(index)
 
@@ -149,14 +149,14 @@ def _select(node: nodes.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema
 
 
 def _with_columns(node: nodes.WithColumns, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    computed = {name: _computed(compile_expression(value, schema)) for name, value in node.columns}
+    columns = {name: _column_of(compile_expression(value, schema)) for name, value in node.columns}
     out = schema
-    for name, (data_type, _) in computed.items():
+    for name, (data_type, _) in columns.items():
         field, index = pa.field(name, data_type), schema.get_field_index(name)
         out = out.append(field) if index < 0 else out.set(index, field)
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [computed[name][1](batch) if name in computed else batch.column(name) for name in out.names]
+        arrays = [columns[name][1](batch) if name in columns else batch.column(name) for name in out.names]
         return make_batch(arrays, out)
 
     return step, out

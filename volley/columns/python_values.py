@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 from volley.contracts.rows import BadRow
 
 __all__ = ["bad_row", "json_of", "readable_rows", "row_texts"]
+
+_UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) -> list[dict[str, Any]]:
@@ -77,63 +80,33 @@ def _values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> list[An
     try:
         values: list[Any] = column.to_pylist(maps_as_pydicts=maps_as_pydicts)
     except (ValueError, OverflowError):
-        return list(_readable_values(column, maps_as_pydicts))
+        return [_readable(value, maps_as_pydicts) for value in column]
     return values
 
 
-def _readable_values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> Iterator[Any]:
-    for value in column:
-        yield _readable(value, maps_as_pydicts)
-
-
 def _readable(value: pa.Scalar, maps_as_pydicts: Any) -> Any:
-    try:
+    with suppress(ValueError, OverflowError):
         return value.as_py(maps_as_pydicts=maps_as_pydicts)
-    except (ValueError, OverflowError):
-        formatted = next(function for matches, function in _FORMATTERS if matches(value.type))
-        return formatted(value, maps_as_pydicts)
-
-
-def _text(value: Any, maps_as_pydicts: Any) -> str:
+    data_type, t = value.type, pa.types
+    if t.is_dictionary(data_type):
+        return _readable(value.dictionary[value.index.as_py()], maps_as_pydicts)
+    if t.is_date(data_type):
+        return str(np.datetime64(value.value // (86_400_000 if t.is_date64(data_type) else 1), "D"))
+    if t.is_timestamp(data_type):
+        return _time_text(value)
+    if t.is_struct(data_type):
+        return {field.name: _readable(value[number], maps_as_pydicts) for number, field in enumerate(data_type)}
+    if t.is_map(data_type):
+        keys, items = (_values(value.values.field(number), maps_as_pydicts) for number in (0, 1))
+        pairs = zip(keys, items, strict=True)
+        return dict(pairs) if maps_as_pydicts else list(pairs)
+    if t.is_nested(data_type):
+        return _values(value.values, maps_as_pydicts)
     return str(value.as_buffer().to_pybytes().decode(errors="backslashreplace"))
 
 
-def _date(value: Any, maps_as_pydicts: Any) -> str:
-    return str(np.datetime64(value.value // (86_400_000 if pa.types.is_date64(value.type) else 1), "D"))
-
-
-def _timestamp(value: Any, maps_as_pydicts: Any) -> str:
+def _time_text(value: Any) -> str:
     second = _UNITS_PER_SECOND[value.type.unit]
     days, rest = divmod(value.value, 86_400 * second)
     clock = (datetime.min + timedelta(microseconds=rest * 1_000_000 // second)).time()
     return f"{np.datetime64(days, 'D')} {clock}{'+00:00' if value.type.tz else ''}"
-
-
-def _struct(value: Any, maps_as_pydicts: Any) -> dict[str, Any]:
-    return {field.name: _readable(value[number], maps_as_pydicts) for number, field in enumerate(value.type)}
-
-
-def _map(value: Any, maps_as_pydicts: Any) -> Any:
-    keys, items = (_readable_values(value.values.field(number), maps_as_pydicts) for number in (0, 1))
-    pairs = zip(keys, items, strict=True)
-    return dict(pairs) if maps_as_pydicts else list(pairs)
-
-
-def _list(value: Any, maps_as_pydicts: Any) -> list[Any]:
-    return list(_readable_values(value.values, maps_as_pydicts))
-
-
-def _of_dictionary(value: Any, maps_as_pydicts: Any) -> Any:
-    return _readable(value.dictionary[value.index.as_py()], maps_as_pydicts)
-
-
-_UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_FORMATTERS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], Any]]] = [
-    (pa.types.is_dictionary, _of_dictionary),
-    (pa.types.is_date, _date),
-    (pa.types.is_timestamp, _timestamp),
-    (pa.types.is_struct, _struct),
-    (pa.types.is_map, _map),
-    (lambda data_type: bool(pa.types.is_nested(data_type)), _list),
-    (lambda data_type: True, _text),
-]

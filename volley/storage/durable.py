@@ -6,7 +6,7 @@ import errno
 import os
 import posixpath
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -61,29 +61,10 @@ def create_durably(files: Any, path: str, data: bytes) -> bool:
     Raises:
         OSError: If the file can't be written.
     """
-    folder = posixpath.dirname(path)
-    if "file" not in files.protocol:
-        files.makedirs(folder, exist_ok=True)
-        # Object stores write a file whole or not at all.
-        try:
-            with creation(files, path):
-                files.pipe_file(path, data, mode="create")
-        except FileExistsError:
-            return False
-        return True
-    hidden = f"{path}.{uuid.uuid4().hex}.tmp"
-    begin_file(files, hidden)
-    try:
-        files.pipe_file(hidden, data)
-        sync(files, hidden)
-        created = _is_linked(hidden, path)
-    finally:
-        files.rm_file(hidden)
-    sync(files, folder)
-    return created
+    return create_all_durably(files, {path: data}) == 1
 
 
-def create_all_durably(files: Any, contents: Mapping[str, bytes], to_first_existing: bool = False) -> None:
+def create_all_durably(files: Any, contents: Mapping[str, bytes], to_first_existing: bool = False) -> int:
     """Create private files of one folder like `create_durably`, in their order: a crash leaves the first ones.
 
     A local disk is waited for once for all files, and once for the folder.
@@ -91,24 +72,54 @@ def create_all_durably(files: Any, contents: Mapping[str, bytes], to_first_exist
     Args:
         to_first_existing: True: create none behind one that exists.
 
+    Returns:
+        How many files did not exist.
+
     Raises:
         OSError: If a file can't be written.
     """
-    if "file" not in files.protocol or len(contents) < 2:
-        for path, data in contents.items():
-            if not create_durably(files, path, data) and to_first_existing:
-                return
-        return
+    if "file" not in files.protocol:
+        return _created(contents, to_first_existing, lambda path: _is_put(files, path, contents[path]))
     hidden = {path: f"{path}.{uuid.uuid4().hex}.tmp" for path in contents}
     try:
         _write_all(files, {hidden[path]: data for path, data in contents.items()})
-        for path in contents:
-            if not _is_linked(hidden[path], path) and to_first_existing:
-                break
+        count = _created(contents, to_first_existing, lambda path: _is_linked(hidden[path], path))
     finally:
         for path in filter(os.path.exists, hidden.values()):
             files.rm_file(path)
-    sync(files, posixpath.dirname(path))
+    for folder in {posixpath.dirname(path) for path in contents}:
+        sync(files, folder)
+    return count
+
+
+def _created(paths: Iterable[str], to_first_existing: bool, create: Callable[[str], bool]) -> int:
+    count = 0
+    for path in paths:
+        if create(path):
+            count += 1
+        elif to_first_existing:
+            break
+    return count
+
+
+def _is_put(files: Any, path: str, data: bytes) -> bool:
+    """Create an object; return False if there is one. Object stores write a file whole or not at all."""
+    files.makedirs(posixpath.dirname(path), exist_ok=True)
+    try:
+        with creation(files, path):
+            files.pipe_file(path, data, mode="create")
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_linked(hidden: str, path: str) -> bool:
+    """Give a file a second name; return False if the name is taken."""
+    try:
+        os.link(hidden, path)
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_all_durably(files: Any, contents: Mapping[str, bytes]) -> None:
@@ -125,15 +136,6 @@ def write_all_durably(files: Any, contents: Mapping[str, bytes]) -> None:
     for path in contents:
         files.mv(f"{path}.tmp", path)
     sync(files, posixpath.dirname(path))
-
-
-def _is_linked(hidden: str, path: str) -> bool:
-    """Give a file a second name; return False if the name is taken."""
-    try:
-        os.link(hidden, path)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _write_all(files: Any, contents: Mapping[str, bytes]) -> None:
