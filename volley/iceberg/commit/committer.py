@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,7 +33,7 @@ from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import added_files, head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.files import data_folder, file_system, list_folder, name_of
+from volley.iceberg.storage.files import data_folder, delete_new_files, file_system, list_folder, name_of
 from volley.iceberg.upsert.changes import UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert
 from volley.iceberg.write.table_format import file_prefix
@@ -43,8 +41,6 @@ from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = ["IcebergCommitter"]
-
-_log = logging.getLogger(__name__)
 
 
 class IcebergCommitter(Committer):
@@ -147,15 +143,16 @@ class IcebergCommitter(Committer):
         stage = EpochStage(self._config, self._context, epoch, files, self._changes(epoch, files))
         commit_to(self._config.ref, stage, load=self._reload)
         if self._upsert:
-            self._delete([*(file.path for file in files), *self._upsert.temporary])
+            delete_new_files(self._table.io, [*(file.path for file in files), *self._upsert.temporary])
             # The files belong to the table now: a later `abort` must not delete them.
             self._upsert = None
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that has not landed."""
-        self._delete(file.path for result in results for file in result.committables)
+        paths = [file.path for result in results for file in result.committables]
         if self._upsert:
-            self._delete([*(file.path for file in self._upsert.written), *self._upsert.temporary])
+            paths += [*(file.path for file in self._upsert.written), *self._upsert.temporary]
+        delete_new_files(self._table.io, paths)
 
     def orphans(self, epoch: Epoch) -> list[str]:
         """Return the data files of this epoch that are not in its snapshot."""
@@ -182,15 +179,6 @@ class IcebergCommitter(Committer):
 
     def _upsert_writer(self, mode: Upsert, epoch: Epoch, table: Table) -> UpsertWriter:
         return UpsertWriter(IcebergWriter.for_table(table, self._config, epoch), mode)
-
-    def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            try:
-                # Missing files are no orphans: a routed sink deletes those of a table's failed commit twice.
-                with suppress(FileNotFoundError):
-                    self._table.io.delete(path)
-            except Exception:
-                _log.warning("orphan file left behind: %s", path, exc_info=True)
 
     def _reload(self) -> Table:
         fresh = fresh_table(self._config.ref, self._catalog)

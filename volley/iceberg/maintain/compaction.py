@@ -20,7 +20,7 @@ from volley.iceberg.commit.loop import Commit, Staged, commit_to
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.maintain.choice import Choice, Group, choose
 from volley.iceberg.maintain.options import CompactionOptions, Runner
-from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, delete_files, format_of
+from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, format_of
 from volley.iceberg.maintain.rewriting import Ordering, Rewrite, Rewritten, ordering_of, read_order
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.read.delete_files import deleted_by_position
@@ -29,6 +29,7 @@ from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import unpartitioned_specs
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.schema.mapping import number_in
+from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
@@ -153,7 +154,7 @@ class _Replacement(FileRewrite[_Attempt, Rewritten]):
         try:
             commit = commit_to(self._ref, self)
         finally:
-            delete_files(self._io, self._temporary())
+            delete_new_files(self._io, self._temporary())
         reach("after-replacement", self._number)
         return self._finish(commit)
 

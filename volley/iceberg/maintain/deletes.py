@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.commit.loop import Staged, commit_to
 from volley.iceberg.maintain.options import DeleteOptions
-from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, delete_files, format_of, within
+from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, format_of, within
 from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
@@ -25,6 +25,7 @@ from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import only_file, plan
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.schema.types import PATH_ID
+from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
@@ -191,7 +192,7 @@ class _Merge:
                 done.append(self._merged(task))
             reach("in-delete-merge", self.number)
         except BaseException:
-            delete_files(self.format.io, (deletes.file.path for deletes in done if deletes.file))
+            delete_new_files(self.format.io, (deletes.file.path for deletes in done if deletes.file))
             raise
         return WriteResult(files=len(done), committables=tuple(done))
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
@@ -33,13 +32,13 @@ from volley.iceberg.read.scope import head_snapshot, predicate_of
 from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.files import data_folder, file_system, list_folder, name_of
+from volley.iceberg.storage.files import data_folder, delete_new_files, file_system, list_folder, name_of
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.plan.expressions import Expr
 
-__all__ = ["FileRewrite", "Opened", "deadline", "delete_files", "format_of", "run_tasks", "within"]
+__all__ = ["FileRewrite", "Opened", "deadline", "format_of", "run_tasks", "within"]
 
 
 R = TypeVar("R")
@@ -133,10 +132,10 @@ class FileRewrite(Stage[S], Generic[S, R]):
             # A snapshot of an earlier attempt may have landed unseen, and have expired since.
             files = plan(table.io, table.metadata, head).files
             paths -= {file.path for planned in files for file in (planned.file, *planned.deletes)}
-        delete_files(table.io, paths)
+        delete_new_files(table.io, paths)
 
     def discard(self) -> None:
-        delete_files(self._io, self._written() | self._temporary())
+        delete_new_files(self._io, self._written() | self._temporary())
 
     def _delete_lost(self) -> None:
         """Delete what a failed attempt of a task has written."""
@@ -184,13 +183,6 @@ def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[A
     results += [item for result in done for item in result.committables]
     if any(result.attempt for result in done):
         sweep()
-
-
-def delete_files(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files that no snapshot refers to; one that can't be deleted stays as an orphan."""
-    for path in paths:
-        with suppress(Exception):
-            io.delete(path)
 
 
 def format_of(table: Table, ref: TableRef) -> TableFormat:

@@ -29,7 +29,7 @@ from volley.contracts.epoch import WriteResult
 from volley.errors import CommitConflictError, ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.maintain.options import Runner, StatisticsOptions
-from volley.iceberg.maintain.rewrites import delete_files, run_tasks
+from volley.iceberg.maintain.rewrites import run_tasks
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.history import head_of
@@ -37,6 +37,7 @@ from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach
 
@@ -220,7 +221,7 @@ class _Computation:
         landed = commit_to(self._ref, _Registration(self._ref.name, self._table.io, file)).staged
         assert landed is not None
         reach("after-statistics-commit", 0)
-        delete_files(self._table.io, {landed.replaced or file.statistics_path} - {file.statistics_path})
+        delete_new_files(self._table.io, {landed.replaced or file.statistics_path} - {file.statistics_path})
         return file.statistics_path
 
     def _write(self, sketches: Mapping[int, ThetaSketch]) -> StatisticsFile:
@@ -277,7 +278,7 @@ class _Registration(Stage[_StagedFile]):
         return registered is not None and registered.statistics_path == self.file.statistics_path
 
     def discard(self) -> None:
-        delete_files(self.io, [self.file.statistics_path])
+        delete_new_files(self.io, [self.file.statistics_path])
 
 
 def _fields(schema: Schema, columns: Sequence[str] | None) -> list[NestedField]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
@@ -31,6 +33,7 @@ __all__ = [
     "Upload",
     "data_folder",
     "delete_files",
+    "delete_new_files",
     "deletion_error",
     "file_system",
     "list_folder",
@@ -39,6 +42,8 @@ __all__ = [
     "sizes",
     "uploaded",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 class ListedFile(NamedTuple):
@@ -176,6 +181,17 @@ def delete_files(
             outcomes = pool.map(partial(_delete, files_of), remaining, count(start + 1))
             failures |= {path: failure for path, failure in zip(remaining, outcomes, strict=True) if failure}
     return len(paths), failures
+
+
+def delete_new_files(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files that no snapshot refers to; one that can't be deleted stays as an orphan."""
+    for path in paths:
+        try:
+            # Missing files are no orphans: a routed sink deletes those of a table's failed commit twice.
+            with suppress(FileNotFoundError):
+                io.delete(path)
+        except Exception:
+            _log.warning("orphan file left behind: %s", path, exc_info=True)
 
 
 def deletion_error(error: Exception, path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -29,6 +28,7 @@ from volley.iceberg.read.scope import selected
 from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.changes import DropColumn, Evolution
 from volley.iceberg.schema.types import arrow_schema, iceberg_type, is_widened
+from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator, copies
@@ -92,9 +92,6 @@ def _is_stale(column: NestedField, schema: pa.Schema) -> bool:
         return True
     needed = iceberg_type(schema.field(column.name).type)
     return needed != column.field_type and not is_widened(column.field_type, needed)
-
-
-_log = logging.getLogger(__name__)
 
 
 # A file is written anew without its replaced rows if it is small, or if this share of its rows is deleted: each data
@@ -211,11 +208,7 @@ class Contents:
 
     def discard(self) -> None:
         """Delete all files that were written."""
-        for file in self.written:
-            try:
-                self._table.io.delete(file.path)
-            except Exception:
-                _log.warning("orphan file left behind: %s", file.path, exc_info=True)
+        delete_new_files(self._table.io, (file.path for file in self.written))
 
     def _position_deletes(self, planned: PlannedFile, positions: Positions) -> WrittenFile:
         deletes = write_position_deletes(self._writer, to_data_file(planned.file), positions)
