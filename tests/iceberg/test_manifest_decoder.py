@@ -52,7 +52,7 @@ from volley.iceberg.pyiceberg_private.entries import read_entries
 from volley.iceberg.read import avro as volley_avro
 from volley.iceberg.read import entries as volley_entries
 from volley.iceberg.read.decoder import UnknownSchemaError, decode_function
-from volley.iceberg.read.entries import FileEntry, Status, entries_of, read_manifest
+from volley.iceberg.read.entries import EntryStatus, FileEntry, entries_of, read_manifest
 
 VALUES: dict[str, tuple[Any, list[Any]]] = {
     "whole": (IntegerType(), [0, -1, 2**31 - 1]),
@@ -216,7 +216,8 @@ def test_every_version_and_compression(version: int, codec: str, tmp_path: Path)
 
 @pytest.mark.usefixtures("decoded")
 @pytest.mark.parametrize(
-    ("status", "numbers"), [(Status.ADDED, (70, 7, 7)), (Status.EXISTING, (70, 0, 0)), (Status.DELETED, (70, 0, 0))]
+    ("status", "numbers"),
+    [(EntryStatus.ADDED, (70, 7, 7)), (EntryStatus.EXISTING, (70, 0, 0)), (EntryStatus.DELETED, (70, 0, 0))],
 )
 def test_added_entries_inherit(status: int, numbers: tuple[int, int, int], tmp_path: Path) -> None:
     nothing: dict[str, Any] = {"snapshot_id": None, "sequence_number": None, "file_sequence_number": None}
@@ -224,7 +225,7 @@ def test_added_entries_inherit(status: int, numbers: tuple[int, int, int], tmp_p
     (entry,) = read_manifest(IO, manifest)
     assert (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) == numbers
     assert [entry] == _by_pyiceberg(manifest)
-    assert entry.is_live == (status != Status.DELETED)
+    assert entry.is_live == (status != EntryStatus.DELETED)
 
 
 @pytest.mark.usefixtures("decoded")
@@ -325,7 +326,7 @@ def test_a_form_that_only_pyiceberg_knows_is_read_by_it(tmp_path: Path) -> None:
     offsets["type"][1]["items"] = ["null", "long"]
     content = avro(schema, [java_record(3, 4)])
     with pytest.raises(UnknownSchemaError):
-        decode_function(volley_avro.AvroFile(content).schema, tuple(FileEntry.__annotations__), None)
+        decode_function(volley_avro.JoinedBlocks(content).schema, tuple(FileEntry.__annotations__), None)
     (entry,) = read_manifest(IO, manifest_of(tmp_path / "m.avro", content))
     assert (entry.path, entry.values, entry.split_offsets) == ("s3://b/4", {1: 3, 2: 4}, (4, 8))
     assert (entry.referenced_file, entry.blob_size) == ("s3://b/data", 40)

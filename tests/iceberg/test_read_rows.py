@@ -21,7 +21,7 @@ from tests.iceberg.conftest import Make
 from volley import SourceError, StorageError
 from volley.iceberg.read.data_files import OpenDataFile
 from volley.iceberg.read.delete_files import Mask, columns_of
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
+from volley.iceberg.read.entries import Content, EntryStatus, FileEntry, PlannedFile
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.schema.types import arrow_schema
 
@@ -44,7 +44,7 @@ ROWS: list[dict[str, Any]] = [
 def entry(path: Path, content: Content, rows: int, **more: Any) -> FileEntry:
     size = path.stat().st_size
     return FileEntry(
-        Status.ADDED, 1, 1, 1, content, str(path), more.pop("format", "PARQUET"), 0, (), rows, size, **more
+        EntryStatus.ADDED, 1, 1, 1, content, str(path), more.pop("format", "PARQUET"), 0, (), rows, size, **more
     )
 
 

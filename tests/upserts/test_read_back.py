@@ -42,7 +42,7 @@ from tests.upserts.nested import tables, told
 from tests.upserts.values import VALUES, make_table
 from volley import Epoch, StorageError
 from volley.iceberg import Append, Upsert
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
+from volley.iceberg.read.entries import Content, EntryStatus, FileEntry, PlannedFile
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import RowReader, file_task
 
@@ -167,7 +167,7 @@ def table_of(catalog: Catalog, schema: Schema, spec: PartitionSpec | None = None
 def file_of(rows: pa.Table, path: Path, *partition: Any, **options: Any) -> FileEntry:
     pq.write_table(rows, path, **options)
     size = path.stat().st_size
-    return FileEntry(Status.ADDED, 1, 1, 1, Content.DATA, str(path), "PARQUET", 0, partition, rows.num_rows, size)
+    return FileEntry(EntryStatus.ADDED, 1, 1, 1, Content.DATA, str(path), "PARQUET", 0, partition, rows.num_rows, size)
 
 
 def batches_of(table: Table, file: FileEntry, schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -176,7 +176,7 @@ class AvroContainer:
             ValueError: If the header is damaged.
             EOFError: Likewise.
         """
-        return self._header[0]["avro.schema"].decode()
+        return self.header[0]["avro.schema"].decode()
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks.
@@ -193,7 +193,7 @@ class AvroContainer:
             if count < 0:
                 raise ValueError(f"block {number} has {count} records")
             content = self._content(codec, number, size)
-            if self._read(_MARK) != self._header[1]:
+            if self._read(_MARK) != self.header[1]:
                 raise ValueError(f"block {number} does not end where it should")
             yield Block(number, count, content)
 
@@ -202,8 +202,8 @@ class AvroContainer:
         return f"{self.file.name}, block {number}"
 
     @cached_property
-    def _header(self) -> tuple[Mapping[str, bytes], bytes]:
-        """The file's metadata, and the mark at the end of each block."""
+    def header(self) -> tuple[Mapping[str, bytes], bytes]:
+        """The file's metadata, and the mark at the end of each block. Raises like `schema`."""
         if self.stream.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not begin as one")
         metadata: dict[str, bytes] = {}
@@ -219,7 +219,7 @@ class AvroContainer:
 
     @property
     def _codec(self) -> str:
-        codec = self._header[0].get("avro.codec", b"null").decode()
+        codec = self.header[0].get("avro.codec", b"null").decode()
         if codec not in CODECS:
             raise SourceError(
                 f"{self.file.name} has the codec {codec!r}, which Volley does not read",

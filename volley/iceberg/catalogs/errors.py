@@ -76,7 +76,7 @@ def catalog_errors(
     except Exception as error:
         secrets = _secrets(properties())
         text = _text(error, secrets)
-        translated = _translated(error, _Place(catalog, storage, table), text, secrets)
+        translated = _translated(error, _Origin(catalog, storage, table), text, secrets)
         if translated is None:
             raise
         # What the catalog has answered stands in pydantic's own text: credentials for the storage, or a token.
@@ -105,7 +105,7 @@ def _faults(error: Exception) -> list[dict[str, Any]] | None:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Origin:
     catalog: CatalogConfig
     storage: IcebergStorage
     table: str
@@ -116,7 +116,7 @@ def _secrets(properties: Mapping[str, Any]) -> set[str]:
     return secrets_in(properties) | passwords | {str(properties.get("credential", "")).partition(":")[2]} - {""}
 
 
-def _translated(error: Exception, place: _Place, text: str, secrets: Collection[str]) -> VolleyError | None:
+def _translated(error: Exception, place: _Origin, text: str, secrets: Collection[str]) -> VolleyError | None:
     from pyiceberg import exceptions as theirs
 
     address = place.catalog.address
@@ -258,7 +258,7 @@ def _of_client(error: Exception, address: str, text: str, table: str) -> Catalog
     return None
 
 
-def _of_storage(error: Exception, place: _Place, text: str, secrets: Collection[str]) -> VolleyError | None:
+def _of_storage(error: Exception, place: _Origin, text: str, secrets: Collection[str]) -> VolleyError | None:
     storage = storage_error(error, place.storage.root, "reaching", secrets)
     if storage is None and redacted(error, secrets) is not error:
         hint = "check the credentials for characters that don't belong"

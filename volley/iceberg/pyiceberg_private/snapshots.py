@@ -69,7 +69,7 @@ def add_snapshot(
     }
     producer: _SnapshotProducer[Any]
     if rewritten_at is not None:
-        producer = _Rewrite(rewritten_at, deletes, concerned, removed_deletes, Operation.REPLACE, **options)
+        producer = _FileRewrite(rewritten_at, deletes, concerned, removed_deletes, Operation.REPLACE, **options)
     elif removed or deletes:
         producer = _RowChanges(deletes, concerned, removed_deletes, Operation.OVERWRITE, **options)
     else:
@@ -194,7 +194,7 @@ class _RowChanges(Producer, _OverwriteFiles):
             yield writer.to_manifest_file()
 
 
-class _Rewrite(_RowChanges):
+class _FileRewrite(_RowChanges):
     """A snapshot with the same rows in other files."""
 
     def __init__(self, sequence_number: int, *arguments: Any, **options: Any) -> None:

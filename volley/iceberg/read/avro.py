@@ -1,39 +1,39 @@
-"""Opens Avro files: their header, and their blocks, uncompressed."""
+"""Opens the blocks of Avro files for pyiceberg's decoder, uncompressed."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 
-from volley.formats.avro_blocks import CODECS, LARGEST_BLOCK, decompressed
+from volley.formats.avro_blocks import CODECS, LARGEST_BLOCK, AvroFile, decompressed
+from volley.formats.input_file import InputFile
 
-__all__ = ["AvroFile"]
+__all__ = ["JoinedBlocks"]
 
-_MAGIC = b"Obj\x01"
-_SYNC_SIZE = 16
 _JOINED_BYTES = 1 << 20
-_BEHIND = 2
+# What a decoder can read beyond the end of its memory: so many times its size, and some bytes more.
+_BEHIND, _MARGIN = 2, 16
 
 
-class AvroFile:
-    """The header of an Avro file.
+class JoinedBlocks:
+    """The blocks of an Avro file, small ones joined.
 
     Raises:
+        SourceError: If its header is too large.
         ValueError: If it is not an Avro file.
         EOFError: If it ends in the header.
     """
 
     def __init__(self, content: bytes) -> None:
-        if not content.startswith(_MAGIC):
-            raise ValueError("it is not an Avro file")
-        self._content = content
-        self._decoder = new_decoder(content)
-        self._decoder.skip(len(_MAGIC))
-        meta = self._meta()
-        self._sync = self._read(_SYNC_SIZE)
-        self._codec = meta.get("avro.codec", b"null").decode()
-        self.schema = meta["avro.schema"].decode()
+        stream = io.BytesIO(content)
+        file = AvroFile(InputFile("", len(content), lambda: nullcontext(stream)), stream)
+        metadata, self._mark = file.header
+        self.schema = file.schema
+        self._codec = metadata.get("avro.codec", b"null").decode()
+        self._content, self._start = content, stream.tell()
 
     def items(self) -> Iterator[tuple[BinaryDecoder, int, int]]:
         """Yield decoders, each with the size of what it has, and with the number of items there; all must be read.
@@ -58,36 +58,21 @@ class AvroFile:
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         if self._codec not in CODECS:
             raise ValueError(f"unknown compression {self._codec}")
-        decoder, content, sync = self._decoder, self._content, self._sync
+        decoder, content, mark = new_decoder(self._content), self._content, self._mark
+        decoder.skip(self._start)
         while decoder.tell() < len(content):
             count, size = decoder.read_int(), decoder.read_int()
             start = decoder.tell()
             end = start + size
-            if size < 0 or not content.startswith(sync, end):
+            if size < 0 or not content.startswith(mark, end):
                 raise ValueError("a block does not end where it should")
             yield count, decompressed(self._codec, content[start:end], LARGEST_BLOCK)
-            decoder.skip(size + _SYNC_SIZE)
-
-    def _meta(self) -> dict[str, bytes]:
-        meta = {}
-        while count := self._decoder.read_int():
-            if count < 0:
-                self._decoder.skip_int()
-            for _ in range(abs(count)):
-                name = self._read(self._decoder.read_int())
-                meta[name.decode()] = self._read(self._decoder.read_int())
-        return meta
-
-    def _read(self, size: int) -> bytes:
-        # pyiceberg's compiled decoder reads on behind the end.
-        if not 0 <= size <= len(self._content) - self._decoder.tell():
-            raise EOFError("it ends too early")
-        return self._decoder.read(size)
+            decoder.skip(size + len(mark))
 
 
 def _decoders(count: int, blocks: list[bytes]) -> Iterator[tuple[BinaryDecoder, int, int]]:
     size = sum(map(len, blocks))
-    decoder = new_decoder(b"".join([*blocks, bytes(_BEHIND * size + _SYNC_SIZE)]))
+    decoder = new_decoder(b"".join([*blocks, bytes(_BEHIND * size + _MARGIN)]))
     yield decoder, size, count
     if decoder.tell() != size:
         raise ValueError("a block is damaged")

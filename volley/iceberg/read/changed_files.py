@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, is_data, manifests_of
+from volley.iceberg.read.entries import EntryStatus, FileEntry, PlannedFile, entries_of, is_data, manifests_of
 from volley.iceberg.read.history import changes_rows
 from volley.iceberg.read.planning import DeleteIndex, only_file, unpartitioned_specs
 from volley.iceberg.read.rows import FileTask, file_task
@@ -189,10 +189,10 @@ def _entries(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterator[FileEntr
 
 
 def _is_new_or_gone(entry: FileEntry, snapshot: Snapshot) -> bool:
-    return entry.snapshot_id == snapshot.snapshot_id and entry.status != Status.EXISTING
+    return entry.snapshot_id == snapshot.snapshot_id and entry.status != EntryStatus.EXISTING
 
 
 def _was_live(entry: FileEntry, snapshot: Snapshot) -> bool:
     """Return True if a file was live before the snapshot."""
     is_own = entry.snapshot_id == snapshot.snapshot_id
-    return entry.status == Status.EXISTING or is_own == (entry.status == Status.DELETED)
+    return entry.status == EntryStatus.EXISTING or is_own == (entry.status == EntryStatus.DELETED)

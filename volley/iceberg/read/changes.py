@@ -65,7 +65,7 @@ def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequen
             change, batches = ("delete", _lost) if file.loses_rows else ("insert", _gained)
             yield from label.batches(change, batches(io, file, reader))
             return
-    sides = (side for group in split.groups for side in _Comparison(io, group, reader, keys).sides())
+    sides = (side for group in split.groups for side in _GroupComparison(io, group, reader, keys).sides())
     for removed, added in _joined(sides) if len(split.groups) > 1 else sides:
         yield from _paired(removed, added, keys, label)
 
@@ -121,7 +121,7 @@ class _Label:
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class _GroupComparison:
     """Compares the rows that a group of files loses and gains.
 
     Args:

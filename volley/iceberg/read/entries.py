@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import StorageError
 from volley.iceberg.pyiceberg_private.entries import data_file, read_entries
-from volley.iceberg.read.avro import AvroFile
+from volley.iceberg.read.avro import JoinedBlocks
 from volley.iceberg.read.decoder import UnknownSchemaError, decode_function
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted
@@ -23,9 +23,9 @@ from volley.secrets import redact_uri, redacted
 __all__ = [
     "Cache",
     "Content",
+    "EntryStatus",
     "FileEntry",
     "PlannedFile",
-    "Status",
     "added_rows_in",
     "deleted_rows_in",
     "entries_of",
@@ -85,7 +85,7 @@ class Cache(Generic[T]):
 _NONE: Mapping[int, Any] = {}
 
 
-class Status(IntEnum):
+class EntryStatus(IntEnum):
     """What the snapshot of an entry's manifest did with the file."""
 
     EXISTING = 0
@@ -148,7 +148,7 @@ class FileEntry(NamedTuple):
     @property
     def is_live(self) -> bool:
         """True unless the manifest's snapshot removed the file."""
-        return self.status != Status.DELETED
+        return self.status != EntryStatus.DELETED
 
     def without_statistics(self) -> FileEntry:
         """Return the entry without the statistics, which only planning needs."""
@@ -252,7 +252,7 @@ def _read(io: FileIO, manifest: ManifestFile, fields: frozenset[int] | None) -> 
 def _decode(content: bytes, manifest: ManifestFile, fields: frozenset[int] | None) -> list[FileEntry]:
     if len(content) < manifest.manifest_length:
         raise ValueError(f"{len(content)} bytes instead of {manifest.manifest_length}")
-    file = AvroFile(content)
+    file = JoinedBlocks(content)
     decode = decode_function(file.schema, _NAMES, fields)
     entries: list[FileEntry] = []
     inherited = manifest.added_snapshot_id, manifest.sequence_number or 0, manifest.partition_spec_id

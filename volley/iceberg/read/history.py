@@ -23,7 +23,7 @@ from volley.errors import (
     TableReplacedError,
     near,
 )
-from volley.iceberg.read.entries import Status, entries_of
+from volley.iceberg.read.entries import EntryStatus, entries_of
 
 __all__ = [
     "Way",
@@ -303,7 +303,7 @@ def _is_first(table: Table, snapshot: Snapshot) -> bool:
 def _has_only_new(io: FileIO, manifest: ManifestFile) -> bool:
     existing, deleted = manifest.existing_files_count, manifest.deleted_files_count
     if existing is None or deleted is None:
-        return all(entry.status == Status.ADDED for entry in entries_of(io, manifest))
+        return all(entry.status == EntryStatus.ADDED for entry in entries_of(io, manifest))
     return existing == deleted == 0
 
 

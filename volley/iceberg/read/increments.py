@@ -15,7 +15,15 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, SourceError
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
-from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, is_data, manifests_of, own_manifests
+from volley.iceberg.read.entries import (
+    EntryStatus,
+    FileEntry,
+    PlannedFile,
+    entries_of,
+    is_data,
+    manifests_of,
+    own_manifests,
+)
 from volley.iceberg.read.history import Way, changes_rows, check_same_table, snapshots_between, way_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import file_task
@@ -328,7 +336,7 @@ def _has(io: FileIO, manifest: ManifestFile, snapshot: Snapshot) -> bool:
     count = manifest.deleted_files_count if is_data(manifest) else manifest.added_files_count
     if count == 0:
         return False
-    status = Status.DELETED if is_data(manifest) else Status.ADDED
+    status = EntryStatus.DELETED if is_data(manifest) else EntryStatus.ADDED
     # A manifest of added delete files may keep older ones; counts are optional in format version 1.
     return any(
         entry.status == status and entry.snapshot_id == snapshot.snapshot_id for entry in entries_of(io, manifest)

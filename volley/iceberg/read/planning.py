@@ -26,9 +26,9 @@ from volley.errors import ExpressionError, near
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.read.entries import (
     Content,
+    EntryStatus,
     FileEntry,
     PlannedFile,
-    Status,
     entries_of,
     is_data,
     manifests_of,
@@ -169,7 +169,7 @@ _ALL_ROWS = AlwaysTrue()
 _AHEAD = 8
 
 # A plain number: comparing with an enumeration takes a third of the time of a cached plan.
-_ADDED, _DELETED = int(Status.ADDED), int(Status.DELETED)
+_ADDED, _DELETED = int(EntryStatus.ADDED), int(EntryStatus.DELETED)
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -105,7 +105,7 @@ def _partition_schema(schema: Schema, spec: PartitionSpec) -> Schema:
     return Schema(*(field.model_copy(update={"required": False}) for field in fields))
 
 
-def _compiled(schema: Schema, expression: BooleanExpression, compiler: _Compiler[T]) -> Predicate[T]:
+def _compiled(schema: Schema, expression: BooleanExpression, compiler: _FilterCompiler[T]) -> Predicate[T]:
     return visit(bind(schema, rewrite_not(expression), case_sensitive=True), compiler)
 
 
@@ -123,7 +123,7 @@ class _Facts(NamedTuple):
     upper: Any = None
 
 
-class _Compiler(BoundBooleanExpressionVisitor[Predicate[T]], Generic[T]):
+class _FilterCompiler(BoundBooleanExpressionVisitor[Predicate[T]], Generic[T]):
     """Compiles a filter to a function."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ def _remembering(facts: Callable[[T], _Facts]) -> Callable[[T], _Facts]:
     return of
 
 
-class _OfSummaries(_Compiler[ManifestFile]):
+class _OfSummaries(_FilterCompiler[ManifestFile]):
     def facts(self, term: BoundTerm) -> Callable[[ManifestFile], _Facts]:
         position, data_type = term.ref().accessor.position, term.ref().field.field_type
 
@@ -263,7 +263,7 @@ class _OfSummaries(_Compiler[ManifestFile]):
         return of
 
 
-class _OfStatistics(_Compiler[FileEntry]):
+class _OfStatistics(_FilterCompiler[FileEntry]):
     def facts(self, term: BoundTerm) -> Callable[[FileEntry], _Facts]:
         field: NestedField = term.ref().field
         field_id, data_type = field.field_id, field.field_type
@@ -279,7 +279,7 @@ class _OfStatistics(_Compiler[FileEntry]):
         return of
 
 
-class _OfPartition(_Compiler[tuple[Any, ...]]):
+class _OfPartition(_FilterCompiler[tuple[Any, ...]]):
     """Compiles to comparisons of the values themselves."""
 
     def facts(self, term: BoundTerm) -> Callable[[tuple[Any, ...]], _Facts]:

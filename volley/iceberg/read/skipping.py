@@ -28,7 +28,7 @@ from pyiceberg.types import (
 from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile, PageStatistics
 from volley.iceberg.layout.partitions import bounds
-from volley.iceberg.read.entries import Content, FileEntry, Status
+from volley.iceberg.read.entries import Content, EntryStatus, FileEntry
 from volley.iceberg.read.projection import FileField
 from volley.iceberg.read.pruning import Predicate
 
@@ -104,7 +104,7 @@ def _as_file(parquet: OpenParquet, group: int, columns: Mapping[str, tuple[Any, 
 
 def without_values(rows: int) -> FileEntry:
     """Return a data file of which only the number of its rows is known."""
-    return FileEntry(Status.EXISTING, 0, 0, 0, Content.DATA, "", "PARQUET", 0, (), rows, 0)
+    return FileEntry(EntryStatus.EXISTING, 0, 0, 0, Content.DATA, "", "PARQUET", 0, (), rows, 0)
 
 
 def _chunks(
@@ -144,7 +144,7 @@ def matching_rows(
     rows = parquet.groups[group].rows
     known = columns_with_statistics(parquet, fields, schema).items()
     columns = [
-        _Column(field_id, data_type, column.physical_type, statistics)
+        _PagedColumn(field_id, data_type, column.physical_type, statistics)
         for name, (field_id, data_type) in known
         if field_id in filtered
         and (column := paged.column(group, name)) is not None
@@ -176,7 +176,7 @@ def pages_with(paged: PagedFile, names: Sequence[str], group: int, rows: Positio
     return ranges if sum(map(len, ranges)) <= _MOST * spans[-1].stop else None
 
 
-class _Column:
+class _PagedColumn:
     """The pages of a column of a row group."""
 
     def __init__(
@@ -202,7 +202,7 @@ class _Column:
         return bounds(self._type, *struct.unpack(self._form, page.low), *struct.unpack(self._form, page.high))
 
 
-def _span(columns: Sequence[_Column], span: range) -> FileEntry:
+def _span(columns: Sequence[_PagedColumn], span: range) -> FileEntry:
     """Return some rows, which are of one page in each column, with its statistics as if they were a data file."""
     entry = without_values(len(span))
     lower, upper, values, nulls = dict[int, bytes](), dict[int, bytes](), dict[int, int](), dict[int, int]()

@@ -18,8 +18,8 @@ from volley.iceberg.time_travel import IcebergDimension
 from volley.iceberg.views.costs import Cost, Measures, cost_of
 from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
 from volley.iceberg.views.group import Group, rereading
-from volley.iceberg.views.join import Join
-from volley.iceberg.views.operators import Operator, Steps, Union
+from volley.iceberg.views.join import ViewJoin
+from volley.iceberg.views.operators import Operator, ViewSteps, ViewUnion
 from volley.iceberg.views.scan import Pin, Scan, Tally
 from volley.iceberg.views.values import View, obstacles
 from volley.plan import graph, keyed_nodes, nodes
@@ -70,13 +70,13 @@ class Compiler:
             case nodes.Read():
                 return self._scan(node)
             case nodes.Union():
-                return Union(node, [self.operator(before) for before in node.inputs])
+                return ViewUnion(node, [self.operator(before) for before in node.inputs])
             case keyed_nodes.Aggregate():
                 return Group(node, self.operator(node.input), self.tally, node is self.query)
             case keyed_nodes.Deduplicate():
                 return self._distinct(node)
             case nodes.Join():
-                return Join(node, self.operator(node.input), self._table(node))
+                return ViewJoin(node, self.operator(node.input), self._table(node))
         return self._steps(node)
 
     def _steps(self, node: nodes.Node) -> Operator:
@@ -84,7 +84,7 @@ class Compiler:
         while _is_step(before):
             steps.insert(0, before)
             before = before.inputs[0]
-        return Steps(steps, self.operator(before))
+        return ViewSteps(steps, self.operator(before))
 
     def _scan(self, node: nodes.Read) -> Scan:
         config, followers = _config(node), graph.followers_in(graph.walk([self.query]))

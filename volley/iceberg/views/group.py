@@ -20,7 +20,7 @@ from volley.errors import JobError
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import WEIGHT, Operator, Side, copies, plain_column, restricted_delta
 from volley.iceberg.views.scan import Tally
-from volley.iceberg.views.states import KEPT, ROWS, Extreme, State, States
+from volley.iceberg.views.states import KEPT, ROWS, Extreme, GroupState, GroupStates
 from volley.plan import keyed_nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column
@@ -69,28 +69,28 @@ class Group(Operator):
         self._extremes = KEPT if is_kept else 1
         self.is_single = not keys
         types = {state: self._type(state) for _, aggregate in self._aggregates for state in self._states_of(aggregate)}
-        self.states = States(names or (_ALL,), {ROWS: pa.int64(), **types})
+        self.states = GroupStates(names or (_ALL,), {ROWS: pa.int64(), **types})
 
-    def _type(self, state: State) -> pa.DataType:
+    def _type(self, state: GroupState) -> pa.DataType:
         if state.kind in ("rows", "count"):
             return pa.int64()
         value = self._input_type(f"v{state.value}")
         return sum_type(value) if state.kind == "sum" else value
 
-    def _states_of(self, aggregate: Aggregation) -> list[State]:
+    def _states_of(self, aggregate: Aggregation) -> list[GroupState]:
         """Return the states that an aggregate is made of, that which has its own values first."""
         if aggregate.value is None:
             return [ROWS]
         value = self._values.index(aggregate.value)
         match aggregate.function:
             case "count":
-                return [State("count", value)]
+                return [GroupState("count", value)]
             case "sum" | "avg":
-                return [State("sum", value), State("count", value)]
+                return [GroupState("sum", value), GroupState("count", value)]
         kind: Extreme = "min" if aggregate.function == "min" else "max"
         # The number of values tells whether those that are kept are all.
-        counts = [State("count", value)] if self._extremes > 1 else []
-        return [*(State(kind, value, rank) for rank in range(self._extremes)), *counts]
+        counts = [GroupState("count", value)] if self._extremes > 1 else []
+        return [*(GroupState(kind, value, rank) for rank in range(self._extremes)), *counts]
 
     @property
     def is_fragile(self) -> bool:
@@ -98,7 +98,7 @@ class Group(Operator):
         return any(_is_floating_sum(state, data_type) for state, data_type in self.states.types.items())
 
     @property
-    def _in_result(self) -> dict[State, str]:
+    def _in_result(self) -> dict[GroupState, str]:
         """The states that are results themselves, and the columns that these are in."""
         own = [
             (self._states_of(aggregate)[0], name) for name, aggregate in self._aggregates if aggregate.function != "avg"
@@ -106,7 +106,7 @@ class Group(Operator):
         return dict(reversed(own))
 
     @property
-    def _separate(self) -> list[State]:
+    def _separate(self) -> list[GroupState]:
         """The states that are not columns of the result: the view keeps them in columns of their own."""
         return [state for state in self.states.types if state not in self._in_result]
 
@@ -205,7 +205,7 @@ class Group(Operator):
         incomputable = np.zeros(len(groups), bool)
         for state, data_type in self.states.types.items():
             if state.kind in ("min", "max") and not state.rank:
-                has_values = pc.greater(groups[State("count", state.value).name], 0)
+                has_values = pc.greater(groups[GroupState("count", state.value).name], 0)
                 incomputable |= pc.and_(has_values, groups[state.name].is_null()).to_numpy()
             elif _is_floating_sum(state, data_type):
                 incomputable |= self._has_lost(state.value, groups, removed)
@@ -283,7 +283,7 @@ def rereading(operator: Operator) -> list[Operator]:
     return [other for other in inner if other.reads_before]
 
 
-def _is_floating_sum(state: State, data_type: pa.DataType) -> bool:
+def _is_floating_sum(state: GroupState, data_type: pa.DataType) -> bool:
     return state.kind == "sum" and bool(pa.types.is_floating(data_type))
 
 

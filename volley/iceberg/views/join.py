@@ -16,7 +16,7 @@ from volley.iceberg.views.scan import Scan
 from volley.plan import nodes
 from volley.plan.joins import TableJoin
 
-__all__ = ["Join"]
+__all__ = ["ViewJoin"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _RightRows:
         return JoinIndex.of(build_index(self.table, join.right_keys, join.valid_from, join.added(names)))
 
 
-class Join(Operator):
+class ViewJoin(Operator):
     """An operator's rows with the columns of a table's rows of the same key.
 
     A row's result depends on that row and on the table's rows with its key. So the changes are: the left side's changed

@@ -24,8 +24,8 @@ __all__ = [
     "WEIGHT",
     "Operator",
     "Side",
-    "Steps",
-    "Union",
+    "ViewSteps",
+    "ViewUnion",
     "copies",
     "plain_column",
     "restricted_delta",
@@ -126,7 +126,7 @@ def restricted_delta(operator: Operator, keys: Keys) -> pa.Table:
     return united([weighted(after, 1), weighted(before, -1)], operator.schema)
 
 
-class Steps(Operator):
+class ViewSteps(Operator):
     """Narrow steps: the changes of their rows are the rows of their input's changes.
 
     Args:
@@ -185,7 +185,7 @@ def plain_column(value: ExprNode) -> str | None:
     return value.name if isinstance(value, Column) else None
 
 
-class Union(Operator):
+class ViewUnion(Operator):
     """The rows of several operators together.
 
     Args:

@@ -118,7 +118,7 @@ class _Timer:
 
 
 @dataclass
-class _Attempt:
+class _RefreshAttempt:
     """What one attempt to commit a refresh has made.
 
     Args:
@@ -142,26 +142,26 @@ class _Attempt:
 
 
 @dataclass(frozen=True)
-class _StagedAttempt(Staged):
-    attempt: _Attempt
+class _StagedRefresh(Staged):
+    attempt: _RefreshAttempt
 
 
-class _Refresh(Stage[_StagedAttempt]):
+class _Refresh(Stage[_StagedRefresh]):
     def __init__(self, view: View) -> None:
         self.action = f"refreshing view {view.name!r}"
         self._view = view
-        self._attempts: list[_Attempt] = []
+        self._attempts: list[_RefreshAttempt] = []
         self._tables: Tables = {}
         schema = maintained(compiled(view, None, Tally(), self._tables)).schema
         config = view.config.with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
         self.catalog = open_view(config, schema, _catalog_of_source(view, self._tables))
 
     @property
-    def last(self) -> _Attempt:
+    def last(self) -> _RefreshAttempt:
         """The last attempt."""
         return self._attempts[-1]
 
-    def stage(self, table: Table) -> _StagedAttempt | None:
+    def stage(self, table: Table) -> _StagedRefresh | None:
         """Return the commit of the refresh for a freshly loaded table; None if the view is up to date."""
         timer = _Timer()
         view, branch = self._view, self._view.config.branch
@@ -188,7 +188,7 @@ class _Refresh(Stage[_StagedAttempt]):
             before.snapshot if before else None,
             time.time_ns() // 1_000_000,
         )
-        attempt = _Attempt(cursor, scans_of(operator), decision, tally, contents, Measures.of(table))
+        attempt = _RefreshAttempt(cursor, scans_of(operator), decision, tally, contents, Measures.of(table))
         self._attempts.append(attempt)
         if decision.mode == "none":
             return None
@@ -204,7 +204,7 @@ class _Refresh(Stage[_StagedAttempt]):
         reach("before-view-commit", number)
         return staged
 
-    def _by_changes(self, attempt: _Attempt, query: Maintained, timer: _Timer) -> bool:
+    def _by_changes(self, attempt: _RefreshAttempt, query: Maintained, timer: _Timer) -> bool:
         """Bring the view up to date by changes; return False if it has to be computed anew."""
         decision, tally = attempt.decision, attempt.tally
         if decision.mode != "incremental":
@@ -224,7 +224,9 @@ class _Refresh(Stage[_StagedAttempt]):
             tally.most = None
         return True
 
-    def _staged(self, attempt: _Attempt, table: Table, schema_changes: Evolution, measures: Measures) -> _StagedAttempt:
+    def _staged(
+        self, attempt: _RefreshAttempt, table: Table, schema_changes: Evolution, measures: Measures
+    ) -> _StagedRefresh:
         """Return the transaction with rows and cursor; without changed rows it has the cursor alone."""
         config, cursor = self._view.config, attempt.cursor
         head, metadata = head_of(table, config.branch), table.metadata
@@ -240,20 +242,20 @@ class _Refresh(Stage[_StagedAttempt]):
         same_head = unchanged(config.branch, head.snapshot_id if head else None)
         same_schema = AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id})
         same_spec = AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id})
-        return _StagedAttempt(transaction, attempt, requirements=[same_head, same_schema, same_spec])
+        return _StagedRefresh(transaction, attempt, requirements=[same_head, same_schema, same_spec])
 
-    def landed(self, table: Table, staged: _StagedAttempt) -> bool:
+    def landed(self, table: Table, staged: _StagedRefresh) -> bool:
         cursor = Cursor.of(table)
         return cursor is not None and cursor.attempt == staged.attempt.cursor.attempt
 
     def discard(self) -> None:
         self._discard(self._attempts)
 
-    def _discard(self, attempts: Iterable[_Attempt]) -> None:
+    def _discard(self, attempts: Iterable[_RefreshAttempt]) -> None:
         for attempt in attempts:
             attempt.contents.discard()
 
-    def result(self, attempt: _Attempt, seconds: float) -> ViewRefresh:
+    def result(self, attempt: _RefreshAttempt, seconds: float) -> ViewRefresh:
         """Delete the files of all attempts but this one, and return what it did."""
         self._discard(other for other in self._attempts if other is not attempt)
         return ViewRefresh(
@@ -276,7 +278,7 @@ def _catalog_of_source(view: View, tables: Tables) -> Catalog | None:
     return next((tables[ref.address, ref.name].catalog for ref in refs), None)
 
 
-def _measures(attempt: _Attempt, operator: Operator, seconds: float) -> Measures:
+def _measures(attempt: _RefreshAttempt, operator: Operator, seconds: float) -> Measures:
     """Return what refreshes took, with this one."""
     kind: Kind = "incremental" if attempt.decision.mode == "incremental" else "full"
     cost = attempt.decision.cost

@@ -16,7 +16,7 @@ from volley.columns.groups import narrowed, sum_type, widened
 from volley.columns.keys.normal import normal
 from volley.columns.keys.order import from_ordered, ordered
 
-__all__ = ["KEPT", "OWN_PREFIX", "ROWS", "Extreme", "State", "States"]
+__all__ = ["KEPT", "OWN_PREFIX", "ROWS", "Extreme", "GroupState", "GroupStates"]
 
 KEPT = 4
 """How many of the least or greatest values a view keeps of each group."""
@@ -133,7 +133,7 @@ _SUMS = ("rows", "count", "sum")
 
 
 @dataclass(frozen=True)
-class State:
+class GroupState:
     """What is kept of the values of one expression in a group.
 
     Args:
@@ -159,11 +159,11 @@ class State:
         return "sum" if self.kind in _SUMS else self.kind
 
 
-ROWS = State("rows")
+ROWS = GroupState("rows")
 
 
 @dataclass(frozen=True)
-class States:
+class GroupStates:
     """The keys and states of a view's groups.
 
     Args:
@@ -171,7 +171,7 @@ class States:
     """
 
     keys: tuple[str, ...]
-    types: dict[State, pa.DataType]
+    types: dict[GroupState, pa.DataType]
 
     def partial(self, rows: pa.Table) -> pa.Table:
         """Return the states of each group of rows, which have keys and the values in columns ``v0``, ``v1``, …."""
@@ -209,7 +209,7 @@ class States:
         for kind, value in self._ranked:
             names = _ranks(kind, value)
             known = [before[name].combine_chunks() for name in names]
-            counts = before[State("count", value).name].fill_null(0).to_numpy()
+            counts = before[GroupState("count", value).name].fill_null(0).to_numpy()
             come, gone = (
                 Values.of(of, [side[names[0]].combine_chunks()])
                 for of, side in ((of_gains, gains), (of_losses, losses))
@@ -275,7 +275,7 @@ def _negative(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _ranks(kind: Extreme, value: int) -> list[str]:
     """Return the columns of an extreme, the most extreme one first."""
-    return [State(kind, value, rank).name for rank in range(KEPT)]
+    return [GroupState(kind, value, rank).name for rank in range(KEPT)]
 
 
 def _with(groups: pa.Table, names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Table:
@@ -284,7 +284,7 @@ def _with(groups: pa.Table, names: Sequence[str], columns: Sequence[pa.Array]) -
     return groups
 
 
-def _contribution(state: State, rows: pa.Table) -> Any:
+def _contribution(state: GroupState, rows: pa.Table) -> Any:
     if state.kind == "rows":
         return pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
     values = rows[f"v{state.value}"]
@@ -293,7 +293,7 @@ def _contribution(state: State, rows: pa.Table) -> Any:
     return values.cast(sum_type(values.type)) if state.kind == "sum" else values
 
 
-def _prepared(state: State, values: pa.ChunkedArray) -> Any:
+def _prepared(state: GroupState, values: pa.ChunkedArray) -> Any:
     """Return values that Arrow's grouping merges without overflow, and with NaN as the largest number."""
     if pa.types.is_floating(values.type) and state.kind in ("min", "max"):
         return ordered(normal(whole(values)))
