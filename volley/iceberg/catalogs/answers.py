@@ -32,6 +32,12 @@ __all__ = [
 
 _SUBJECT = re.compile(r"/(namespaces)(?:/[^/]+(?:/(tables)(?:/[^/]+)?)?)?/?$")
 
+_T = TypeVar("_T")
+ATTEMPTS = 4
+# An epoch waits at most a minute and a half for a catalog that says when it can be asked again.
+_LONGEST_WAIT = 30.0
+_backoff = wait_exponential(multiplier=0.1, max=0.4)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -159,14 +165,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.cause if isinstance(cause, VolleyError) else cause.__cause__
-
-
-_T = TypeVar("_T")
-
-ATTEMPTS = 4
-# An epoch waits at most a minute and a half for a catalog that says when it can be asked again.
-_LONGEST_WAIT = 30.0
-_backoff = wait_exponential(multiplier=0.1, max=0.4)
 
 
 def _wait(state: RetryCallState) -> float:

@@ -42,6 +42,8 @@ __all__ = ["Layout", "Partition", "check_layout", "order_of", "transformed"]
 
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
+_DIRECTIONS = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
+
 
 def transformed(transform: Transform[Any, Any], values: pa.Array) -> pa.Array:
     """Return the transform of each value; null stays null.
@@ -151,9 +153,6 @@ def _integers(values: pa.Array) -> npt.NDArray[Any]:
     stored = pa.int32() if values.type.bit_width == 32 else pa.int64()
     numbers: npt.NDArray[Any] = values.view(stored).fill_null(0).to_numpy()
     return numbers
-
-
-_DIRECTIONS = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
 
 
 class Partition(PartitionKey):

@@ -45,6 +45,8 @@ _SIGN = 1 << 63
 
 Bounds = tuple[bytes | None, bytes | None]
 
+_NAN = struct.pack(">d", float("nan"))
+
 
 def bounds(data_type: PrimitiveType, low: Any, high: Any, length: int | None = None) -> Bounds:
     """Return the bounds of a column; None for a bound that does not exist.
@@ -117,9 +119,6 @@ def uuid_bounds(low: bytes, high: bytes) -> tuple[bytes, bytes] | None:
     if first & _SIGN != last & _SIGN or first in (0, _SIGN) or last in (_SIGN - 1, _HALF - 1):
         return None
     return (first - 1).to_bytes(8, "big") + low[8:], (last + 1).to_bytes(8, "big") + high[8:]
-
-
-_NAN = struct.pack(">d", float("nan"))
 
 
 def exact(value: Any) -> Any:

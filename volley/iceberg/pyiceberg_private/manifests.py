@@ -47,6 +47,21 @@ __all__ = ["CheckedAvroFile", "DatedManifestWriter", "DeleteManifestWriter", "Su
 
 D = TypeVar("D", bound=StructProtocol)
 
+_AVRO_SCHEMA = "avro.schema"
+# Some 64 KB, like Avro's own writers: wide tables have entries of a kilobyte.
+_BLOCK_ENTRIES = 128
+# The version whose entries have all fields, and the ids of two of them.
+_ALL_FIELDS: Any = 3
+_DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
+_COUNTS = {504, 505, 506, 512, 513, 514}
+_SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
+_LIST = Schema(
+    *(
+        field.model_copy(update={"required": False}) if field.field_id in _COUNTS else field
+        for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields
+    )
+)
+
 
 class CheckedAvroFile(avro_file.AvroFile[D]):
     """Reads an Avro file like pyiceberg's class.
@@ -94,16 +109,6 @@ def _check(content: bytes, name: str) -> None:
             raise ValueError(f"block {block.number} has {len(block.data) - at:,} bytes left over")
 
 
-_AVRO_SCHEMA = "avro.schema"
-# Some 64 KB, like Avro's own writers: wide tables have entries of a kilobyte.
-_BLOCK_ENTRIES = 128
-# The version whose entries have all fields, and the ids of two of them.
-_ALL_FIELDS: Any = 3
-_DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
-_COUNTS = {504, 505, 506, 512, 513, 514}
-_SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
-
-
 def _read_double(self: DoubleReader, decoder: BinaryDecoder) -> float:
     """Read a double with all its digits: pyiceberg's compiled decoder returns it as a 4-byte float.
 
@@ -117,14 +122,6 @@ def _read_double(self: DoubleReader, decoder: BinaryDecoder) -> float:
 def _read_uuid(self: UUIDReader, decoder: BinaryDecoder) -> Any:
     """Read a UUID as bytes, like pyiceberg's literals and bounds: its own reader's value equals neither."""
     return decoder.read(16)
-
-
-_LIST = Schema(
-    *(
-        field.model_copy(update={"required": False}) if field.field_id in _COUNTS else field
-        for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields
-    )
-)
 
 
 def _read_list(input_file: InputFile) -> Iterator[ManifestFile]:

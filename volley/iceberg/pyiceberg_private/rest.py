@@ -44,6 +44,10 @@ SIGNER = "VolleySigner"
 
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
 
+FILE_IO = f"{__name__}.SigningFileIO"
+"""The name by which pyiceberg loads `SigningFileIO`."""
+_SIGNS = "s3.remote-signing-enabled"
+
 
 class TimeoutAdapter(HTTPAdapter):
     """Sends requests with timeouts.
@@ -140,15 +144,10 @@ class _Signer(S3V4RestSigner):
 
 
 SIGNERS[SIGNER] = _Signer
-FILE_IO = f"{__name__}.SigningFileIO"
-"""The name by which pyiceberg loads `SigningFileIO`."""
 
 
 class SigningFileIO(FsspecFileIO):
     """Files on a storage whose requests the catalog signs. Who unpickles it has the signer."""
-
-
-_SIGNS = "s3.remote-signing-enabled"
 
 
 class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):

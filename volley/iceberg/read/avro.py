@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 
-from volley.formats.avro_blocks import CODECS, LARGEST_BLOCK, AvroFile, decompressed
+from volley.formats.avro_blocks import CODECS, LARGEST_BLOCK, AvroContainer, decompressed
 from volley.formats.input_file import InputFile
 
 __all__ = ["JoinedBlocks"]
@@ -29,7 +29,7 @@ class JoinedBlocks:
 
     def __init__(self, content: bytes) -> None:
         stream = io.BytesIO(content)
-        file = AvroFile(InputFile("", len(content), lambda: nullcontext(stream)), stream)
+        file = AvroContainer(InputFile("", len(content), lambda: nullcontext(stream)), stream)
         metadata, self._mark = file.header
         self.schema = file.schema
         self._codec = metadata.get("avro.codec", b"null").decode()

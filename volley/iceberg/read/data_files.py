@@ -42,6 +42,12 @@ _OPENERS: dict[str, Callable[[InputFile], AbstractContextManager[StoredFile]]] =
     "AVRO": avro_files.opened,
 }
 
+_BATCH_ROWS = 65_536
+_LOCAL = ("", "file")
+# What an object store transfers in the time that a request takes, in bytes.
+_REMOTE_READ = 5 << 20
+_ALL: Mapping[int, Sequence[range]] = {}
+
 
 @contextmanager
 def open_input(io: FileIO, path: str) -> Iterator[Any]:
@@ -82,13 +88,6 @@ def check_format(file: FileEntry) -> None:
             f"file {redact_uri(file.path)} is {file.format}, only Parquet, ORC and Avro can be read",
             hint="rewrite the table's files as Parquet by the engine that wrote them",
         )
-
-
-_BATCH_ROWS = 65_536
-_LOCAL = ("", "file")
-# What an object store transfers in the time that a request takes, in bytes.
-_REMOTE_READ = 5 << 20
-_ALL: Mapping[int, Sequence[range]] = {}
 
 
 @contextmanager

@@ -37,6 +37,10 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 # The changes of many snapshots need the same files again and again.
 _cache: Cache[Positions] = Cache(32 << 20)
 
+_AT = "at"
+# Rows of a data file that are joined at a time: the join hashes the deleted keys once for each of these.
+_JOINED_ROWS = 1 << 20
+
 
 def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
     """Return the positions in a data file that a position-delete file or a deletion vector deletes, in any order.
@@ -101,11 +105,6 @@ def _vector(io: FileIO, delete: FileEntry) -> Positions:
             hint="restore the file, or roll the table back to a snapshot without it",
         )
     return np.asarray(BitMap64.deserialize(checked[4:]).to_array(), np.int64)
-
-
-_AT = "at"
-# Rows of a data file that are joined at a time: the join hashes the deleted keys once for each of these.
-_JOINED_ROWS = 1 << 20
 
 
 def columns_of(table: TableMetadata, delete: FileEntry) -> Schema:

@@ -40,6 +40,10 @@ __all__ = [
 
 T = TypeVar("T")
 
+_NONE: Mapping[int, Any] = {}
+# Without statistics and the path's characters; one field's statistics.
+_ENTRY_BYTES, _STATISTIC_BYTES = 600, 500
+
 
 class Cache(Generic[T]):
     """Keeps the values that were used last, up to a number of bytes."""
@@ -80,9 +84,6 @@ class Cache(Generic[T]):
         with self._lock:
             self._values.clear()
             self._used = 0
-
-
-_NONE: Mapping[int, Any] = {}
 
 
 class EntryStatus(IntEnum):
@@ -170,8 +171,6 @@ class PlannedFile:
 
 
 _NAMES = tuple(FileEntry.__annotations__)
-# Without statistics and the path's characters; one field's statistics.
-_ENTRY_BYTES, _STATISTIC_BYTES = 600, 500
 
 _cache: Cache[tuple[list[FileEntry], frozenset[int]]] = Cache(128 << 20)
 

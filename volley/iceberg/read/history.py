@@ -42,6 +42,9 @@ __all__ = [
     "way_between",
 ]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
 
 def head_of(table: Table, branch: str) -> Snapshot | None:
     """Return the snapshot that the next one of a branch is based on; for a new branch, main's last snapshot."""
@@ -75,10 +78,6 @@ def added_files(snapshot: Snapshot, io: FileIO) -> Iterator[DataFile]:
             for entry in manifest.fetch_manifest_entry(io):
                 if entry.snapshot_id == snapshot.snapshot_id and entry.status == ManifestEntryStatus.ADDED:
                     yield entry.data_file
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def snapshot_of(metadata: TableMetadata, snapshot_id: int, table: str) -> Snapshot:

@@ -79,6 +79,27 @@ _COMPARISONS: dict[str, Any] = {
 _LIKE = re.compile(r"""(?is)\blike\s*('(?:\\.|''|[^'\\])*')|'(?:\\.|''|[^'\\])*'|["](?:\\.|[^"\\])*["]""")
 _MIRRORED = {"eq": "eq", "gt": "lt", "gt_eq": "lt_eq", "lt": "gt", "lt_eq": "gt_eq"}
 
+_OPERATORS: dict[type[BooleanExpression], Callable[[Expr, Any], Expr]] = {
+    EqualTo: Expr.eq,
+    NotEqualTo: Expr.ne,
+    GreaterThan: Expr.gt,
+    GreaterThanOrEqual: Expr.gt_eq,
+    LessThan: Expr.lt,
+    LessThanOrEqual: Expr.lt_eq,
+    StartsWith: Expr.starts_with,
+    NotStartsWith: lambda column, prefix: ~column.starts_with(prefix),
+}
+_LONGEST = {
+    **{"year": timedelta(days=366), "quarter": timedelta(days=92), "month": timedelta(days=31)},
+    **{"week": timedelta(days=7), "day": timedelta(days=1), "hour": timedelta(hours=1)},
+    **{"minute": timedelta(minutes=1), "second": timedelta(seconds=1), "millisecond": timedelta(milliseconds=1)},
+}
+_START_OF_YEAR: dict[type, Callable[[int], Any]] = {
+    DateType: lambda year: date(year, 1, 1),
+    TimestampType: lambda year: datetime(year, 1, 1),
+    TimestamptzType: lambda year: datetime(year, 1, 1, tzinfo=UTC),
+}
+
 
 def pruning(predicate: ExprNode | None, schema: Schema) -> BooleanExpression:
     """Return an Iceberg expression that is true for every row for which the predicate is true.
@@ -297,18 +318,6 @@ def _expression(parsed: BooleanExpression, schema: Schema) -> Expr:
     return _OPERATORS[type(parsed)](column, _constant(parsed.literal, field.field_type))
 
 
-_OPERATORS: dict[type[BooleanExpression], Callable[[Expr, Any], Expr]] = {
-    EqualTo: Expr.eq,
-    NotEqualTo: Expr.ne,
-    GreaterThan: Expr.gt,
-    GreaterThanOrEqual: Expr.gt_eq,
-    LessThan: Expr.lt,
-    LessThanOrEqual: Expr.lt_eq,
-    StartsWith: Expr.starts_with,
-    NotStartsWith: lambda column, prefix: ~column.starts_with(prefix),
-}
-
-
 def _constant(literal: IcebergLiteral[Any], data_type: IcebergType) -> Any:
     """Return a constant that is compared with a column as a Python value."""
     data_type = ROW_TYPES.get(data_type, data_type)
@@ -331,18 +340,6 @@ def _python(data_type: IcebergType, value: Any) -> Any:
     if isinstance(data_type, UUIDType):
         return str(UUID(bytes=value))
     return dates.micros_to_time(value) if isinstance(data_type, TimeType) else value
-
-
-_LONGEST = {
-    **{"year": timedelta(days=366), "quarter": timedelta(days=92), "month": timedelta(days=31)},
-    **{"week": timedelta(days=7), "day": timedelta(days=1), "hour": timedelta(hours=1)},
-    **{"minute": timedelta(minutes=1), "second": timedelta(seconds=1), "millisecond": timedelta(milliseconds=1)},
-}
-_START_OF_YEAR: dict[type, Callable[[int], Any]] = {
-    DateType: lambda year: date(year, 1, 1),
-    TimestampType: lambda year: datetime(year, 1, 1),
-    TimestamptzType: lambda year: datetime(year, 1, 1, tzinfo=UTC),
-}
 
 
 def of_moment(op: str, call: Call, value: Any, field: NestedField) -> BooleanExpression:

@@ -49,6 +49,12 @@ _TYPES: Mapping[type, tuple[pa.DataType, ...]] = {
     TimestamptzType: (pa.timestamp("us", "UTC"),),
 }
 
+_PLAIN = {1: "<i", 2: "<q", 4: "<f", 5: "<d"}
+# Reading single pages has a cost of its own: ranges with a small gap are read as one, and a row group of which most
+# rows may match is read as a whole.
+_GAP_ROWS = 8_192
+_MOST = 0.5
+
 
 def matching_groups(
     parquet: OpenParquet,
@@ -118,13 +124,6 @@ def _chunks(
     for number, chunk in enumerate(chunks):
         if chunk.leaf.path in columns:
             yield *columns[chunk.leaf.path], metadata.column(number)
-
-
-_PLAIN = {1: "<i", 2: "<q", 4: "<f", 5: "<d"}
-# Reading single pages has a cost of its own: ranges with a small gap are read as one, and a row group of which most
-# rows may match is read as a whole.
-_GAP_ROWS = 8_192
-_MOST = 0.5
 
 
 def matching_rows(

@@ -51,6 +51,13 @@ __all__ = [
 # Properties that end in a column's name: rename them with the column.
 _NAMING = ("write.metadata.metrics.column.", f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}.")
 
+_SAME: dict[IcebergType, str] = {
+    BooleanType(): "boolean",
+    LongType(): "bigint",
+    DoubleType(): "double",
+    DateType(): "date",
+}
+
 
 @dataclass(frozen=True)
 class AddColumn:
@@ -160,14 +167,6 @@ def find(schema: Schema, path: str) -> NestedField | None:
         return schema.find_field(path)
     except ValueError:
         return None
-
-
-_SAME: dict[IcebergType, str] = {
-    BooleanType(): "boolean",
-    LongType(): "bigint",
-    DoubleType(): "double",
-    DateType(): "date",
-}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from volley.iceberg.schema.types import fields_in
 
 __all__ = ["Names", "mapped_fields", "names_given_to_others", "number_in"]
 
+_PROPERTY = "schema.name-mapping.default"
+
 
 def number_in(properties: Mapping[str, str], name: str, least: int = 1) -> int | None:
     """Return a property that is a whole number, of this size at least; None if the table does not have it.
@@ -24,9 +26,6 @@ def number_in(properties: Mapping[str, str], name: str, least: int = 1) -> int |
     if text is None or (text.isdecimal() and int(text) >= least):
         return text if text is None else int(text)
     raise ConfigError(f"table property {name} is {text!r}", hint=f"a whole number, {least} or more")
-
-
-_PROPERTY = "schema.name-mapping.default"
 
 
 class Owner(NamedTuple):

@@ -65,6 +65,28 @@ PATH_ID = 2147483546
 POSITION_ID = 2147483545
 """The field id of ``pos``, the row's number in it."""
 
+_PRIMITIVES: dict[pa.DataType, IcebergType] = {
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
+    pa.time64("us"): TimeType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+    pa.timestamp("us"): TimestampType(),
+    pa.uuid(): UUIDType(),
+}
+ROW_TYPES: dict[IcebergType, IcebergType] = {
+    TimestampNanoType(): TimestampType(),
+    TimestamptzNanoType(): TimestamptzType(),
+    UnknownType(): StringType(),
+}
+"""The types of rows, where they are not those of the table."""
+_WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
+
 
 class UnreadableType(PrimitiveType):
     """A type that can't be read, such as ``variant``, by the name that it has in the metadata."""
@@ -92,31 +114,6 @@ class UnreadableType(PrimitiveType):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UnreadableType) and self.root == other.root
-
-
-_PRIMITIVES: dict[pa.DataType, IcebergType] = {
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.date32(): DateType(),
-    pa.time64("us"): TimeType(),
-    pa.timestamp("us", "UTC"): TimestamptzType(),
-    pa.timestamp("us"): TimestampType(),
-    pa.uuid(): UUIDType(),
-}
-
-ROW_TYPES: dict[IcebergType, IcebergType] = {
-    TimestampNanoType(): TimestampType(),
-    TimestamptzNanoType(): TimestamptzType(),
-    UnknownType(): StringType(),
-}
-"""The types of rows, where they are not those of the table."""
-
-_WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:

@@ -49,6 +49,12 @@ _ALL = 1 << 63
 _SERIAL_VERSION, _COMPACT_FAMILY = 3, 3
 _READ_ONLY, _EMPTY, _COMPACT, _ORDERED = 2, 4, 8, 16
 
+_MAGIC = b"PFA1"
+_THETA = "apache-datasketches-theta-v1"
+_NDV = "ndv"
+# A task returns up to 32 KiB a column.
+_MOST_TASKS = 64
+
 
 @dataclass(frozen=True, eq=False)
 class ThetaSketch:
@@ -104,9 +110,6 @@ def _seed_hash() -> int:
     return int(first) & 0xFFFF
 
 
-_MAGIC = b"PFA1"
-
-
 def puffin(blobs: Sequence[tuple[BlobMetadata, bytes]]) -> tuple[bytes, int]:
     """Return the bytes of a file with these blobs, and the size of its footer."""
     described, offset = list[dict[str, object]](), len(_MAGIC)
@@ -118,12 +121,6 @@ def puffin(blobs: Sequence[tuple[BlobMetadata, bytes]]) -> tuple[bytes, int]:
     # The four bytes after the payload's size are flags: nothing is compressed.
     footer = _MAGIC + payload + struct.pack("<i", len(payload)) + bytes(4) + _MAGIC
     return b"".join([_MAGIC, *(content for _, content in blobs), footer]), len(footer)
-
-
-_THETA = "apache-datasketches-theta-v1"
-_NDV = "ndv"
-# A task returns up to 32 KiB a column.
-_MOST_TASKS = 64
 
 
 def compute_statistics(ref: TableRef, options: StatisticsOptions) -> TableStatistics:

@@ -44,6 +44,15 @@ _WRONG_KEYS = re.compile(
 _NO_KEYS = re.compile(r"NoCredentialsError|PartialCredentialsError|Unable to locate credentials|Partial credentials")
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|token.{0,20}expired", re.I)
 
+_STORAGE_CLIENTS = {"aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs", "sqlite3"}
+# gcsfs has no codes, only texts.
+_GCS_REFUSALS = ("Forbidden:", "Invalid Credentials")
+# An upload gets a 404 only for this reason.
+_NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist|ContainerNotFound|/upload/storage/v1/b/", re.I)
+_REFUSED = re.compile(
+    r"credential|access.?denied|forbidden|unauthori[sz]ed|authentication|expired.?token|\b40[13]\b", re.I
+)
+
 
 def permission_hint(error: BaseException, url: str, action: str) -> str:
     """Return the hint for a refused request.
@@ -97,16 +106,6 @@ def _gcs(text: str, bucket: str, action: str) -> str:
         return "check service_account_key; without it, what Application Default Credentials find"
     lacking = _GCS_ACTIONS.get(action, _GCS_ALL)
     return f"{lacking} on bucket {bucket!r} is missing: grant the role roles/storage.objectUser there"
-
-
-_STORAGE_CLIENTS = {"aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs", "sqlite3"}
-# gcsfs has no codes, only texts.
-_GCS_REFUSALS = ("Forbidden:", "Invalid Credentials")
-# An upload gets a 404 only for this reason.
-_NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist|ContainerNotFound|/upload/storage/v1/b/", re.I)
-_REFUSED = re.compile(
-    r"credential|access.?denied|forbidden|unauthori[sz]ed|authentication|expired.?token|\b40[13]\b", re.I
-)
 
 
 @contextmanager

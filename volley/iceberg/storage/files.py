@@ -45,6 +45,13 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
+_THREADS = 16
+# The most keys of one DeleteObjects request.
+_CHUNK = 1000
+FilesOf = Callable[[str], AbstractFileSystem]
+_PART_BYTES = 16 << 20
+_WAITING_BYTES = 32 << 20
+
 
 class ListedFile(NamedTuple):
     """A file of a folder.
@@ -150,13 +157,6 @@ def _written(info: dict[str, Any]) -> datetime:
     return datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-_THREADS = 16
-# The most keys of one DeleteObjects request.
-_CHUNK = 1000
-
-FilesOf = Callable[[str], AbstractFileSystem]
-
-
 def delete_files(
     files_of: FilesOf, paths: Sequence[str], may_go_on: Callable[[], bool] = lambda: True
 ) -> tuple[int, dict[str, Exception]]:
@@ -236,10 +236,6 @@ def _remaining_on_s3(files: Any, paths: Sequence[str]) -> Sequence[str]:
     except Exception:
         return paths
     return [by_key[bucket, failure["Key"]] for failure in answer.get("Errors", ())]
-
-
-_PART_BYTES = 16 << 20
-_WAITING_BYTES = 32 << 20
 
 
 def uploaded(stream: Any) -> Any:

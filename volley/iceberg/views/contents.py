@@ -39,6 +39,12 @@ from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
 __all__ = ["Contents", "Maintained", "maintained", "needed_changes", "open_view"]
 
+# A file is written anew without its replaced rows if it is small, or if this share of its rows is deleted: each data
+# file has one delete file at most, and there are few small files, however often the view is refreshed.
+_SMALL_ROWS = 65_536
+_REWRITTEN_PART = 0.2
+_BATCH_ROWS = 100_000
+
 
 def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | None) -> Catalog:
     """Open a view's table, or make it, and return its catalog.
@@ -92,13 +98,6 @@ def _is_stale(column: NestedField, schema: pa.Schema) -> bool:
         return True
     needed = iceberg_type(schema.field(column.name).type)
     return needed != column.field_type and not is_widened(column.field_type, needed)
-
-
-# A file is written anew without its replaced rows if it is small, or if this share of its rows is deleted: each data
-# file has one delete file at most, and there are few small files, however often the view is refreshed.
-_SMALL_ROWS = 65_536
-_REWRITTEN_PART = 0.2
-_BATCH_ROWS = 100_000
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ from volley.plan.pushdown import used_columns, used_rows
 
 __all__ = ["Decision", "Tables", "check_own", "compiled", "decide", "positions_of", "scans_of", "sources_of"]
 
+Tables = dict[tuple[str, str], Table]
+"""Loaded tables, by the address of their catalog and their name."""
+
 
 def sources_of(query: nodes.Node) -> list[IcebergSourceConfig]:
     """Return the settings of a query's sources and joined tables, in plan order."""
@@ -110,10 +113,6 @@ class Compiler:
 
 def _is_step(node: nodes.Node) -> bool:
     return node.narrow and not isinstance(node, nodes.Union | nodes.Join)
-
-
-Tables = dict[tuple[str, str], Table]
-"""Loaded tables, by the address of their catalog and their name."""
 
 
 @dataclass(frozen=True)

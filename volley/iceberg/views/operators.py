@@ -36,6 +36,9 @@ __all__ = [
 WEIGHT = "_volley_weight"
 """The column of weights, the last one."""
 
+Side = Literal["before", "after"]
+"""The snapshots that a view stands for, or those that it is brought up to."""
+
 
 def weighted(rows: pa.Table, weight: int) -> pa.Table:
     """Return rows with one weight for all."""
@@ -75,10 +78,6 @@ def copies(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     numbers = np.arange(len(weights))
     added, removed = np.repeat(numbers, np.maximum(weights, 0)), np.repeat(numbers, np.maximum(-weights, 0))
     return values.take(pa.array(added)), values.take(pa.array(removed))
-
-
-Side = Literal["before", "after"]
-"""The snapshots that a view stands for, or those that it is brought up to."""
 
 
 class Operator(ABC):

@@ -57,6 +57,10 @@ __all__ = ["explain", "refresh", "status"]
 
 _log = logging.getLogger(__name__)
 
+# A refresh reads the pages of the groups that it touches; the header of each page takes as long as a thousand rows.
+# Of numbers without a dictionary it looks at those of these groups alone.
+_TABLE_PROPERTIES = {"write.parquet.page-row-limit": "50000", "write.parquet.dict-size-bytes": "65536"}
+
 
 def hold_sources(view: View, scans: Iterable[Scan]) -> None:
     """Move the view's tag in each source that asks for it to the snapshot that the view stands for.
@@ -76,11 +80,6 @@ def hold_sources(view: View, scans: Iterable[Scan]) -> None:
         except VolleyError as error:
             text = "view %s: snapshots of %s may expire before its next refresh: %s"
             _log.warning(text, view.name, scan.config.ref.name, error.message)
-
-
-# A refresh reads the pages of the groups that it touches; the header of each page takes as long as a thousand rows.
-# Of numbers without a dictionary it looks at those of these groups alone.
-_TABLE_PROPERTIES = {"write.parquet.page-row-limit": "50000", "write.parquet.dict-size-bytes": "65536"}
 
 
 def refresh(view: View) -> ViewRefresh:

@@ -28,6 +28,11 @@ _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _WIDEST = 1 << 31
 _WIDTHS = {32: pa.int32(), 64: pa.int64()}
 
+OWN_PREFIX = "_volley_"
+"""The prefix of a view's columns that are not the query's."""
+_ROW = "_volley_row"
+_SUMS = ("rows", "count", "sum")
+
 
 @dataclass(frozen=True)
 class Values:
@@ -123,13 +128,6 @@ def _codes(kind: Extreme, values: pa.Array) -> _Numbers:
     order = "ascending" if kind == "min" else "descending"
     ranks: _Numbers = pc.rank(values, sort_keys=order, tiebreaker="dense").to_numpy().astype(np.int64)
     return ranks
-
-
-OWN_PREFIX = "_volley_"
-"""The prefix of a view's columns that are not the query's."""
-
-_ROW = "_volley_row"
-_SUMS = ("rows", "count", "sum")
 
 
 @dataclass(frozen=True)

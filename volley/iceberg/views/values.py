@@ -38,6 +38,8 @@ _STEPS = (
     *(nodes.Union, keyed_nodes.Deduplicate, keyed_nodes.Side, *_BY_PYTHON),
 )
 
+RefreshMode = Literal["auto", "incremental", "full"]
+
 
 def check_query(query: nodes.Node) -> None:
     """Check that a view can have a query.
@@ -99,9 +101,6 @@ def _check_aggregate(node: keyed_nodes.Aggregate) -> None:
     for name, aggregate in node.aggregates:
         if aggregate.function not in FUNCTIONS:
             raise PlanError(f"a view can't have {name}={aggregate!r}", hint=f"it can have {', '.join(FUNCTIONS)}")
-
-
-RefreshMode = Literal["auto", "incremental", "full"]
 
 
 @dataclass(frozen=True)
