@@ -298,6 +298,11 @@ class _Shortening:
             error._shorten(self._handled)
 
 
+def message_of(error: BaseException) -> str:
+    """Return what an error says, without its hint."""
+    return error.message if isinstance(error, VolleyError) else str(error)
+
+
 def near(name: str, known: Iterable[str]) -> str:
     """Return a hint that lists the known names, the ones closest to `name` first.
 

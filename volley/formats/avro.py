@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from volley.columns.exact import array_of
-from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
+from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError, message_of
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NANOS, logical, of_nanos
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
-from volley.formats.rows import Sorted, message_of, sort_good
+from volley.formats.rows import Sorted, sort_good
 from volley.formats.schema_registry import Registry
 from volley.types.arrow import canonical_schema
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from volley.columns.calendar import parsed as parsed_times
-from volley.errors import ConfigError, SourceError
+from volley.errors import ConfigError, SourceError, message_of
 from volley.formats.json_checks import check_exponents, check_match
 from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers
 
@@ -298,6 +298,6 @@ def fault(
             parsed(text, schema, unexpected, names)
     except (pa.ArrowException, SourceError) as error:
         # Drop Arrow's row number: it counts within this text, not within the file.
-        reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]
+        reason = message_of(error).partition("\n")[0]
         return why_no_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
     return None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from volley.contracts.rows import note_unknown
-from volley.errors import SourceError
+from volley.errors import SourceError, message_of
 from volley.formats.input_file import Columns
 from volley.formats.json import fault, parsed
 from volley.formats.json_faults import ObjectCheck, is_odd
@@ -28,7 +28,7 @@ from volley.formats.json_objects import (
     unknown_in,
     why_no_object,
 )
-from volley.formats.rows import Sorted, message_of, sort_good
+from volley.formats.rows import Sorted, sort_good
 
 __all__ = ["JsonParser"]
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from volley.columns.bisect import sort_failing
 from volley.contracts.rows import BadRow, PositionedBatch
-from volley.errors import SourceError
+from volley.errors import SourceError, message_of
 from volley.formats import json
 from volley.formats.input_file import Columns
 from volley.formats.json_parser import JsonParser
-from volley.formats.rows import Sorted, message_of, strict
+from volley.formats.rows import Sorted, strict
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors", "decoder_of"]

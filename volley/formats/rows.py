@@ -13,10 +13,10 @@ from volley.columns.batches import conform, unfit_rows
 from volley.columns.bisect import process_or_bisect
 from volley.columns.python_values import row_texts
 from volley.contracts.rows import BadRow, PositionedBatch
-from volley.errors import SourceError
+from volley.errors import SourceError, message_of
 from volley.formats.input_file import InputFile, fault_at
 
-__all__ = ["Sorted", "fitting", "message_of", "sort_good", "strict"]
+__all__ = ["Sorted", "fitting", "sort_good", "strict"]
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,3 @@ def strict(rows: Iterable[PositionedBatch | BadRow], hint: str) -> Iterator[pa.R
         if isinstance(item, BadRow):
             raise fault_at(item.position, item.error, item.payload, hint)
         yield item.batch
-
-
-def message_of(error: Exception) -> str:
-    """Return what an error of a parser says, without its hint."""
-    return error.message if isinstance(error, SourceError) else str(error)

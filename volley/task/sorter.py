@@ -13,7 +13,7 @@ from volley.columns.bisect import first_failing, process_or_bisect
 from volley.columns.python_values import bad_row
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.sink import TaskWriter, Writer
-from volley.errors import JobError, VolleyError
+from volley.errors import JobError, VolleyError, message_of
 from volley.task.tree import Failure, SinkStep, Tree
 
 __all__ = ["SCHEMA", "DeadLetters", "Sorter", "gathered", "with_bad_row"]
@@ -121,7 +121,7 @@ class Sorter:
             position = rows.position(row)
             self._report(error.failures)
             for route, cause in self._causes(error.failures, position).items():
-                self._reject(route, bad_row(rows.batch, row, _message(cause), position))
+                self._reject(route, bad_row(rows.batch, row, message_of(cause), position))
             return error.outputs
 
         return process_or_bisect(rows.batch.num_rows, attempt, single, (_Rejected,))
@@ -192,10 +192,6 @@ def with_bad_row(
         return cause
     place, text = position(row), f"the row {bad_row(batch, row, '', '').payload:.200}"
     return _with_position(cause, f"{place}: {text}" if place else text)
-
-
-def _message(error: Exception) -> str:
-    return error.message if isinstance(error, VolleyError) else str(error)
 
 
 def _with_position(error: Exception, place: str) -> VolleyError:

@@ -26,6 +26,7 @@ from volley.errors import (
     CommitStateUnknownError,
     ConfigError,
     VolleyError,
+    message_of,
 )
 from volley.iceberg.catalogs.answers import ATTEMPTS, commit_retry, never_sent, refuses, retry_reads
 from volley.iceberg.pyiceberg_private.access import (
@@ -154,11 +155,6 @@ class _UnknownOutcome(Exception):
     """Raised if the table has to tell whether an attempt has landed: it ended without a response, or was refused."""
 
 
-def _message_of(error: BaseException) -> str:
-    """Return the message of an error without its hint, which is about another request."""
-    return error.message if isinstance(error, VolleyError) else str(error)
-
-
 class _Attempts(Generic[S]):
     """The attempts of one commit, and what is known of their outcome."""
 
@@ -211,7 +207,7 @@ class _Attempts(Generic[S]):
             yield
         except VolleyError as error:
             if self.may_have_landed:
-                raise _UnknownOutcome(_message_of(error)) from error
+                raise _UnknownOutcome(message_of(error)) from error
             raise
 
     @contextmanager
@@ -237,7 +233,7 @@ class _Attempts(Generic[S]):
                 raise
             if refuses(error):
                 self._refused.append(staged)
-            raise _UnknownOutcome(_message_of(error)) from error
+            raise _UnknownOutcome(message_of(error)) from error
 
     def _forget_refused(self) -> None:
         """Forget the refused attempts, since none of them is in the table."""
@@ -279,7 +275,7 @@ class _Attempts(Generic[S]):
     def _unknown(self, error: BaseException) -> CommitStateUnknownError:
         return CommitStateUnknownError(
             f"{self._stage.action} may or may not have changed table {self._ref.name}: the catalog gave no clear "
-            f"answer in {ATTEMPTS} attempts: {_message_of(error)}",
+            f"answer in {ATTEMPTS} attempts: {message_of(error)}",
             hint=self._stage.unknown_hint,
         )
 
