@@ -97,7 +97,8 @@ class Lake:
 
     def files(self) -> list[Path]:
         """The data files that are there, and the temporary ones."""
-        return sorted(Path(self.table().location().removeprefix("file://")).glob("data/**/*.*"))
+        paths = Path(self.table().location().removeprefix("file://")).glob("data/**/*")
+        return sorted(path for path in paths if path.is_file())
 
     def close(self) -> None:
         for catalog in self._opened:

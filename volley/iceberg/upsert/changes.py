@@ -87,7 +87,8 @@ class UpsertWriter(Writer):
     mode: Upsert
 
     def open(self, task: int) -> ChangeWriter:
-        return ChangeWriter(self, self.rows.new_path(f"{task:05}-{uuid.uuid4()}-changes.arrow"))
+        # Table buckets of SeaweedFS take no file with an extension that Iceberg's data files don't have.
+        return ChangeWriter(self, self.rows.new_path(f"{task:05}-{uuid.uuid4()}-changes"))
 
     @cached_property
     def schema(self) -> pa.Schema:
