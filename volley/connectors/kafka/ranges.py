@@ -29,6 +29,7 @@ _FIRST_FETCH = 64
 _POLL_SECONDS = 0.05
 _LAST_TRY_SECONDS = 1.0
 _KEEP_LONGER = "let the topic keep its messages for longer"
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
 
 @dataclass
@@ -216,7 +217,6 @@ def _offsets(messages: Messages, data_type: pa.DataType) -> pa.Array:
     return pa.array(messages.offsets, data_type)
 
 
-_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _METADATA: dict[str, tuple[pa.DataType, Callable[[Messages, pa.DataType], pa.Array]]] = {
     "key": (pa.binary(), _keys),
     "headers": (pa.list_(_HEADER), _headers),

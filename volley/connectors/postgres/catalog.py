@@ -56,6 +56,53 @@ _BY_SCHEMA = """
     where s.pnpubid = b.oid and s.pnnspid = k.relnamespace
 """
 _BY_ALL = "select 'all tables' where b.puballtables"
+# Types of the system have oids below 16384, and lead to none of users. An array, a domain, a range and a composite type
+# print what is in them.
+_PRINTED = """
+    with recursive used(relation, number, type) as (
+        select attrelid, attnum, atttypid from pg_attribute
+        where attrelid = any(%(oids)s::bigint[]::oid[]) and attnum > 0 and not attisdropped and atttypid >= 16384
+        union
+        select u.relation, u.number, x.inner_type from used u join pg_type t on t.oid = u.type, lateral (
+            select t.typbasetype union all select t.typelem
+            union all select rngsubtype from pg_range where rngtypid = t.oid
+            union all select a.atttypid from pg_attribute a
+                where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+            {multiranges}
+        ) x(inner_type) where x.inner_type >= 16384
+    )
+    select u.relation::bigint, u.number, t.oid::bigint, format_type(t.oid, null), t.typtype = 'e',
+        p.part::bigint, p.text
+    from used u join pg_type t on t.oid = u.type left join lateral (
+        select e.oid, e.enumlabel::text from pg_enum e where e.enumtypid = t.oid
+        union all select a.attnum::oid, a.atttypid::text from pg_attribute a
+            where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+    ) p(part, text) on true where t.typtype in ('e', 'c') order by 1, 2, 3, 6
+"""
+_MULTIRANGES = "union all select rngtypid from pg_range where rngmultitypid = t.oid"
+_MULTIRANGES_SINCE = 140_000
+# Whatever is altered has another transaction (xmin). Temporary tables come and go, and are never captured.
+_FINGERPRINT = """
+    select hashtextextended(concat_ws('|',
+        (select concat_ws(' ', oid, xmin) from pg_publication where pubname = %(publication)s),
+        (select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_publication_rel),
+        {schemas}
+        (select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_namespace where nspname !~ '^pg_'),
+        (select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_enum),
+        (
+            select string_agg(concat_ws(' ', oid, xmin, relfilenode), ',' order by oid) from pg_class
+            where oid >= 16384 and relkind in ('r', 'p', 'f', 'c') and relpersistence <> 't'
+        ),
+        (
+            select string_agg(concat_ws(' ', a.attrelid, a.attnum, a.xmin), ',' order by a.attrelid, a.attnum)
+            from (
+                select oid from unnest(%(tables)s::bigint[]::oid[]) oid
+                union select oid from pg_class where oid >= 16384 and relkind = 'c'
+            ) r join pg_attribute a on a.attrelid = r.oid and a.attnum > 0
+        )
+    ), 0)
+"""
+_SCHEMAS = "(select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_publication_namespace),"
 
 
 @dataclass(frozen=True)
@@ -107,33 +154,6 @@ def members(connection: Connection, publication: str, oid: int | None = None) ->
     ]
 
 
-# Types of the system have oids below 16384, and lead to none of users. An array, a domain, a range and a composite type
-# print what is in them.
-_PRINTED = """
-    with recursive used(relation, number, type) as (
-        select attrelid, attnum, atttypid from pg_attribute
-        where attrelid = any(%(oids)s::bigint[]::oid[]) and attnum > 0 and not attisdropped and atttypid >= 16384
-        union
-        select u.relation, u.number, x.inner_type from used u join pg_type t on t.oid = u.type, lateral (
-            select t.typbasetype union all select t.typelem
-            union all select rngsubtype from pg_range where rngtypid = t.oid
-            union all select a.atttypid from pg_attribute a
-                where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-            {multiranges}
-        ) x(inner_type) where x.inner_type >= 16384
-    )
-    select u.relation::bigint, u.number, t.oid::bigint, format_type(t.oid, null), t.typtype = 'e',
-        p.part::bigint, p.text
-    from used u join pg_type t on t.oid = u.type left join lateral (
-        select e.oid, e.enumlabel::text from pg_enum e where e.enumtypid = t.oid
-        union all select a.attnum::oid, a.atttypid::text from pg_attribute a
-            where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-    ) p(part, text) on true where t.typtype in ('e', 'c') order by 1, 2, 3, 6
-"""
-_MULTIRANGES = "union all select rngtypid from pg_range where rngmultitypid = t.oid"
-_MULTIRANGES_SINCE = 140_000
-
-
 @dataclass(frozen=True)
 class PrintedType:
     """A type that the values of a column are made of."""
@@ -169,30 +189,6 @@ def printed_types(connection: Connection, oids: Sequence[int]) -> Mapping[int, t
         parts = tuple((part, text) for *_, part, text in group if text is not None)
         types[table] += (PrintedType(column, oid, name, is_enum, parts),)
     return types
-
-
-# Whatever is altered has another transaction (xmin). Temporary tables come and go, and are never captured.
-_FINGERPRINT = """
-    select hashtextextended(concat_ws('|',
-        (select concat_ws(' ', oid, xmin) from pg_publication where pubname = %(publication)s),
-        (select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_publication_rel),
-        {schemas}
-        (select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_namespace where nspname !~ '^pg_'),
-        (select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_enum),
-        (
-            select string_agg(concat_ws(' ', oid, xmin, relfilenode), ',' order by oid) from pg_class
-            where oid >= 16384 and relkind in ('r', 'p', 'f', 'c') and relpersistence <> 't'
-        ),
-        (
-            select string_agg(concat_ws(' ', a.attrelid, a.attnum, a.xmin), ',' order by a.attrelid, a.attnum)
-            from (
-                select oid from unnest(%(tables)s::bigint[]::oid[]) oid
-                union select oid from pg_class where oid >= 16384 and relkind = 'c'
-            ) r join pg_attribute a on a.attrelid = r.oid and a.attnum > 0
-        )
-    ), 0)
-"""
-_SCHEMAS = "(select string_agg(concat_ws(' ', oid, xmin), ',' order by oid) from pg_publication_namespace),"
 
 
 def fingerprint(connection: Connection, publication: str, tables: Collection[int]) -> int:

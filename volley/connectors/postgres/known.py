@@ -17,6 +17,7 @@ from volley.store.journal import Journal
 __all__ = ["CapturedTable", "CapturedTables", "TableDifference", "difference", "identity_difference"]
 
 _TRUNCATIONS = 100
+_ALIKE = 'if it was by vacuum full or cluster, which change no values: on_rewrite="ignore" once; else '
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,6 @@ def _known(oid: int, values: dict[str, Any]) -> CapturedTable:
     bases = {domain: (base, modifier) for domain, base, modifier in values.get("bases", ())}
     is_escaped = values.get("is_escaped", table.name.escaped == table.name)
     return CapturedTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider, bases, is_escaped)
-
-
-_ALIKE = 'if it was by vacuum full or cluster, which change no values: on_rewrite="ignore" once; else '
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from volley.connectors.postgres.types import TableColumn, from_text
 from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
-__all__ = ["MOST_PAGES", "ExportedSnapshot", "PageRange", "SnapshotReader", "columns_of", "page_ranges", "row_text"]
+__all__ = ["MOST_PAGES", "ExportedSnapshot", "PageRange", "SnapshotReader", "page_ranges"]
 
 MOST_PAGES = 16_384
 """The most pages of 8 KiB that a task reads: 128 MiB."""
@@ -128,7 +128,7 @@ class SnapshotReader:
         Raises:
             SourceError: If the server can't be read, or a value has no counterpart.
         """
-        sql = f"select {row_text(table.columns)} from only {pages.relation} where {pages.condition}"
+        sql = f"select {_row_text(table.columns)} from only {pages.relation} where {pages.condition}"
         with _errors(self._server, table):
             self._cursor = self._cursor or self._connected(pages.snapshot)
             self._cursor.execute(sql)
@@ -146,7 +146,7 @@ class SnapshotReader:
 
 
 def _rows(rows: pa.StringArray, table: Table, nulls: bool) -> Iterator[pa.RecordBatch]:
-    for texts in columns_of(rows, len(table.columns)):
+    for texts in _columns_of(rows, len(table.columns)):
         try:
             values = [from_text(column, text, nulls) for column, text in zip(table.columns, texts, strict=True)]
         except SourceError as error:
@@ -184,20 +184,20 @@ def _uri(server: ServerAddress) -> str:
     return f"{server.uri}&options={quote(OPTIONS)}"
 
 
-def row_text(columns: Sequence[TableColumn]) -> str:
+def _row_text(columns: Sequence[TableColumn]) -> str:
     """Return the SQL of a row's text: a line as PostgreSQL prints a composite value, each field as the stream has it.
 
     The first and the last field are empty: they take the parentheses.
 
     Example:
-        >>> print(row_text([TableColumn("id", 1, 20, -1, 0, False)]))
+        >>> print(_row_text([TableColumn("id", 1, 20, -1, 0, False)]))
         row(null, "id", null)::text || e'\\n'
     """
     fields = ", ".join(["null", *(column.quoted for column in columns), "null"])
     return rf"row({fields})::text || e'\n'"
 
 
-def columns_of(rows: pa.StringArray, count: int) -> Iterator[list[pa.StringArray]]:
+def _columns_of(rows: pa.StringArray, count: int) -> Iterator[list[pa.StringArray]]:
     r"""Yield the texts of the columns, of some of the rows at a time.
 
     Nothing between two commas is a null; an empty text is quoted. In quotes, ``""`` is a quote, ``\\`` a backslash.

@@ -16,6 +16,7 @@ from volley.store.journal import Journal
 __all__ = ["Fence", "Load", "Loads"]
 
 _HALF, _ALL = 1 << 31, 1 << 32
+_FEW = 10
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class Fence:
 
 
 _log = logging.getLogger(__name__)
-_FEW = 10
 
 
 @dataclass(frozen=True)

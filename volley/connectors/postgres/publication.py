@@ -20,7 +20,6 @@ __all__ = [
     "check_sent",
     "check_writers",
     "ensure_publication",
-    "exists",
     "lacks_root",
     "selected_tables",
 ]
@@ -57,6 +56,18 @@ _PARTITIONS = """
             else i.indisprimary end
     ) @> %(keys)s::text[] order by 1, 2
 """
+_EVERY = """
+    select n.nspname, c.relname, c.oid::bigint from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'
+        and n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%' order by 1, 2
+"""
+_LACKS_ROOT = """
+    select relkind = 'p' and not pubviaroot from pg_class, pg_publication where pg_class.oid = %s and pubname = %s
+"""
+_MAY_CREATE = "select current_database(), has_database_privilege(current_database(), 'create')"
+_SHOWN = 500
+_VIA_ROOT = "publish_via_partition_root = true"
+_STORED = "publish_generated_columns = stored"
 
 
 def check_writers(connection: Connection, tables: Sequence[TableName] | None, schemas: Sequence[str]) -> None:
@@ -103,20 +114,6 @@ def check_partitions(connection: Connection, table: Table) -> None:
         )
 
 
-_EVERY = """
-    select n.nspname, c.relname, c.oid::bigint from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'
-        and n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%' order by 1, 2
-"""
-_LACKS_ROOT = """
-    select relkind = 'p' and not pubviaroot from pg_class, pg_publication where pg_class.oid = %s and pubname = %s
-"""
-_MAY_CREATE = "select current_database(), has_database_privilege(current_database(), 'create')"
-_SHOWN = 500
-_VIA_ROOT = "publish_via_partition_root = true"
-_STORED = "publish_generated_columns = stored"
-
-
 def selected_tables(connection: Connection, name: str, selection: Selection) -> list[Table]:
     """Return the tables that a source reads now.
 
@@ -125,7 +122,7 @@ def selected_tables(connection: Connection, name: str, selection: Selection) -> 
             who write to a table would fail once it is published.
     """
     named = [oid_of(connection, table) for table in selection.named]
-    is_there = exists(connection, name)
+    is_there = _exists(connection, name)
     if is_there:
         _check_has_all(connection, name, selection)
     if selection.only is not None:
@@ -143,7 +140,7 @@ def selected_tables(connection: Connection, name: str, selection: Selection) -> 
     return [table for table in tables if table.columns or table.name in selection.named]
 
 
-def exists(connection: Connection, name: str) -> bool:
+def _exists(connection: Connection, name: str) -> bool:
     """Return True if there is a publication of a name."""
     return bool(query(connection, "select 1 from pg_publication where pubname = %s", name))
 
@@ -154,7 +151,7 @@ def ensure_publication(connection: Connection, name: str, selection: Selection) 
     Raises:
         SourceError: If it lacks one, or those who write to a table would fail once it is published.
     """
-    if exists(connection, name):
+    if _exists(connection, name):
         _check_has_all(connection, name, selection)
         return
     check_writers(connection, *_members(connection, selection))
@@ -174,7 +171,7 @@ def _creation(connection: Connection, name: str, selection: Selection) -> str:
 
 def check_may_create(connection: Connection, name: str, selection: Selection) -> None:
     """Raise SourceError if there is no publication, and the role has not the right to create one."""
-    if exists(connection, name):
+    if _exists(connection, name):
         return
     ((database, may_create),) = query(connection, _MAY_CREATE)
     if not may_create:
@@ -236,7 +233,7 @@ def check_has(connection: Connection, name: str, table: TableName) -> None:
     oid = oid_of(connection, table)
     if members(connection, name, oid):
         return
-    if not exists(connection, name):
+    if not _exists(connection, name):
         raise SourceError(f"publication {name!r} is gone: the stream lacks changes", hint=ANEW)
     if lacks_root(connection, name, oid):
         raise SourceError(

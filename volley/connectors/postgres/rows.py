@@ -20,17 +20,9 @@ from volley.errors import SchemaChangedError, SourceError
 from volley.formats.packed_rows import pack_rows
 
 __all__ = [
-    "LOADED",
-    "NAMES",
-    "NAMESPACE",
     "OPERATION",
-    "PLACES",
-    "ROWS",
     "SEQUENCE",
-    "TABLE",
-    "TRUNCATED",
     "UNCHANGED",
-    "ChangelogForm",
     "Form",
     "ManyTables",
     "OneTable",
@@ -38,20 +30,22 @@ __all__ = [
     "RowForm",
     "form_of",
     "load_place",
-    "unchanged_columns",
 ]
 
 OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
-LOADED = "r"
+_LOADED = "r"
 """The operation of a row that a load has read."""
-TRUNCATED = "t"
+_TRUNCATED = "t"
 """The operation of a row that stands for the end of all rows before it."""
 
-PLACES = 1 << 21
+_PLACES = 1 << 21
 """The numbers between two messages, for the loads that are read there: a million, of two numbers each."""
 
-NAMES = pa.list_(pa.string())
+_NAMES = pa.list_(pa.string())
 """The type of lists of columns."""
+_OPERATIONS = {INSERT: "i", UPDATE: "u", DELETE: "d"}
+_MOMENT = pa.timestamp("us", "UTC")
+_NAMESPACE, _TABLE, _ROWS = "namespace", "table", "rows"
 
 
 def load_place(load: int, first: int) -> int:
@@ -60,7 +54,7 @@ def load_place(load: int, first: int) -> int:
     Args:
         first: The number of the first message after it.
     """
-    return PLACES * (first - 1) + 2 * load
+    return _PLACES * (first - 1) + 2 * load
 
 
 @dataclass(frozen=True)
@@ -73,15 +67,15 @@ class RowForm:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows."""
-        hidden = [(OPERATION, pa.string()), (SEQUENCE, pa.int64()), (UNCHANGED, NAMES)]
+        hidden = [(OPERATION, pa.string()), (SEQUENCE, pa.int64()), (UNCHANGED, _NAMES)]
         roles = ChangeColumns(self.table.keys, SEQUENCE, OPERATION, UNCHANGED)
         return roles.noted(pa.schema([*self.table.schema, *hidden]))
 
     def loaded(self, rows: pa.RecordBatch, place: int) -> pa.RecordBatch:
         """Return the rows of the load of a place."""
-        operation = pa.repeat(pa.scalar(LOADED), rows.num_rows)
+        operation = pa.repeat(pa.scalar(_LOADED), rows.num_rows)
         sequence = pa.repeat(pa.scalar(place + 1, pa.int64()), rows.num_rows)
-        unchanged = pa.nulls(rows.num_rows, NAMES)
+        unchanged = pa.nulls(rows.num_rows, _NAMES)
         return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence, unchanged], schema=self.schema)
 
     def emptied(self, place: int) -> pa.RecordBatch:
@@ -94,26 +88,26 @@ class RowForm:
         Args:
             first: The number of the first message of its batch.
         """
-        return self._truncated(PLACES * (first + truncation.number))
+        return self._truncated(_PLACES * (first + truncation.number))
 
     def _truncated(self, sequence: int) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([{OPERATION: TRUNCATED, SEQUENCE: sequence}], self.schema)
+        return pa.RecordBatch.from_pylist([{OPERATION: _TRUNCATED, SEQUENCE: sequence}], self.schema)
 
     def changed(self, changes: TableChanges, first: int) -> pa.RecordBatch:
         """Return the rows of changes: a changed key is a deletion of the old one, then, numbered next, the new row."""
         _check_keys(self.table, changes.new)
-        numbers = PLACES * (first + changes.numbers)
+        numbers = _PLACES * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
         written = self._batch(
-            changes.new, operations, numbers[changes.has_new] + 1, unchanged_columns(self.table, changes.new)
+            changes.new, operations, numbers[changes.has_new] + 1, _unchanged_columns(self.table, changes.new)
         )
         gone = self._gone(changes)
         if not gone.any():
             return written
         old = changes.old.take(np.flatnonzero(gone))
         operations = pa.repeat(pa.scalar("d"), int(gone.sum()))
-        deleted = self._batch(old, operations, numbers[changes.has_old][gone], pa.nulls(len(operations), NAMES))
+        deleted = self._batch(old, operations, numbers[changes.has_old][gone], pa.nulls(len(operations), _NAMES))
         both = pa.concat_batches([written, deleted])
         order = np.argsort(both[SEQUENCE].to_numpy(), kind="stable")
         return both.take(pa.array(order))
@@ -152,22 +146,17 @@ def _check_keys(table: Table, rows: Tuples) -> None:
             )
 
 
-def unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
+def _unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
     """Return for each row the columns whose values are not in the stream: they are large, and have not changed."""
     names = [column.name for column in table.columns if column.name in rows.columns]
     missing = {name: positions for name in names if len(positions := np.flatnonzero(rows.unchanged(name)))}
     if not missing:
-        return pa.nulls(len(rows.after), NAMES)
+        return pa.nulls(len(rows.after), _NAMES)
     positions = np.concatenate([*missing.values()])
     columns = np.concatenate([np.repeat(number, len(rows)) for number, rows in enumerate(missing.values())])
     values = pa.array([*missing]).take(pa.array(columns[np.argsort(positions, kind="stable")]))
     ends = np.cumsum(np.bincount(positions, minlength=len(rows.after)))
     return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)
-
-
-_OPERATIONS = {INSERT: "i", UPDATE: "u", DELETE: "d"}
-_TRUNCATED = "t"
-_MOMENT = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True)
@@ -184,7 +173,7 @@ class ChangelogForm:
         return pa.schema(
             {
                 **{"op": pa.string(), "seq": pa.int64(), "lsn": pa.int64(), "commit_time": _MOMENT},
-                **{"before": row, "after": row, "unchanged": NAMES},
+                **{"before": row, "after": row, "unchanged": _NAMES},
             }
         )
 
@@ -193,9 +182,9 @@ class ChangelogForm:
         count = rows.num_rows
         after = pa.StructArray.from_arrays(rows.columns, fields=list(self.table.schema))
         columns = [
-            *(pa.repeat(pa.scalar(LOADED), count), pa.repeat(pa.scalar(place + 1, pa.int64()), count)),
+            *(pa.repeat(pa.scalar(_LOADED), count), pa.repeat(pa.scalar(place + 1, pa.int64()), count)),
             *(pa.nulls(count, field.type) for field in [*self.schema][2:5]),
-            *(after, pa.nulls(count, NAMES)),
+            *(after, pa.nulls(count, _NAMES)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -203,11 +192,11 @@ class ChangelogForm:
         """Return the events of changes; an update of a key is one event."""
         operations = np.select([changes.kinds == kind for kind in _OPERATIONS], [*_OPERATIONS.values()], "")
         columns = [
-            *(pa.array(operations, pa.string()), pa.array(PLACES * (first + changes.numbers))),
+            *(pa.array(operations, pa.string()), pa.array(_PLACES * (first + changes.numbers))),
             *_moments(changes.transactions),
             self._rows(changes.old, changes.has_old),
             self._rows(changes.new, changes.has_new),
-            unchanged_columns(self.table, changes.new).take(_places(changes.has_new)),
+            _unchanged_columns(self.table, changes.new).take(_places(changes.has_new)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -220,7 +209,7 @@ class ChangelogForm:
     def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
         """Return the event of a truncation: it has no rows."""
         columns = [
-            *(pa.array([_TRUNCATED]), pa.array([PLACES * (first + truncation.number)])),
+            *(pa.array([_TRUNCATED]), pa.array([_PLACES * (first + truncation.number)])),
             *_moments(truncation.transaction),
             *(pa.nulls(1, field.type) for field in [*self.schema][4:]),
         ]
@@ -243,7 +232,6 @@ def _places(present: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(np.cumsum(present) - 1, mask=~present)
 
 
-NAMESPACE, TABLE, ROWS = "namespace", "table", "rows"
 Form = RowForm | ChangelogForm
 
 
@@ -321,7 +309,7 @@ class ManyTables(Output):
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([(NAMESPACE, pa.string()), (TABLE, pa.string()), (ROWS, pa.binary())])
+        return pa.schema([(_NAMESPACE, pa.string()), (_TABLE, pa.string()), (_ROWS, pa.binary())])
 
     def form(self, table: Table) -> Form:
         return form_of(table, self.nulls, self.changelog)

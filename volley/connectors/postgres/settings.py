@@ -24,6 +24,7 @@ _NAME = re.compile(rf"{_PART}\.{_PART}")
 _IDENTIFIER = re.compile(r"[a-z0-9_]{1,63}")
 # What no name in a lake may have, and what looks as if it were escaped.
 _ESCAPED = re.compile(r"[./\\?#%\x00-\x1f]|^\s|\s$|_(?=x[0-9A-F]{4}_)")
+_WILD = "*?["
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,6 @@ def identifier(name: str, value: object) -> str:
     return value
 
 
-_WILD = "*?["
 _EVERY = TableName("*", "*")
 
 

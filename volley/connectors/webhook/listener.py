@@ -30,6 +30,7 @@ _REFUSAL_SECONDS = 2.0
 _NEVER = 1 << 20
 # For the log, the keys and their journal, modules that are loaded late, the listening sockets, and refusals.
 _OTHER_FILES = 64 + _MOST_REFUSALS
+_QUEUE = 1024
 
 
 def allowed_connections(most: int) -> int:
@@ -187,9 +188,6 @@ class _Refusal(asyncio.Protocol):
         if self._end is not None:
             self._end.cancel()
         self._closed(self)
-
-
-_QUEUE = 1024
 
 
 def check_address(host: str, port: int, tls: ServerTls | None) -> None:

@@ -32,6 +32,7 @@ __all__ = ["Log", "LogFolder", "LogSegment", "Mark", "lock"]
 _SUFFIX = ".log"
 _MARK = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
+_SEGMENT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, order=True)
@@ -170,9 +171,6 @@ def _id(data: bytes) -> str:
 
 def _files() -> Any:
     return fsspec.filesystem("file")
-
-
-_SEGMENT_BYTES = 64 << 20
 
 
 def lock(folder: LogFolder, seconds: float) -> int:
