@@ -75,7 +75,5 @@ class FileSink(Sink):
         self.check(context.schema)
         return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context)
 
-    def __repr__(self) -> str:
-        return redacted_repr(self)
-
+    __repr__ = redacted_repr
     _repr_html_ = redacted_html

@@ -125,9 +125,7 @@ class FileSource(Source):
         unknown = fate_of_unknown(self.on_unknown, UNKNOWN, by_row=self.format == "json")
         return f"{unknown}; {_tasks(self._files(), self._url)}"
 
-    def __repr__(self) -> str:
-        return redacted_repr(self)
-
+    __repr__ = redacted_repr
     _repr_html_ = redacted_html
 
     @property

@@ -172,9 +172,7 @@ include=('key', 'offset'))
             limit=self.max_rows_per_epoch,
         )
 
-    def __repr__(self) -> str:
-        return redacted_repr(self)
-
+    __repr__ = redacted_repr
     _repr_html_ = redacted_html
 
     def _decoder(self, context: SourceContext) -> Decoder:

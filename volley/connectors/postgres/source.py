@@ -165,9 +165,7 @@ publication='volley_orders', tables=('public.orders',))
             self.open(SourceContext(state))
         return f"{self._selection} can be captured"
 
-    def __repr__(self) -> str:
-        return redacted_repr(self)
-
+    __repr__ = redacted_repr
     _repr_html_ = redacted_html
 
     def _capture(self, context: SourceContext) -> Capture:

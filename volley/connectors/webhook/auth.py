@@ -52,9 +52,7 @@ class HmacAuth:
     def __post_init__(self) -> None:
         keep(self, scheme=text, secret=_secrets, tolerance=duration)
 
-    def __repr__(self) -> str:
-        return redacted_repr(self)
-
+    __repr__ = redacted_repr
     _repr_html_ = redacted_html
 
 
@@ -78,9 +76,7 @@ class BearerAuth:
     def __post_init__(self) -> None:
         keep(self, token=_secrets)
 
-    def __repr__(self) -> str:
-        return redacted_repr(self)
-
+    __repr__ = redacted_repr
     _repr_html_ = redacted_html
 
 

@@ -184,9 +184,7 @@ class WebhookSource(Source):
             receiver=None if self.bounded else ReceiverProcess(self._receiver(folder.path)),
         )
 
-    def __repr__(self) -> str:
-        return redacted_repr(self)
-
+    __repr__ = redacted_repr
     _repr_html_ = redacted_html
 
     def _rows(self) -> MessageRows:
