@@ -26,7 +26,7 @@ from volley.iceberg.read.data_files import OpenDataFile, check_format, open_data
 from volley.iceberg.read.delete_files import Mask, columns_of, deleted_by_position, equal_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.pruning import Predicate, file_predicate
-from volley.iceberg.read.skipping import Positions, matching_groups, matching_rows
+from volley.iceberg.read.skipping import Positions, matching_parts
 from volley.iceberg.schema.mapping import mapped_fields
 from volley.iceberg.schema.types import rows_schema
 from volley.secrets import redact_uri
@@ -237,13 +237,7 @@ class RowReader:
         if self.row_filter == _ALL_ROWS or not isinstance(parquet, OpenParquet):
             return None, {}
         schema = self.filter_schema or self.schema
-        may_match, filtered = self._filter
-        groups = matching_groups(parquet, file.fields, file.groups, schema, may_match)
-        ranges = {
-            group: matching_rows(parquet, file.paged, file.fields, group, schema, filtered, may_match)
-            for group in groups
-        }
-        return groups, {group: rows for group, rows in ranges.items() if rows is not None}
+        return matching_parts(parquet, file.paged, file.fields, file.groups, schema, *self._filter)
 
     @cached_property
     def _filter(self) -> tuple[Predicate[FileEntry], set[int]]:

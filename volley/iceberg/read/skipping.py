@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
@@ -32,7 +31,7 @@ from volley.iceberg.read.entries import Content, EntryStatus, FileEntry
 from volley.iceberg.read.projection import FileField
 from volley.iceberg.read.pruning import Predicate
 
-__all__ = ["Positions", "matching_groups", "matching_rows", "pages_with"]
+__all__ = ["Positions", "matching_parts", "pages_with"]
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 """Row numbers in a data file, from 0."""
@@ -56,23 +55,42 @@ _GAP_ROWS = 8_192
 _MOST = 0.5
 
 
-def matching_groups(
+_Statistics = tuple[int, tuple[int, int] | None, tuple[bytes | None, bytes | None]]
+"""A field's id, its numbers of values and of nulls, and its bounds."""
+
+
+def matching_parts(
     parquet: OpenParquet,
+    paged: PagedFile,
     fields: Sequence[FileField],
     groups: Iterable[int],
     schema: Schema,
     may_match: Predicate[FileEntry],
-) -> list[int]:
-    """Return the row groups that may have rows that match a filter.
+    filtered: Collection[int],
+) -> tuple[list[int], dict[int, list[range]]]:
+    """Return the row groups that may have rows that match a filter, and the rows of those of which most do not match.
 
     Args:
+        groups: The numbers of the row groups to choose from.
         may_match: Whether a file with some statistics may have matching rows.
+        filtered: The ids of the fields that the filter names.
     """
-    columns = columns_with_statistics(parquet, fields, schema)
-    return [group for group in groups if may_match(_as_file(parquet, group, columns))]
+    known = _columns_with_statistics(parquet, fields, schema)
+    matches = [
+        group
+        for group in groups
+        if may_match(_as_file(parquet.groups[group].rows, _group_statistics(parquet, group, known)))
+    ]
+    known = {name: column for name, column in known.items() if column[0] in filtered}
+    ranges = {}
+    for group in matches:
+        columns = list(_paged_columns(paged, group, known))
+        if columns and (rows := _matching_ranges(columns, parquet.groups[group].rows, may_match)) is not None:
+            ranges[group] = rows
+    return matches, ranges
 
 
-def columns_with_statistics(
+def _columns_with_statistics(
     parquet: OpenParquet, fields: Sequence[FileField], schema: Schema
 ) -> dict[str, tuple[int, Any]]:
     """Return the field ids and types of columns whose statistics have one meaning in all writers' files."""
@@ -88,72 +106,55 @@ def _is_known(data_type: IcebergType, in_file: pa.DataType) -> bool:
     return in_file in _TYPES.get(type(data_type), ())
 
 
-def _as_file(parquet: OpenParquet, group: int, columns: Mapping[str, tuple[Any, Any]]) -> FileEntry:
-    """Return a row group with its statistics as if it were a data file."""
-    lower: dict[int, bytes] = {}
-    upper: dict[int, bytes] = {}
-    values: dict[int, int] = {}
-    nulls: dict[int, int] = {}
-    for field_id, data_type, chunk in _chunks(parquet, group, columns):
-        known = chunk.statistics if chunk.is_stats_set else None
-        if known is None:
-            continue
-        if known.has_null_count:
-            values[field_id], nulls[field_id] = chunk.num_values, known.null_count
-        if known.has_min_max:
-            low, high = bounds(data_type, known.min_raw, known.max_raw)
-            lower |= {} if low is None else {field_id: low}
-            upper |= {} if high is None else {field_id: high}
-    rows = parquet.groups[group].rows
-    return without_values(rows)._replace(lower=lower, upper=upper, values=values, nulls=nulls)
+def _as_file(rows: int, statistics: Iterable[_Statistics]) -> FileEntry:
+    """Return a part of a file as if it were a data file with these statistics."""
+    lower, upper, values, nulls = dict[int, bytes](), dict[int, bytes](), dict[int, int](), dict[int, int]()
+    for field_id, counts, (low, high) in statistics:
+        if counts is not None:
+            values[field_id], nulls[field_id] = counts
+        if low is not None:
+            lower[field_id] = low
+        if high is not None:
+            upper[field_id] = high
+    nothing = FileEntry(EntryStatus.EXISTING, 0, 0, 0, Content.DATA, "", "PARQUET", 0, (), rows, 0)
+    return nothing._replace(lower=lower, upper=upper, values=values, nulls=nulls)
 
 
-def without_values(rows: int) -> FileEntry:
-    """Return a data file of which only the number of its rows is known."""
-    return FileEntry(EntryStatus.EXISTING, 0, 0, 0, Content.DATA, "", "PARQUET", 0, (), rows, 0)
-
-
-def _chunks(
-    parquet: OpenParquet, group: int, columns: Mapping[str, tuple[Any, Any]]
-) -> Iterator[tuple[int, PrimitiveType, pq.ColumnChunkMetaData]]:
+def _group_statistics(
+    parquet: OpenParquet, group: int, columns: Mapping[str, tuple[int, Any]]
+) -> Iterator[_Statistics]:
+    """Yield the statistics of a row group's columns."""
     chunks = parquet.groups[group].chunks
     # The metadata of such columns is not asked for.
     if any(chunk.is_encrypted for chunk in chunks):
         return
     metadata = parquet.metadata.row_group(group)
-    for number, chunk in enumerate(chunks):
-        if chunk.leaf.path in columns:
-            yield *columns[chunk.leaf.path], metadata.column(number)
+    for number in (number for number, chunk in enumerate(chunks) if chunk.leaf.path in columns):
+        field_id, data_type = columns[chunks[number].leaf.path]
+        chunk = metadata.column(number)
+        known = chunk.statistics if chunk.is_stats_set else None
+        if known is not None:
+            counts = (chunk.num_values, known.null_count) if known.has_null_count else None
+            limits = bounds(data_type, known.min_raw, known.max_raw) if known.has_min_max else (None, None)
+            yield field_id, counts, limits
 
 
-def matching_rows(
-    parquet: OpenParquet,
-    paged: PagedFile,
-    fields: Sequence[FileField],
-    group: int,
-    schema: Schema,
-    filtered: Collection[int],
-    may_match: Predicate[FileEntry],
-) -> list[range] | None:
-    """Return the rows of a row group that may match a filter; None if that leaves little out.
+def _paged_columns(paged: PagedFile, group: int, columns: Mapping[str, tuple[int, Any]]) -> Iterator[_PagedColumn]:
+    for name, (field_id, data_type) in columns.items():
+        column = paged.column(group, name)
+        pages = None if column is None else paged.statistics(column)
+        if column is not None and pages:
+            yield _PagedColumn(field_id, data_type, column.physical_type, pages)
 
-    Args:
-        may_match: Whether a file with some statistics may have matching rows.
-    """
-    rows = parquet.groups[group].rows
-    known = columns_with_statistics(parquet, fields, schema).items()
-    columns = [
-        _PagedColumn(field_id, data_type, column.physical_type, statistics)
-        for name, (field_id, data_type) in known
-        if field_id in filtered
-        and (column := paged.column(group, name)) is not None
-        and (statistics := paged.statistics(column))
-    ]
-    if not columns:
-        return None
+
+def _matching_ranges(columns: Sequence[_PagedColumn], rows: int, may_match: Predicate[FileEntry]) -> list[range] | None:
+    """Return the rows whose pages may have matching rows; None if that leaves little out."""
     borders = sorted({page.rows.start for column in columns for page in column.pages} | {rows})
     spans = (range(start, end) for start, end in pairwise(borders))
-    ranges = list(_joined((span for span in spans if may_match(_span(columns, span))), _GAP_ROWS))
+    matches = (
+        span for span in spans if may_match(_as_file(len(span), (column.statistics(span) for column in columns)))
+    )
+    ranges = list(_joined(matches, _GAP_ROWS))
     return ranges if sum(map(len, ranges)) <= _MOST * rows else None
 
 
@@ -187,10 +188,12 @@ class _PagedColumn:
         self._form = _PLAIN.get(physical_type)
         self._starts = [page.rows.start for page in pages]
 
-    def page(self, row: int) -> PageStatistics:
-        return self.pages[bisect_right(self._starts, row) - 1]
+    def statistics(self, span: range) -> _Statistics:
+        """Return the statistics of the page that has some rows."""
+        page = self.pages[bisect_right(self._starts, span.start) - 1]
+        return self.field_id, None if page.nulls is None else (len(page.rows), page.nulls), self._bounds(page)
 
-    def bounds(self, page: PageStatistics) -> tuple[bytes | None, bytes | None]:
+    def _bounds(self, page: PageStatistics) -> tuple[bytes | None, bytes | None]:
         if page.low is None or page.high is None:
             return None, None
         if self._form is None:
@@ -199,20 +202,6 @@ class _PagedColumn:
         if len(page.low) != size or len(page.high) != size:
             return None, None
         return bounds(self._type, *struct.unpack(self._form, page.low), *struct.unpack(self._form, page.high))
-
-
-def _span(columns: Sequence[_PagedColumn], span: range) -> FileEntry:
-    """Return some rows, which are of one page in each column, with its statistics as if they were a data file."""
-    entry = without_values(len(span))
-    lower, upper, values, nulls = dict[int, bytes](), dict[int, bytes](), dict[int, int](), dict[int, int]()
-    for column in columns:
-        page = column.page(span.start)
-        if page.nulls is not None:
-            values[column.field_id], nulls[column.field_id] = len(page.rows), page.nulls
-        low, high = column.bounds(page)
-        lower |= {} if low is None else {column.field_id: low}
-        upper |= {} if high is None else {column.field_id: high}
-    return entry._replace(lower=lower, upper=upper, values=values, nulls=nulls)
 
 
 def _joined(spans: Iterable[range], gap: int) -> Iterator[range]:
