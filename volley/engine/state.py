@@ -130,7 +130,7 @@ class _Done:
 
 @dataclass(frozen=True)
 class Merge:
-    """The second stage of an epoch.
+    """The merge of an epoch's partials into the state.
 
     Args:
         splits: What its tasks merge.
@@ -168,7 +168,7 @@ class KeyedState:
         operator: The compiled step.
         url: The URL of the folder for its state.
         clocked: Its inputs and their sources.
-        tasks: The most tasks of the second stage.
+        tasks: The most tasks that merge.
         ends: Returns True if the sources end with an epoch.
         now: Returns the time of the computer's clock, in seconds since 1970.
         bytes_a_task: How much each of several tasks merges at least.
@@ -220,10 +220,10 @@ class KeyedState:
         return len(self.operator.states)
 
     def merge(self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]]) -> Merge:
-        """Return the second stage of an epoch.
+        """Return what tasks merge in an epoch.
 
         Args:
-            partials: What the tasks of the first stage know of each input, in the order of the splits, each with the
+            partials: What the tasks that read rows know of each input, in the order of the splits, each with the
                 number of its source.
         """
         before, plan = self._before(epoch), self._plan(epoch)

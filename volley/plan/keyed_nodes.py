@@ -36,7 +36,7 @@ class Keyed(Node):
     @property
     @abstractmethod
     def intakes(self) -> tuple[Node, ...]:
-        """What takes its rows at the end of the first stage: itself, or a step for each of its inputs."""
+        """What takes its rows where they become partials: itself, or a step for each of its inputs."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The second stage of a keyed step: a task merges the states of some buckets, and reads the rows that come out."""
+"""Merges partials into the state of a keyed step: a task takes some buckets, and reads the rows that come out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["MergeInput", "MergeSplit", "Merger"]
 
 @dataclass(frozen=True)
 class MergeInput:
-    """What a task of the second stage merges of one input.
+    """What a task merges of one input.
 
     Args:
         partials: The states of the epoch's rows, in the order of the splits.
@@ -39,7 +39,7 @@ class MergeInput:
 
 @dataclass(frozen=True)
 class MergeSplit:
-    """What one task of the second stage merges.
+    """What one task merges.
 
     Args:
         before: The watermark at the epoch's start, in microseconds since 1970.

@@ -1,4 +1,4 @@
-"""The first stage of a keyed step: tasks turn the rows that they read into states, in files divided by key."""
+"""Makes the partials of a keyed step: tasks turn the rows that they read into states, in files divided by key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROWS_AT_ONCE = 1 << 20
 _STATES_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 128 << 20
 _HINT = "a longer lateness= waits for such rows"
-# A chunk with more states than this share of its rows is not worth reducing: the second stage does it once.
+# A chunk with more states than this share of its rows is not worth reducing: the merge does it once.
 _WORTHWHILE = 0.5
 # A whole chunk is not worth reducing if a sample of its rows has more states than this share of its rows.
 _SAMPLE, _WORTHWHILE_OF_SAMPLE = 1 << 15, 0.975
