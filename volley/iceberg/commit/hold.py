@@ -80,12 +80,7 @@ class Hold:
     _moved: tuple[float, int | None] = field(default=(-_SECONDS_BETWEEN, None), repr=False)
 
     def __call__(self, snapshot_id: int | None) -> None:
-        """Move the tag to a snapshot; do nothing if it was moved in the last minute, or the snapshot has expired.
-
-        Raises:
-            CommitConflictError: If other writers changed the table during each attempt.
-            VolleyError: If the catalog can't be reached or refuses.
-        """
+        """Move the tag to a snapshot; do nothing if it was moved in the last minute, or the snapshot has expired."""
         at, before = self._moved
         if snapshot_id is None or snapshot_id == before or time.monotonic() - at < _SECONDS_BETWEEN:
             return

@@ -268,11 +268,7 @@ class _SchemaChange(Stage[_StagedSchema]):
 
 
 def _make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -> None:
-    """Make a namespace, and those around it if the catalog needs them, unless it is there.
-
-    Raises:
-        CatalogAuthError: If it is missing and may not be made.
-    """
+    """Make a namespace, and those around it if the catalog needs them, unless it is there."""
     if has_namespace(catalog, namespace):
         return
     try:

@@ -44,9 +44,6 @@ def choose(
     """Return the files to rewrite; the same ones for the same files.
 
     A small file that is alone in its group stays: to write it anew would change nothing.
-
-    Raises:
-        SourceError: If a delete file is gone or damaged.
     """
     able = [planned for planned in files if _is_able(planned.file, table, options)]
     is_due = _Due(io, table, options, target)

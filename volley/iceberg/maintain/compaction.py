@@ -40,15 +40,7 @@ __all__ = ["compact"]
 
 
 def compact(ref: TableRef, options: CompactionOptions) -> Compaction:
-    """Write the chosen files of a table anew, and replace them.
-
-    Raises:
-        ConfigError: If the table can't be compacted here, the branch is a tag, or a filter or column does not fit.
-        LayoutChangedError: If another writer changed the table's schema or partition spec meanwhile.
-        CommitConflictError: If other writers changed the table during each attempt of a commit; earlier ones stand.
-        CommitStateUnknownError: If a commit may or may not have landed: its files were not deleted.
-        VolleyError: If a file can't be read or written.
-    """
+    """Write the chosen files of a table anew, and replace them."""
     began = time.monotonic()
     opened = Opened.of(
         ref,

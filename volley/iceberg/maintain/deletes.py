@@ -39,14 +39,7 @@ _FILES_OF_A_TASK = 64
 
 
 def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
-    """Merge the delete files of each data file into one, in one commit.
-
-    Raises:
-        ConfigError: If the table has deletion vectors, its branch is a tag, or the filter does not fit it.
-        CommitConflictError: If other writers changed the table during each attempt: nothing is changed then.
-        CommitStateUnknownError: If the commit may or may not have landed: no file was deleted.
-        VolleyError: If a file can't be read or written.
-    """
+    """Merge the delete files of each data file into one, in one commit."""
     began = time.monotonic()
     opened = Opened.of(
         ref,

@@ -82,12 +82,7 @@ class Rule:
     most: int | None = None
 
     def expired(self, metadata: TableMetadata) -> Expired:
-        """Return what the rule removes from a table's metadata.
-
-        Raises:
-            ConfigError: If one of the ids is a branch's last snapshot, or a tag's.
-            SnapshotNotFoundError: If the table lacks one of them.
-        """
+        """Return what the rule removes from a table's metadata."""
         return _by_age(metadata, self) if self.ids is None else _by_id(metadata, self.ids, self.table)
 
     def cutoff(self, metadata: TableMetadata, ref: SnapshotRef | None = None) -> int:
@@ -194,12 +189,6 @@ def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     Args:
         plan: Returns what is to be removed from a table's metadata; each attempt to commit calls it.
         outside: True to delete files outside of the table's own folders too.
-
-    Raises:
-        ConfigError: If the table's property ``gc.enabled`` is false, or the plan raises it.
-        CommitConflictError: If other writers changed the table during each attempt.
-        CommitStateUnknownError: If the commit may or may not have landed: no file was deleted.
-        StorageError: If a manifest can't be read: the snapshots are gone, but no file was deleted.
     """
     removal = _Removal(plan)
     after = commit_to(table, removal).table

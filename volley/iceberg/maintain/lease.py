@@ -38,17 +38,13 @@ class Lease:
         self._held = False
 
     def take(self) -> bool:
-        """Take or renew the lease; return False if another job holds it.
-
-        Raises:
-            VolleyError: If the catalog can't be reached, or others changed the table during each attempt.
-        """
+        """Take or renew the lease; return False if another job holds it."""
         after = commit_to(self._table, _Taking(self._job, self._seconds)).table
         self._held = _holder(after.properties)[1] == self._job
         return self._held
 
     def release(self) -> None:
-        """Let others take the lease at once, if it was taken. Raises as `take` does."""
+        """Let others take the lease at once, if it was taken."""
         if self._held:
             commit_to(self._table, _Release(self._job))
             self._held = False

@@ -45,14 +45,7 @@ _Order = tuple[Any, ...]
 
 
 def rewrite_manifests(table: TableRef, options: ManifestOptions) -> ManifestRewrite:
-    """Regroup the entries of manifests by partition, in one commit; no commit if they are in order.
-
-    Raises:
-        ConfigError: If the manifests can't be written: see `_check_allowed`.
-        SnapshotNotFoundError: If the branch has no snapshot.
-        CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
-        CommitStateUnknownError: If the commit may or may not have landed.
-    """
+    """Regroup the entries of manifests by partition, in one commit; no commit if they are in order."""
     start = time.monotonic()
     if options.dry_run:
         return _plan(table.load(), table, options.max_bytes).result(table, start, None, None, dry_run=True)
@@ -269,11 +262,7 @@ def _is_in_order(cluster: Sequence[_Range]) -> bool:
 
 
 def _check_allowed(metadata: TableMetadata, manifests: Sequence[ManifestFile], ref: TableRef) -> None:
-    """Check that all manifests can be read, and written anew with all that they say.
-
-    Raises:
-        ConfigError: If the branch is a tag, the format version is 3, a manifest is encrypted, or a spec is not known.
-    """
+    """Check that all manifests can be read, and written anew with all that they say."""
     refused = f"the manifests of table {ref.name} can't be rewritten"
     check_branch(metadata, ref.name, ref.branch)
     if metadata.format_version > 2:

@@ -82,11 +82,7 @@ def _millis(span: timedelta | None) -> int | None:
 
 
 def create_ref(table: TableRef, ref: Callable[[TableMetadata], Ref]) -> Ref:
-    """Create a branch or a tag.
-
-    Raises:
-        ConfigError: If the table has a branch or tag of this name already, its catalog has none, or `ref` raises it.
-    """
+    """Create a branch or a tag."""
     table.check_refs("another branch or a tag")
     created = commit_to(table, _Creation(table.name, ref)).staged
     assert created is not None
@@ -121,11 +117,7 @@ class _Creation(Stage[_StagedRef]):
 
 
 def drop_ref(table: TableRef, name: str, is_branch: bool) -> None:
-    """Drop a branch or a tag; its snapshots stay until they expire.
-
-    Raises:
-        ConfigError: If there is no such branch or tag, or it is main.
-    """
+    """Drop a branch or a tag; its snapshots stay until they expire."""
     commit_to(table, _Drop(table.name, name, is_branch))
 
 
@@ -155,11 +147,7 @@ class _Drop(Stage[Staged]):
 
 
 def move_branch(table: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> SnapshotInfo:
-    """Move the table's branch to another snapshot, and return that; the branch's settings stay.
-
-    Raises:
-        ConfigError: If the branch is a tag, or `target` raises it.
-    """
+    """Move the table's branch to another snapshot, and return that; the branch's settings stay."""
     after = commit_to(table, _Move(table, action, target)).table.metadata
     return snapshot_info(snapshot_of_ref(after, table.branch, table.name), after)
 

@@ -60,12 +60,7 @@ class Opened:
 
     @classmethod
     def of(cls, ref: TableRef, where: str | Expr | None, reason: str, hint: str) -> Self:
-        """Load a table.
-
-        Raises:
-            ConfigError: If the table's format version is 3, it has a transform that is not known here, the branch is a
-                tag, or the predicate does not fit.
-        """
+        """Load a table."""
         table, config = ref.load(), IcebergSourceConfig(ref).with_partition_filter(where)
         if table.format_version > 2:
             raise ConfigError(f"table {ref.name} has format version {table.format_version}: {reason}", hint=hint)
@@ -186,11 +181,7 @@ def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[A
 
 
 def format_of(table: Table, ref: TableRef) -> TableFormat:
-    """Return the format of new files of a table.
-
-    Raises:
-        ConfigError: If a ``write.…`` property of the table has a value that can't be used; names it.
-    """
+    """Return the format of new files of a table."""
     assert isinstance(ref.catalog, CatalogConfig)
     config = IcebergSinkConfig(namespace=ref.identifier[:-1], table=ref.table, storage=ref.storage, catalog=ref.catalog)
     codec = table.properties.get(TableProperties.PARQUET_COMPRESSION, config.compression).lower()

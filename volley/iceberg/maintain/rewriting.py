@@ -195,11 +195,7 @@ class _Files(RollingFiles):
 
 
 def read_order(io: FileIO, location: str) -> _Numbers:
-    """Return the numbers of the rows that `Rewritten.order` names.
-
-    Raises:
-        StorageError: If the file can't be read.
-    """
+    """Return the numbers of the rows that `Rewritten.order` names."""
     with storage_errors(location, "reading"), io.new_input(location).open() as stream:
         numbers: _Numbers = pq.read_table(stream)[_ROW].to_numpy()
     return numbers
@@ -223,11 +219,7 @@ class Ordering:
 
 
 def ordering_of(table: Table, options: CompactionOptions) -> Ordering:
-    """Return the order that the options ask for.
-
-    Raises:
-        ConfigError: If the table has no sort order or no such column, or rows can't be sorted by it.
-    """
+    """Return the order that the options ask for."""
     if options.z_order:
         fields = [_field(table, column, SortDirection.ASC) for column in options.z_order]
         return Ordering(SortOrder(*fields, order_id=0), is_z_order=True)

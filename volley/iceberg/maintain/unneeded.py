@@ -81,9 +81,6 @@ def unneeded_files(io: FileIO, expired: Sequence[Snapshot], kept: Sequence[Snaps
 
     Args:
         expired: The expired snapshots. Their files may be gone: another expiry has deleted them.
-
-    Raises:
-        Exception: If a manifest or a manifest list can't be read.
     """
     lists = {snapshot.manifest_list for snapshot in expired} - {snapshot.manifest_list for snapshot in kept}
     gone = [snapshot for snapshot in expired if snapshot.manifest_list in lists]
@@ -149,13 +146,7 @@ _METADATA = (".metadata.json", ".metadata.json.gz")
 
 
 def find_orphans(table: Table, before: datetime) -> OrphanFiles:
-    """Return the files in a table's folders that were last written before a time and that no snapshot refers to.
-
-    Raises:
-        ConfigError: If another table has its metadata in the same folder.
-        CatalogError: If the catalog does not show all snapshots.
-        StorageError: If a folder can't be listed, or a manifest can't be read.
-    """
+    """Return the files in a table's folders that were last written before a time and that no snapshot refers to."""
     began = time.monotonic()
     check_whole(table)
     with storage_errors(table.location(), "listing"):
@@ -197,11 +188,7 @@ def _plain(path: str) -> str:
 
 
 def _nested(files: AbstractFileSystem, table: Table, others: Iterable[str], needed: _Names) -> tuple[str, ...]:
-    """Return the folders of other tables inside the table's folders.
-
-    Raises:
-        ConfigError: If a metadata file of another table is where this table has its own.
-    """
+    """Return the folders of other tables inside the table's folders."""
     log = (entry.metadata_file for entry in table.metadata.metadata_log)
     paths = (table.metadata_location, *log, f"{table.location().rstrip('/')}/metadata/")
     own = {_plain(path.rpartition("/")[0]) for path in paths}

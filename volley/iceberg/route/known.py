@@ -59,20 +59,12 @@ class KnownTables:
 
     @classmethod
     def load(cls, state: str) -> KnownTables:
-        """Read the tables of a state folder; none if it has none yet.
-
-        Raises:
-            StorageError: If the file is damaged.
-        """
+        """Read the tables of a state folder; none if it has none yet."""
         url = f"{state}/tables.json"
         return Record(url, ROUTED_TABLES, partial(_tables, url)).read() or cls(url)
 
     def save(self) -> None:
-        """Write the tables, unless they are written already.
-
-        Raises:
-            OSError: If the file can't be written.
-        """
+        """Write the tables, unless they are written already."""
         tables = [asdict(table) for table in self.tables.values()]
         for table in tables:
             del table["number"]

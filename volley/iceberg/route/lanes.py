@@ -82,11 +82,7 @@ class Gathered:
         self._running = False
 
     def __call__(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
-        """Run tasks, with others that wait, and return their results in the same order.
-
-        Raises:
-            VolleyError: If one of these tasks fails.
-        """
+        """Run tasks, with others that wait, and return their results in the same order."""
         future: Future[list[WriteResult]] = Future()
         with self._changed:
             self._waiting.append((tasks, future))

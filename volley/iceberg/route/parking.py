@@ -54,11 +54,7 @@ class ParkedRows:
         return read_schema(self.schema)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in their order of arrival.
-
-        Raises:
-            StorageError: If the file can't be read, is damaged, or a newer Volley wrote it.
-        """
+        """Yield the rows in their order of arrival."""
         with storage_errors(self.url, "reading"):
             file = open_file(self.url, PARKED_ROWS, damaged)
         for number in range(len(file)):
@@ -129,9 +125,6 @@ class Backlog:
     """The parked epochs of one table, the oldest first, each a durable entry that lists the files of its rows.
 
     An epoch that is in the backlog is as safe as in the table: the source may let go of its rows.
-
-    Raises:
-        StorageError: If a file is damaged, or a newer Volley wrote it.
     """
 
     def __init__(self, url: str, query_id: str) -> None:
@@ -144,11 +137,7 @@ class Backlog:
         return sum(file.rows for files in self.epochs.values() for file in files)
 
     def add(self, epoch: Epoch, parked: Sequence[ParkedRows]) -> None:
-        """Add an epoch durably; replaces what a driver that died has written for it.
-
-        Raises:
-            OSError: If the file can't be written.
-        """
+        """Add an epoch durably; replaces what a driver that died has written for it."""
         listed = [(file.url, file.rows, base64.b64encode(file.schema).decode()) for file in parked]
         record = {"epoch": epoch.number, "offsets": epoch.offsets, "run": epoch.run, "files": listed}
         self._journal.replace({epoch.number: record})

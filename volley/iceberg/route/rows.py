@@ -44,11 +44,7 @@ def keys_of(names: TableNames, schema: pa.Schema) -> Keys:
 
 
 def divide(batch: pa.RecordBatch, keys: Keys) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each key, in their order of arrival.
-
-    Raises:
-        SchemaMismatchError: If a row has no key.
-    """
+    """Yield the rows of each key, in their order of arrival."""
     encoded = keys(batch).dictionary_encode()
     if encoded.null_count:
         raise SchemaMismatchError(
@@ -63,12 +59,7 @@ def divide(batch: pa.RecordBatch, keys: Keys) -> Iterator[tuple[str, pa.RecordBa
 
 
 def check_stream(routing: Routing, stream: pa.Schema) -> None:
-    """Check that a stream has the columns that a sink needs.
-
-    Raises:
-        ExpressionError: If it lacks a column of the names.
-        ConfigError: If it lacks another one, or one has a type that does not do.
-    """
+    """Check that a stream has the columns that a sink needs."""
     keys_of(routing.names, stream)
     rows = routing.rows
     for name in (*routing.omit, *([] if rows is None else [rows])):

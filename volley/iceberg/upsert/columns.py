@@ -15,11 +15,7 @@ __all__ = ["check_keys", "with_own_columns"]
 
 
 def with_own_columns(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSinkConfig:
-    """Return a sink's settings with the columns that the stream tells where an upsert names none.
-
-    Raises:
-        ConfigError: If neither the upsert nor the stream tells the keys.
-    """
+    """Return a sink's settings with the columns that the stream tells where an upsert names none."""
     mode = config.commit_mode
     return replace(config, commit_mode=_completed(mode, stream)) if isinstance(mode, Upsert) else config
 
@@ -43,11 +39,7 @@ def _completed(mode: Upsert, stream: pa.Schema) -> Upsert:
 
 
 def check_keys(mode: Upsert, stream: pa.Schema) -> None:
-    """Check that a stream has the columns of the mode.
-
-    Raises:
-        ConfigError: If one is missing, or values of a key can't be compared.
-    """
+    """Check that a stream has the columns of the mode."""
     for name in (*mode.keys, mode.order_by, mode.op_field, mode.unchanged_field):
         if name is not None and name not in stream.names:
             raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")

@@ -134,11 +134,7 @@ def _sources(
     missing: _Numbers,
     column: str,
 ) -> _Numbers:
-    """Return for each winning row the number of the row that has its value of a column: the last one of its key.
-
-    Raises:
-        SourceError: If no row has it: neither the epoch nor the table.
-    """
+    """Return for each winning row the number of the row that has its value of a column: the last one of its key."""
     has_value = ~missing & ~rows[DELETED].to_numpy()
     sources = winners.copy()
     lacking = np.flatnonzero(missing[winners])

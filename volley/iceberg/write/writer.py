@@ -122,11 +122,7 @@ class PartitionBuffer:
         self._partitions: list[Partition] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows in the schema of the files; may spill rows to local disk.
-
-        Raises:
-            StorageError: If the local disk is full.
-        """
+        """Add rows in the schema of the files; may spill rows to local disk."""
         if rows.num_rows:
             self._rows.append(rows)
 
