@@ -112,12 +112,12 @@ def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda si
     steps = tuple(SinkStep(schemas.known(write), write.sink.batch_size) for write in writes)
     opened = [write.sink.open(SinkContext("job", schemas.known(write), Metrics())) for write in writes]
     targets = DeadLetterSinks.open(graph, "job", Metrics())
-    letters = targets.letters("job", EPOCH, [True] * len(targets.committers))
+    letters = targets.letters("job", EPOCH, [True] * len(targets.sinks))
     start = reader.initial_offset()
     splits = [InputSplit(0, split) for split in reader.splits(start, reader.latest_offset(start, None, None))]
     writers = tuple(each.writer(EPOCH) if due(sink) else None for sink, each in enumerate(opened))
     (results,) = list(Task(EPOCH.number, TaskPlan((reader,), (tree,), steps), writers, letters)(iter(splits)))
-    for committer, result in zip([*opened, *targets.committers], results, strict=True):
+    for committer, result in zip([*opened, *(sink.committer for sink in targets.sinks)], results, strict=True):
         committer.commit(EPOCH, [result])
     return list(results)
 

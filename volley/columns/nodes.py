@@ -1,4 +1,4 @@
-"""Compiles narrow nodes to functions on Arrow batches: the Arrow-native path, and the type check of both paths."""
+"""Compiles the steps without state to functions on Arrow batches, and checks their types."""
 
 from __future__ import annotations
 

@@ -170,10 +170,9 @@ class Reader(SplitReader):
     were read, not only how many: the mark of an epoch in a table has a hash of its offsets, which must be others if,
     after an old copy of a checkpoint was put back, other rows take the same places.
 
-    A copy of the reader gets the calls of `latest_offset`, made by pickling: on the Arrow-native path in the driver, on
-    the general one in a process of Spark's, where it gets those of `splits` too. The `split_reader` is pickled to the
-    executors. Only the driver's own reader gets the calls of `start`, `committed` and `stop`: exclude what they create
-    from pickling (``__getstate__``).
+    A copy of the reader, made by pickling, gets the calls of `latest_offset` in the driver. The `split_reader` is
+    pickled to the executors. Only the driver's own reader gets the calls of `start`, `committed` and `stop`: exclude
+    what they create from pickling (``__getstate__``).
 
     Attributes:
         schema: The Arrow schema of every batch that `read` yields.

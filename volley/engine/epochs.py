@@ -17,9 +17,8 @@ from volley.engine.joins import JoinedTables
 from volley.engine.levels import Levels
 from volley.engine.options import JobContext
 from volley.engine.records import Landed, RunStart
-from volley.engine.sinks import DeadLetterSinks, ExecutorTasks
+from volley.engine.sinks import DeadLetterSinks, OpenSink, writers_of
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
-from volley.metrics.metrics import Metrics
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
 from volley.spark.run import EpochCounters, evaluate, run_sources
@@ -59,8 +58,6 @@ class Epochs:
 
     Args:
         planned: Has the splits of each epoch.
-        executor_tasks: Per sink: runs its executor tasks and counts what they write.
-        letters: The dead-letter sinks.
         counters: The counts of the running epoch.
         landed: The last known epoch of each target.
         unfinished: The epoch in which an earlier run died, if any.
@@ -72,8 +69,7 @@ class Epochs:
     job: JobContext
     plan: CompiledPlan
     planned: PlannedEpochs
-    committers: Sequence[Committer]
-    executor_tasks: Sequence[ExecutorTasks]
+    sinks: tuple[OpenSink, ...]
     letters: DeadLetterSinks
     counters: EpochCounters
     landed: Landed
@@ -121,13 +117,10 @@ class Epochs:
             PlanError: If a new sink, or its dead letter, has earlier epochs of this query.
             VolleyError: If it failed; the next start retries.
         """
-        due = [
-            is_new and self._is_empty(committer, epoch) for committer, is_new in zip(self.committers, new, strict=True)
-        ]
+        due = [is_new and self._is_empty(sink.committer, epoch) for sink, is_new in zip(self.sinks, new, strict=True)]
         routes = {route for route, is_due in zip(self.letters.routes, due, strict=True) if is_due and route is not None}
         letters_due = [
-            number in routes and self._is_empty(committer, epoch)
-            for number, committer in enumerate(self.letters.committers)
+            number in routes and self._is_empty(sink.committer, epoch) for number, sink in enumerate(self.letters.sinks)
         ]
         if any(due):
             splits = self.planned.splits_up_to(epoch.number)
@@ -136,7 +129,7 @@ class Epochs:
     def remember(self, query_id: str) -> None:
         """Record the last epoch of each target in the checkpoint, for the next run to check."""
         try:
-            self.landed.remember(self.all_committers, query_id)
+            self.landed.remember([sink.committer for sink in self.all_sinks], query_id)
         except Exception as error:
             # Not a failure of the run: the next one checks against the older record.
             _log.warning("%s: the last epochs of its targets were not recorded: %s", self.job.name, error)
@@ -163,7 +156,7 @@ class Epochs:
             VolleyError: If it failed; files that are known not to have landed are deleted.
         """
         self._drop_results()
-        due, count = self._due(epoch), len(self.committers)
+        due, count = self._due(epoch), len(self.sinks)
         skipped = not any(due[:count])
         results = self._no_results()
         if skipped:
@@ -180,25 +173,25 @@ class Epochs:
             if self.levels is not None:
                 self.levels.record()
             reach("before-checkpoint", epoch.number)
-        sinks = [[*written, *tasks.take()] for written, tasks in zip(results, self.executor_tasks, strict=False)]
+        sinks = [[*written, *sink.taken()] for written, sink in zip(results, self.sinks, strict=False)]
         return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
 
     def _no_results(self) -> list[list[WriteResult]]:
-        return [[] for _ in self.all_committers]
+        return [[] for _ in self.all_sinks]
 
     @cached_property
-    def all_committers(self) -> tuple[Committer, ...]:
-        """All committers in the order of a task's results: the sinks', then the dead letters'."""
-        return (*self.committers, *self.letters.committers)
+    def committers(self) -> list[Committer]:
+        """The committers of the job's sinks."""
+        return [sink.committer for sink in self.sinks]
 
     @cached_property
-    def _committer_metrics(self) -> tuple[Metrics, ...]:
-        """The metrics of each committer, in the same order."""
-        return (*(tasks.metrics for tasks in self.executor_tasks), *self.letters.counters)
+    def all_sinks(self) -> tuple[OpenSink, ...]:
+        """The job's sinks, then those of dead letters, as a task's results come."""
+        return (*self.sinks, *self.letters.sinks)
 
     def _due(self, epoch: Epoch) -> list[bool]:
-        """Return per committer whether its target lacks the epoch."""
-        return [self._needs_epoch(committer, epoch) for committer in self.all_committers]
+        """Return per sink, and dead letter, whether its target lacks the epoch."""
+        return [self._needs_epoch(sink.committer, epoch) for sink in self.all_sinks]
 
     def _needs_epoch(self, committer: Committer, epoch: Epoch) -> bool:
         last = committer.last_epoch(epoch.query_id)
@@ -230,16 +223,14 @@ class Epochs:
 
     def _drop_results(self) -> None:
         """Drop what executor tasks of an attempt that failed have counted: their files are deleted."""
-        for tasks in self.executor_tasks:
-            tasks.take()
+        for sink in self.sinks:
+            sink.taken()
 
     def _write(
         self, frame: DataFrame, epoch: Epoch, splits: Sequence[tuple[int, Split]], all_due: Sequence[bool]
     ) -> list[list[WriteResult]]:
-        due, letters_due = all_due[: len(self.committers)], all_due[len(self.committers) :]
-        writers = tuple(
-            committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
-        )
+        due, letters_due = all_due[: len(self.sinks)], all_due[len(self.sinks) :]
+        writers = writers_of(self.sinks, due, epoch)
         behind = [] if self.levels is None else self.levels.behind_inputs
         letters = self.letters.letters(self.job.name, epoch, letters_due, behind)
         task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
@@ -252,7 +243,7 @@ class Epochs:
         self.notes.record(tasks)
         if self.levels is not None:
             tasks = self.levels.run(frame.sparkSession, task, results)
-        return [[task[index] for task in tasks] for index in range(len(self.all_committers))]
+        return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
 
     def _commit_all(
         self,
@@ -262,32 +253,32 @@ class Epochs:
         landed: list[list[WriteResult]],
     ) -> None:
         # Commit dead letters first, so that a rejected row is never missing from both.
-        count = len(self.committers)
-        order = [*range(count, len(self.all_committers)), *range(count)]
+        count = len(self.sinks)
+        order = [*range(count, len(self.all_sinks)), *range(count)]
         for position, index in enumerate(order):
             if index == 0:
                 reach("between-commits", epoch.number)
             if not due[index]:
                 continue
             try:
-                self._commit(index, epoch, results[index])
+                self._commit(self.all_sinks[index], epoch, results[index])
             except Exception:
                 for later in order[position + 1 :]:
                     if due[later]:
-                        self.all_committers[later].abort(epoch, results[later])
+                        self.all_sinks[later].committer.abort(epoch, results[later])
                 raise
             landed[index] = results[index]
             if index >= count:
-                self._log_rejected(index, epoch, sum(result.rows for result in results[index]))
+                self._log_rejected(self.all_sinks[index], epoch, sum(result.rows for result in results[index]))
 
-    def _log_rejected(self, index: int, epoch: Epoch, rows: int) -> None:
+    def _log_rejected(self, sink: OpenSink, epoch: Epoch, rows: int) -> None:
         if rows:
-            self._committer_metrics[index].record_failed(rows)
-            target = self.all_committers[index]
-            _log.warning("%s: %s bad rows of epoch %d are in %s", self.job.name, f"{rows:,}", epoch.number, target)
+            sink.metrics.record_failed(rows)
+            text = "%s: %s bad rows of epoch %d are in %s"
+            _log.warning(text, self.job.name, f"{rows:,}", epoch.number, sink.committer)
 
-    def _commit(self, index: int, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        committer, metrics, began = self.all_committers[index], self._committer_metrics[index], time.monotonic()
+    def _commit(self, sink: OpenSink, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        committer, metrics, began = sink.committer, sink.metrics, time.monotonic()
         try:
             committer.commit(epoch, results)
         except LayoutChangedError:
@@ -295,13 +286,13 @@ class Epochs:
             committer.abort(epoch, results)
             raise
         except Exception as error:
-            self._count(index, results)
+            _count(sink, results)
             metrics.record_commit(time.monotonic() - began, succeeded=False)
             metrics.record_failed(sum(result.rows for result in results))
             if isinstance(error, VolleyError) and not isinstance(error, CommitStateUnknownError):
                 committer.abort(epoch, results)
             raise
-        self._count(index, results)
+        _count(sink, results)
         if any(result.rows for result in results):
             seconds = time.monotonic() - began
             metrics.record_commit(seconds, succeeded=True)
@@ -323,23 +314,25 @@ class Epochs:
             text += ", snapshot %(snapshot)d"
         _log.info(text, fields, extra=fields)
 
-    def _count(self, index: int, results: Sequence[WriteResult]) -> None:
-        # `_log_rejected` counts dead letters, as failed rows.
-        for result in results if index < len(self.committers) else ():
-            self._committer_metrics[index].record_write(result)
-
     def _orphans(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
         """Listing is expensive: do it only after a retried task, with speculation, or in the epoch that crashed."""
         retried = any(result.attempt for tasks in results for result in tasks)
         if not retried and not self.speculative and epoch.number != self.unfinished:
             return []
         files: list[str] = []
-        for committer in self.all_committers:
+        for sink in self.all_sinks:
             # The epoch is committed: don't fail because a folder can't be listed.
             try:
-                files += committer.orphans(epoch)
+                files += sink.committer.orphans(epoch)
             except VolleyError as error:
                 _log.warning("%s: can't look for orphaned files: %s", self.job.name, error.message)
         if files:
             _log.warning("%s: dead attempts of epoch %d left %d files", self.job.name, epoch.number, len(files))
         return files
+
+
+def _count(sink: OpenSink, results: Sequence[WriteResult]) -> None:
+    # `_log_rejected` counts dead letters, as failed rows.
+    if sink.tasks is not None:
+        for result in results:
+            sink.metrics.record_write(result)

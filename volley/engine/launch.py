@@ -19,7 +19,7 @@ from volley.engine.levels import Levels, RunEnd
 from volley.engine.options import JobContext, Start
 from volley.engine.records import Landed, RunStart
 from volley.engine.repair import check_files
-from volley.engine.sinks import DeadLetterSinks, ExecutorTasks
+from volley.engine.sinks import DeadLetterSinks, ExecutorTasks, OpenSink
 from volley.engine.state import KeyedState
 from volley.errors import PlanError
 from volley.metrics.metrics import Metrics
@@ -126,29 +126,29 @@ def _opened(
     counters = EpochCounters(spark.sparkContext, len(plan.tasks.trees), plan.groups)
     metrics.begin_run()
     metrics.follow(lambda: counters.progress)
-    executor_tasks = [ExecutorTasks(spark, job.name, counters, metrics.of_sink(write.sink.label)) for write in writes]
-    committers = []
-    for write, step, run in zip(writes, plan.tasks.sinks, executor_tasks, strict=False):
+    sinks = []
+    for write, step in zip(writes, plan.tasks.sinks, strict=False):
+        tasks = ExecutorTasks(spark, job.name, counters, metrics.of_sink(write.sink.label))
         context = SinkContext(
             job=job.name,
             schema=step.schema,
-            metrics=run.metrics,
-            run=run,
+            metrics=tasks.metrics,
+            run=tasks,
             resumed=write.sink.target in known,
             run_beside=partial(run_beside, spark),
             state=job.checkpoint.state_of(write.sink),
         )
         with naming(write):
-            committers.append(write.sink.open(context))
+            sinks.append(OpenSink(write.sink.open(context), tasks.metrics, tasks))
     letters = DeadLetterSinks.open(job.graph, job.name, metrics, known)
-    _check_distinct((*committers, *letters.committers))
-    preload(spark.sparkContext, {type(runner).__module__ for runner in (*plan.tasks.readers, *committers)})
+    _check_distinct([sink.committer for sink in (*sinks, *letters.sinks)])
+    runners = (*plan.tasks.readers, *(sink.committer for sink in sinks))
+    preload(spark.sparkContext, {type(runner).__module__ for runner in runners})
     return Epochs(
         job=job,
         plan=plan,
         planned=PlannedEpochs(job.checkpoint.log, plan.readers),
-        committers=committers,
-        executor_tasks=executor_tasks,
+        sinks=tuple(sinks),
         letters=letters,
         counters=counters,
         landed=Landed(job.checkpoint.log),
@@ -156,7 +156,7 @@ def _opened(
         unfinished=job.checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
         run_start=_run_start(job),
-        levels=_levels(job, plan, end, [run.metrics for run in executor_tasks]),
+        levels=_levels(job, plan, end, [sink.metrics for sink in sinks]),
     )
 
 
@@ -166,7 +166,7 @@ def _resume(epochs: Epochs, bound: Binding, begun: bool) -> None:
     Args:
         begun: True if an epoch was planned in it.
     """
-    job, opened = epochs.job, epochs.all_committers
+    job, opened = epochs.job, [sink.committer for sink in epochs.all_sinks]
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     if not begun:
         _check_earlier_rows(opened, bound.query_id, job)

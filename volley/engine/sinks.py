@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.sink import Committer, ExecutorTask, SinkContext
+from volley.contracts.sink import Committer, ExecutorTask, SinkContext, Writer
 from volley.plan.graph import JobGraph
 from volley.spark.run import EpochCounters, run_tasks
 from volley.task.sorter import SCHEMA, DeadLetters
@@ -17,7 +17,25 @@ if TYPE_CHECKING:
 
     from volley.metrics.metrics import Metrics
 
-__all__ = ["DeadLetterSinks", "ExecutorTasks"]
+__all__ = ["DeadLetterSinks", "ExecutorTasks", "OpenSink", "writers_of"]
+
+
+@dataclass(frozen=True)
+class OpenSink:
+    """An open sink of a job, or of its dead letters: these run no executor tasks."""
+
+    committer: Committer
+    metrics: Metrics
+    tasks: ExecutorTasks | None = None
+
+    def taken(self) -> list[WriteResult]:
+        """Return what its executor tasks have written since the last call."""
+        return [] if self.tasks is None else self.tasks.take()
+
+
+def writers_of(sinks: Sequence[OpenSink], due: Sequence[bool], epoch: Epoch) -> tuple[Writer | None, ...]:
+    """Return the writer of each sink that lacks the epoch, and None for the others."""
+    return tuple(sink.committer.writer(epoch) if is_due else None for sink, is_due in zip(sinks, due, strict=True))
 
 
 @dataclass(frozen=True)
@@ -26,12 +44,10 @@ class DeadLetterSinks:
 
     Args:
         routes: Per sink of the job, the index of its dead-letter sink; None = it has none.
-        counters: The metrics of each dead-letter sink.
     """
 
-    committers: tuple[Committer, ...]
+    sinks: tuple[OpenSink, ...]
     routes: tuple[int | None, ...]
-    counters: tuple[Metrics, ...]
 
     @classmethod
     def open(cls, graph: JobGraph, job: str, metrics: Metrics, known: Collection[str] = ()) -> DeadLetterSinks:
@@ -43,14 +59,14 @@ class DeadLetterSinks:
         Raises:
             VolleyError: If dead letters can't be written there.
         """
-        sinks = graph.letters
-        counters = tuple(metrics.of_sink(sink.label) for sink in sinks)
-        committers = tuple(
-            sink.open(SinkContext(job, SCHEMA, counter, resumed=sink.target in known, shared=True))
-            for sink, counter in zip(sinks, counters, strict=True)
-        )
-        routes = tuple(None if write.dead_letter is None else sinks.index(write.dead_letter) for write in graph.writes)
-        return cls(committers, routes, counters)
+        sinks = []
+        for sink in graph.letters:
+            counters = metrics.of_sink(sink.label)
+            context = SinkContext(job, SCHEMA, counters, resumed=sink.target in known, shared=True)
+            sinks.append(OpenSink(sink.open(context), counters))
+        letters = (write.dead_letter for write in graph.writes)
+        routes = (None if letter is None else graph.letters.index(letter) for letter in letters)
+        return cls(tuple(sinks), tuple(routes))
 
     def letters(
         self, job: str, epoch: Epoch, due: Sequence[bool], behind: Sequence[Sequence[int]] = ()
@@ -62,15 +78,12 @@ class DeadLetterSinks:
             behind: Per input of a keyed step, the sinks behind the step: rows that it leaves out go to the first
                 dead letter of these.
         """
-        if not self.committers:
+        if not self.sinks:
             return None
-        writers = tuple(
-            committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
-        )
         of_inputs = (
             next((self.routes[sink] for sink in sinks if self.routes[sink] is not None), None) for sinks in behind
         )
-        return DeadLetters(job, epoch.number, writers, (*self.routes, *of_inputs))
+        return DeadLetters(job, epoch.number, writers_of(self.sinks, due, epoch), (*self.routes, *of_inputs))
 
 
 @dataclass

@@ -318,7 +318,7 @@ class IcebergSinkConfig(FromDocuments):
         """Set where rows go that can't be read, processed or written; None = the job fails at the first such row.
 
         A dead letter has the columns payload, error, position (in the source), epoch and job, and is written exactly
-        once, with its epoch. Only streams on the Arrow-native path can have dead letters.
+        once, with its epoch.
 
         Args:
             target: A table of the same catalog, ``"table"`` in the sink's own namespace or ``"namespace.table"``; or,

@@ -113,7 +113,6 @@ class Aggregate(Step, Keyed):
 class Side(Step):
     """Takes the rows of one side of a join of streams."""
 
-    narrow: ClassVar[bool] = True
     is_right: bool
 
     def label(self) -> str:

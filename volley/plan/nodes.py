@@ -46,10 +46,6 @@ class Node(ABC):
 
     place: Place | None = field(default=None, kw_only=True, compare=False, repr=False)
 
-    narrow: ClassVar[bool] = False
-    """True if a row's output depends on that row alone, and on a table that all tasks have, so that any task can run
-    the step on Arrow batches."""
-
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The steps before it."""
@@ -92,7 +88,6 @@ class Step(Node):
 class Filter(Step):
     """Keeps the rows for which the predicate is true (not false, not null)."""
 
-    narrow: ClassVar[bool] = True
     predicate: ExprNode
 
     def label(self) -> str:
@@ -103,7 +98,6 @@ class Filter(Step):
 class Rest(Step):
     """Keeps the rows for which the predicate is false or null."""
 
-    narrow: ClassVar[bool] = True
     predicate: ExprNode
 
     def label(self) -> str:
@@ -114,7 +108,6 @@ class Rest(Step):
 class Select(Step):
     """Keeps exactly these columns, in this order."""
 
-    narrow: ClassVar[bool] = True
     columns: tuple[ExprNode, ...]
 
     def label(self) -> str:
@@ -125,7 +118,6 @@ class Select(Step):
 class WithColumns(Step):
     """Appends columns, or replaces those of the same names in their places; all values are of the rows as they were."""
 
-    narrow: ClassVar[bool] = True
     columns: tuple[tuple[str, ExprNode], ...]
 
     def label(self) -> str:
@@ -137,7 +129,6 @@ class WithColumns(Step):
 class Drop(Step):
     """Drops these columns."""
 
-    narrow: ClassVar[bool] = True
     columns: tuple[str, ...]
 
     def label(self) -> str:
@@ -148,7 +139,6 @@ class Drop(Step):
 class Rename(Step):
     """Renames columns: pairs of (old, new)."""
 
-    narrow: ClassVar[bool] = True
     names: tuple[tuple[str, str], ...]
 
     def label(self) -> str:
@@ -163,7 +153,6 @@ def _name(function: Callable[..., Any]) -> str:
 class Apply(Step):
     """Applies a Python function; `schema` is its output's (see `volley.types.names`), None = the input's schema."""
 
-    narrow: ClassVar[bool] = True
     verb: ClassVar[str]
     function: Callable[..., Any]
     schema: Any = None
@@ -197,7 +186,6 @@ class MapBatches(Apply):
 class Explode(Step):
     """Makes a row of each item of a list; of an empty list or null none, or with `keep_empty` one with a null."""
 
-    narrow: ClassVar[bool] = True
     column: str
     keep_empty: bool = False
 
@@ -224,7 +212,6 @@ class Repartition(Step):
 class SortWithinEpoch(Step):
     """Sorts the rows that each task of an epoch writes; only writes follow. Columns, each with ``asc`` or ``desc``."""
 
-    narrow: ClassVar[bool] = True
     order: tuple[str, ...]
 
     def label(self) -> str:
@@ -240,7 +227,6 @@ class Join(Step):
         rows: The table's rows; None = the table is not open yet.
     """
 
-    narrow: ClassVar[bool] = True
     join: TableJoin
     rows: JoinedRows | None = field(default=None, compare=False, repr=False)
 
@@ -259,7 +245,6 @@ class Join(Step):
 class Union(Node):
     """Combines the rows of several streams with the same columns."""
 
-    narrow: ClassVar[bool] = True
     streams: tuple[Node, ...]
 
     @property
@@ -277,7 +262,6 @@ class Union(Node):
 class Write(Step):
     """Writes the rows to a sink, bad ones to its dead letter. A job's graph is what leads to its writes."""
 
-    narrow: ClassVar[bool] = True
     sink: Sink
     dead_letter: Sink | None = None
 

@@ -1,4 +1,10 @@
-"""A streaming frame that has a reader's epochs but no rows: Spark asks this process for the offsets."""
+"""A streaming frame that has a reader's epochs but no rows: Spark asks this process for the offsets.
+
+Spark only plans and logs the epochs; tasks read the splits. For a Python DataSource Spark starts four more Python
+processes, one after the other, before the first epoch: more than a second of a start. Instead, Python implements
+Spark's Java interfaces for sources, by the callbacks that `foreachBatch` uses too:
+https://spark.apache.org/docs/latest/api/java/org/apache/spark/sql/connector/read/streaming/MicroBatchStream.html
+"""
 
 from __future__ import annotations
 

@@ -204,6 +204,8 @@ def _with_position(error: Exception, place: str) -> VolleyError:
 def gathered(items: Iterable[PositionedBatch | BadRow]) -> Iterator[PositionedBatch | BadRow]:
     """Yield bad rows at once, and the batches in their order, small ones of equal columns joined.
 
+    Steps and writers cost as much for a batch of one row as for a large one.
+
     Args:
         items: The rows of a split.
     """

@@ -112,7 +112,7 @@ class Compiler:
 
 
 def _is_step(node: nodes.Node) -> bool:
-    return node.narrow and not isinstance(node, nodes.Union | nodes.Join)
+    return isinstance(node, nodes.Step) and not isinstance(node, nodes.Join | nodes.Repartition | keyed_nodes.Keyed)
 
 
 @dataclass(frozen=True)
