@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from volley import ConfigError, Environment, IcebergSinkConfig, IcebergStorage, MemorySource, col
-from volley.columns.change_columns import ChangeColumns
+from volley.columns.roles import ChangeColumns
 from volley.columns.schemas import Schemas
 from volley.iceberg import Upsert
 from volley.iceberg.upsert.columns import with_own_columns

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.test_dead_letters import Picky, payloads, run, stream
 from volley import ConsoleSink, Environment, FileSink, FileSource, MemorySink, MemorySource, Pipeline, SourceError, col
 from volley.columns.batches import check_values
-from volley.columns.python_values import readable_rows
+from volley.columns.readable import readable_rows
 
 
 def strings(*values: bytes | None) -> pa.StringArray:

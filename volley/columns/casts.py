@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from volley.columns.calendar import are_near, near, parsed, read_alike
 from volley.columns.exact import rescaled
-from volley.columns.text_forms import (
+from volley.columns.texts import (
     decimal_of,
     decimal_of_float,
     decimal_text,

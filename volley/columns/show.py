@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from volley.columns.python_values import readable_rows
+from volley.columns.readable import readable_rows
 
 __all__ = ["html_rows", "show"]
 

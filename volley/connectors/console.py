@@ -93,7 +93,7 @@ class _ConsoleTaskWriter(TaskWriter):
         self._result = WriteResult()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        from volley.columns.python_values import readable_rows
+        from volley.columns.readable import readable_rows
 
         self._result = self._result.with_batch(batch.num_rows)
         self._rows += readable_rows(batch.slice(0, self._limit - len(self._rows)))

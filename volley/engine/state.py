@@ -374,7 +374,7 @@ class KeyedState:
         if self.operator.appends:
             for number in range(max(epoch - _KEPT + 1, 0), epoch):
                 # Nothing can go on from an epoch whose state is gone.
-                with suppress(StorageError):
+                with suppress(StorageError, PlanError):
                     self._before(number + 1)
         files = (file for done in self._recent.values() for of_input in done.files for file in of_input)
         return {file.url.split("/")[-2] for file in files}

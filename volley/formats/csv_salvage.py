@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.columns.batches import one_batch
-from volley.columns.text_forms import is_text_of
+from volley.columns.texts import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
 from volley.formats.csv import HINT, batches, check, header, infer, reason, rules

@@ -58,7 +58,7 @@ class _Parquet:
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
     """Yield each row as a JSON object. Times are ISO text, decimals text with every digit, NaN is the text "NaN"."""
-    from volley.columns.python_values import json_of, readable_rows
+    from volley.columns.readable import json_of, readable_rows
 
     return map(json_of, readable_rows(batch, maps_as_pydicts="strict"))
 
@@ -87,7 +87,7 @@ class _Csv:
         self._writer = pcsv.CSVWriter(file, schema)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        from volley.columns.text_forms import uuid_text
+        from volley.columns.texts import uuid_text
 
         for index in self._uuids:
             batch = batch.set_column(index, batch.schema.names[index], uuid_text(batch.column(index)))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.checks import names
-from volley.columns.change_columns import ChangeColumns
+from volley.columns.roles import ChangeColumns
 from volley.errors import ConfigError, SourceError, near
 
 __all__ = ["key_fields_of", "pack_rows", "unpack_rows"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from volley.columns.batches import conform, unfit_rows
 from volley.columns.bisect import process_or_bisect
-from volley.columns.python_values import row_texts
+from volley.columns.readable import row_texts
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, message_of
 from volley.formats.input_file import InputFile, fault_at

@@ -10,7 +10,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from volley.columns.bisect import first_failing, process_or_bisect
-from volley.columns.python_values import bad_row
+from volley.columns.readable import bad_row
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError, message_of

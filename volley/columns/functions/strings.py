@@ -21,7 +21,7 @@ from volley.columns.compiled import (
     to_type,
     wrong_types,
 )
-from volley.columns.text_forms import decimal_of, number_in
+from volley.columns.texts import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 from volley.plan.parameters import steps_of

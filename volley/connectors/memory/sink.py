@@ -53,7 +53,7 @@ class MemorySink(Sink, Rows):
 
         A date or time outside the years 1 to 9999 is returned as text.
         """
-        from volley.columns.python_values import readable_rows
+        from volley.columns.readable import readable_rows
 
         return [row for table in list(self._epochs.values()) for row in readable_rows(table)]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.change_columns import ChangeColumns
+from volley.columns.roles import ChangeColumns
 from volley.connectors.postgres.decode import TableChanges, Transactions, Truncation, Tuples
 from volley.connectors.postgres.messages import DELETE, INSERT, UPDATE
 from volley.connectors.postgres.settings import ANEW

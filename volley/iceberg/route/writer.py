@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.change_columns import ChangeColumns
+from volley.columns.roles import ChangeColumns
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ConfigError, SchemaMismatchError, VolleyError

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from volley.columns.change_columns import ChangeColumns
+from volley.columns.roles import ChangeColumns
 from volley.errors import ConfigError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
