@@ -108,7 +108,7 @@ def test_what_a_series_keeps_must_fit(native: Environment, tmp_path: Path) -> No
         rows.key_by("user").series(on="at").with_columns(n=rolling("1m", count()), before=previous("price")),
         rows.key_by("user").series(on="at").with_columns(n=rolling("2m", count())),
     ):
-        with pytest.raises(PlanError, match="stateful steps have changed"):
+        with pytest.raises(PlanError, match="keyed steps have changed"):
             changed.to_sink(sink).execute("kept")
     write(folder, 1, ("ada", 4.0, 40))
     for name in ("state-*.arrow", "done.json"):

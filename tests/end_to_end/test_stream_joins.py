@@ -133,7 +133,7 @@ def test_a_run_goes_on_where_the_last_one_ended(native: Environment, tmp_path: P
     assert rows_of(sink) == [(1, 1.0)]
     changed: list[dict[str, Any]] = [{"how": "left"}, {"within": "60s"}, {"buckets": 3}]
     for options in changed:
-        with pytest.raises(PlanError, match="stateful steps have changed"):
+        with pytest.raises(PlanError, match="keyed steps have changed"):
             paid(native, tmp_path, **{"how": "inner", **options}).to_sink(sink).execute("inner")
     orders, payments = sides(native, tmp_path)
     payments = payments.with_column("amount", col("amount") / 100)
@@ -142,7 +142,7 @@ def test_a_run_goes_on_where_the_last_one_ended(native: Environment, tmp_path: P
         orders.join(payments, {"user": "payer", "id": "amount"}, time=("at", "paid_at"), **settings),
         orders.with_column("until", col("at")).join(payments, {"user": "payer"}, time=("until", "paid_at"), **settings),
     ):
-        with pytest.raises(PlanError, match="stateful steps have changed"):
+        with pytest.raises(PlanError, match="keyed steps have changed"):
             other.to_sink(sink).execute("inner")
     two = paid(native, tmp_path, how="inner").to_sink(sink).to_sink(FileSink(str(tmp_path / "new")))
     with pytest.raises(PlanError, match="can't fill a sink of a job with windows, joined streams"):

@@ -168,7 +168,7 @@ def test_what_may_not_change_while_there_is_state(native: Environment, tmp_path:
     write(tmp_path / "in", 0, ("ada", 1.0, 0))
     per_minute(native, tmp_path / "in").to_sink(MemorySink("changed")).execute("changed")
     for build in CHANGED.values():
-        with pytest.raises(PlanError, match="stateful steps have changed"):
+        with pytest.raises(PlanError, match="keyed steps have changed"):
             build(native, tmp_path / "in").to_sink(MemorySink("changed")).execute("changed")
     # Lateness and emission may.
     write(tmp_path / "in", 1, ("ada", 1.0, 61))
@@ -182,7 +182,7 @@ def test_the_gap_of_sessions_may_not_change_while_there_is_state(native: Environ
     users = native.from_source(FileSource(str(tmp_path / "in"), format="parquet")).key_by("user")
     users.window(session("1m"), on="at").aggregate(n=count()).to_sink(MemorySink("visits")).execute("visits")
     longer = users.window(session("2m"), on="at").aggregate(n=count())
-    with pytest.raises(PlanError, match="stateful steps have changed"):
+    with pytest.raises(PlanError, match="keyed steps have changed"):
         longer.to_sink(MemorySink("visits")).execute("visits")
 
 

@@ -15,7 +15,7 @@ SLOTS = 450
 
 
 def main(folder: Path, master: str = "local[2]") -> Job:
-    """One run, over a file of each of two sources in each epoch: it has both stateful steps and two sinks."""
+    """One run, over a file of each of two sources in each epoch: it has both keyed steps and two sinks."""
     environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
 
     def read(kind: str) -> DataStream:

@@ -1,4 +1,4 @@
-"""A checkpoint tells the sources and the stateful steps of its job apart."""
+"""A checkpoint tells the sources and the keyed steps of its job apart."""
 
 from __future__ import annotations
 

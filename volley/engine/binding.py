@@ -30,7 +30,7 @@ class Binding:
     Args:
         query_id: Spark's id of the query; None if only Spark's own file has it.
         sources: The identity of each source, to which the offsets refer; None = lost.
-        stateful: The label of each stateful step, to which the state refers; None = lost. Sources or steps that are
+        stateful: The label of each keyed step, to which the state refers; None = lost. Sources or steps that are
             alike have the names of the sinks behind them, too.
         targets: The name and identity of each sink's target; None = lost.
     """
@@ -88,7 +88,7 @@ def _sinks_behind(node: nodes.Node, graph: JobGraph) -> str:
 
 
 def check_same_pipeline(old: Binding, now: Binding, checkpoint: str) -> None:
-    """Raise PlanError if sources or stateful steps have changed, or Spark kept the state of one, as until 0.2.0."""
+    """Raise PlanError if sources or keyed steps have changed, or Spark kept the state of one, as until 0.2.0."""
     if step := next(filter(_SPARK_S_STATE.match, old.stateful or ()), None):
         raise PlanError(
             f"in checkpoint {checkpoint} Spark kept the state of {step}, as Volley 0.2.0 has it; this version keeps "
@@ -98,7 +98,7 @@ def check_same_pipeline(old: Binding, now: Binding, checkpoint: str) -> None:
         )
     for part, before, after in (
         ("sources", old.sources, now.sources),
-        ("stateful steps", old.stateful, now.stateful),
+        ("keyed steps", old.stateful, now.stateful),
     ):
         if before is not None and before != after:
             raise PlanError(

@@ -174,7 +174,7 @@ class Checkpoint:
     def bind(self, graph: JobGraph, backfill: bool, new_query: bool) -> Binding:
         """Bind a new checkpoint to a job, or check that the job can resume from an existing one.
 
-        Stateless steps may change between two runs. Sources and stateful steps may not: the checkpoint's offsets and
+        Steps without state may change between two runs. Sources and keyed steps may not: the checkpoint's offsets and
         state refer to them. A new target lacks the rows of all epochs so far.
 
         Args:

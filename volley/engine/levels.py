@@ -140,7 +140,7 @@ class Levels:
                 metrics.record_watermark(merge.watermark)
             if rejected.late or rejected.early or rejected.untimed:
                 _log.warning(
-                    "%s: epoch %d leaves rows out of %s: %s late, %s too far ahead of the clock, %s without a time",
+                    "%s: epoch %d rejects rows of %s: %s late, %s too far ahead of the clock, %s without a time",
                     *(self.job, merge.epoch, self.states[number].operator.folder),
                     *(f"{rows:,}" for rows in (rejected.late, rejected.early, rejected.untimed)),
                 )

@@ -207,7 +207,7 @@ class Run:
         return fault
 
     def _epoch(self, frame: DataFrame, number: int) -> None:
-        """Run one epoch; Spark calls this for each micro-batch."""
+        """Run one epoch; Spark calls this for each of its batches."""
         with self._gate:
             if self._stopping:
                 raise _Stopping
