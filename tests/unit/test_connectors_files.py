@@ -39,6 +39,7 @@ from volley import (
     StorageError,
 )
 from volley.connectors.files.listing import LoggedFile
+from volley.contracts.rows import taken_notes
 from volley.formats import files
 from volley.formats.files import FORMATS, FileFormat, pack
 from volley.formats.options import CsvOptions, JsonOptions
@@ -70,6 +71,8 @@ def everything(source: Reader) -> list[int]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    # Of earlier tests.
+    taken_notes()
     (tmp_path / "in").mkdir()
     return tmp_path / "in"
 
@@ -110,6 +113,54 @@ def test_a_file_that_is_still_copied_is_read_once_under_its_final_name(name: str
         assert ids(source, START, offset) == [1]
         (folder / name).rename(folder / "final.json")
         assert ids(source, offset, source.latest_offset(offset, None, None)) == [2]
+
+
+def notes() -> list[str]:
+    return [str(note) for note in taken_notes()]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_file_that_is_written_again_is_told_once(folder: Path, tmp_path: Path, restarts: bool) -> None:
+    for number in range(20):
+        put(folder, f"{number}.json", number, age=100 - number)
+    source = opened(folder, tmp_path / "state", bounded=False)
+    offset = source.latest_offset(START, None, None)
+    assert notes() == []
+    put(folder, "3.json", 3, 33, age=10)
+    put(folder, "4.json", 7, age=9)
+    put(folder, "new.json", 100, age=5)
+    if restarts:
+        source = opened(folder, tmp_path / "state", bounded=False)
+    end = source.latest_offset(offset, None, None)
+    assert ids(source, offset, end) == [100]
+    told = "{} was written again after it was found: it had 10 bytes, it has {} now; it is not read again"
+    assert notes() == [told.format(folder / "3.json", 21), told.format(folder / "4.json", 10)]
+    # Not twice, though it goes on growing, and by its new time alone.
+    put(folder, "3.json", 3, 33, 333, age=1)
+    assert source.latest_offset(end, None, None) == end
+    assert notes() == []
+
+
+def test_a_file_whose_time_is_that_of_the_newest_is_the_same(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    source = opened(folder, tmp_path / "state", bounded=False)
+    offset = source.latest_offset(START, None, None)
+    put(folder, "b.json", 2)
+    source.latest_offset(offset, None, None)
+    assert notes() == []
+
+
+def test_files_of_a_log_without_times_are_told_by_their_size(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    put(folder, "b.json", 2)
+    offset = opened(folder, tmp_path / "state", bounded=False).latest_offset(START, None, None)
+    (listing,) = (tmp_path / "state" / "files").iterdir()
+    entries = [{"path": str(folder / name), "size": 10} for name in ("a.json", "b.json")]
+    # As Volley 0.2 wrote it.
+    listing.write_text(json.dumps(entries))
+    put(folder, "b.json", 2, 22)
+    opened(folder, tmp_path / "state", bounded=False).latest_offset({"files": offset["files"]}, None, None)
+    assert [note.partition(" was")[0] for note in notes()] == [str(folder / "b.json")]
 
 
 @pytest.mark.parametrize("name", ["a.json.bak", "a.json.old", "block.json", "#a.json", "a~1.json", "a.lock.json"])

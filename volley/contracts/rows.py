@@ -106,7 +106,7 @@ class UnknownField:
 
 @dataclass(frozen=True)
 class LostInput:
-    """Input that was deleted before the job has read it, and is passed over as its source was told to.
+    """Input that the job does not read: deleted before, as its source was told to; or written to a file it has read.
 
     Args:
         lost: What is lost, and where.

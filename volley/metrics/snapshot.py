@@ -134,7 +134,8 @@ class MetricsSnapshot(Figures):
         worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
         rows_late, rows_ahead, rows_untimed: Rows that keyed steps reject: late ones, early ones (too far ahead of the
             clock), and ones without a time.
-        inputs_lost: Losses that a source passed over as it was told to, as a topic that is gone; of a job only.
+        inputs_lost: Losses that a source passed over as it was told to, as a topic that is gone, and files that were
+            written again after they were found; of a job only.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
         commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
 
@@ -214,7 +215,8 @@ SERIES = [*described(MetricsSnapshot), *(Description(name, *rest) for name, rest
 LOSSES = Description(
     "inputs_lost",
     "counter",
-    "Losses of input that a source passed over as it was told to, such as a topic that is gone",
+    "Losses of input that a source passed over as it was told to, such as a topic that is gone, and files that were "
+    "written again after they were found",
     lambda job: job.snapshot().inputs_lost,
 )
 BUILD = Description("build", "info", "Versions of Volley and Python", lambda _: versions())

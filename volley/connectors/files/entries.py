@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from volley.connectors.files.listing import LoggedFile
 
-__all__ = ["BLOCK", "Names", "blocks_of", "files_of", "rows_of"]
+__all__ = ["BLOCK", "Names", "blocks_of", "files_of", "names_of", "rows_of"]
 
 BLOCK = 4096
 """The entries of a block of a merged file."""
@@ -64,6 +64,11 @@ def blocks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             waiting, count = rows.slice(whole).to_batches(), count - whole
     if count:
         yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+
+
+def names_of(paths: Iterable[str]) -> pa.Array:
+    """Return the hashes by which files are known as read."""
+    return pa.array(map(_name_of, paths), pa.binary(_NAME_BYTES))
 
 
 def _name_of(path: str) -> bytes:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from volley.connectors.files.entries import BLOCK, Names, blocks_of, files_of, rows_of
+from volley.connectors.files.entries import BLOCK, Names, blocks_of, files_of, names_of, rows_of
 from volley.connectors.files.listing import LoggedFile
 from volley.contracts.source import Offset
 from volley.errors import StorageError
@@ -29,6 +30,9 @@ __all__ = ["FileLog", "Part", "farthest", "number_of_entries"]
 
 _FAN_IN = 10
 """The number of files of one level that are merged into one of the next."""
+
+_MOST_TOLD = 100
+"""How many files that were written again a run tells of."""
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _LISTING = re.compile(r"(\d{12})\.json")
@@ -104,6 +108,9 @@ class FileLog:
     folder: str  # the fsspec URL of the log's folder; it may not exist yet
     _parts: list[Part] | None = field(default=None, repr=False)
     _names: Names | None = field(default=None, repr=False)
+    # When the newest file that was ever listed was written, and which files were told to have changed.
+    _newest: float = field(default=0.0, repr=False)
+    _told: set[str] = field(default_factory=set, repr=False)
     # What a process left behind that died before it could delete it.
     _replaced: list[str] = field(default_factory=list, repr=False)
     _block: tuple[str, int, pa.RecordBatch] | None = field(default=None, repr=False)
@@ -153,6 +160,28 @@ class FileLog:
             self._listed().append(self._written(count, new, rows))
             known.add(rows.column("name"))
 
+    def changed(self, listed: Sequence[LoggedFile]) -> list[tuple[LoggedFile, LoggedFile]]:
+        """Return logged files that were written again, as they are logged and as they are listed: the first hundred.
+
+        Whoever writes one leaves a later time on it than all files had before, so that no time of each need be kept.
+        """
+        known = self._known()
+        later = [file for file in listed if (file.modified or 0.0) > self._newest]
+        self._newest = max((file.modified or 0.0 for file in later), default=self._newest)
+        new = {file.path for file in known.unknown(later)} | self._told
+        again = {file.path: file for file in later if file.path not in new} if len(self._told) < _MOST_TOLD else {}
+        entries = ((file, again[file.path]) for file in self._entries([*again]))
+        pairs = [(file, now) for file, now in entries if file not in (now, replace(now, modified=None))]
+        self._told.update(file.path for file, _ in pairs)
+        return pairs
+
+    def _entries(self, paths: Sequence[str]) -> Iterator[LoggedFile]:
+        """Yield the entries of some files."""
+        names = names_of(paths)
+        for part in self._listed() if paths else ():
+            for rows in self._blocks(part):
+                yield from files_of(rows.filter(pc.is_in(rows.column("name"), names)))
+
     def _written(self, first: int, listed: list[LoggedFile], rows: pa.RecordBatch) -> Part:
         """Write the new files of a listing, and return their part; a long listing is written in blocks."""
         end = first + len(listed)
@@ -196,9 +225,16 @@ class FileLog:
         """Return the names of all entries."""
         if self._names is None:
             names = Names()
-            names.load(rows.column("name") for part in self._listed() for rows in self._blocks(part))
+            names.load(self._columns())
             self._names = names
         return self._names
+
+    def _columns(self) -> Iterator[pa.Array]:
+        """Yield the names of all entries; note when the newest file was written."""
+        for part in self._listed():
+            for rows in self._blocks(part):
+                self._newest = max(self._newest, pc.max(rows.column("modified")).as_py() or 0.0)
+                yield rows.column("name")
 
     def _hash(self, count: int) -> bytes:
         """Return the hash of the first `count` entries."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from volley.columns.dictionaries import as_keys
 from volley.connectors.files.columns import FileColumns, folder_texts, folder_values, with_folders, with_included
 from volley.connectors.files.listing import LoggedFile, check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
-from volley.contracts.rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
@@ -55,10 +55,21 @@ class FileReader(Reader):
         # New files would take the numbers of entries that the log has lost.
         first = self.log.count(start)
         if target is None and (limit is None or first + limit > len(self.log)):
-            self.log.append(list_files(self.files.url, self.files.storage_options, self.log))
+            listed = list_files(self.files.url, self.files.storage_options, self.log)
+            self._note_changed(listed)
+            self.log.append(listed)
         last = len(self.log) if target is None else self.log.count(target)
         end = last if limit is None else min(last, first + limit)
         return self.log.offset(end) if end > first else start
+
+    def _note_changed(self, listed: Sequence[LoggedFile]) -> None:
+        """Warn of files that were written again after they were listed, as they are not looked at again."""
+        for before, now in self.log.changed(listed):
+            note_lost(
+                f"{redact_uri(now.path)} was written again after it was found: it had {before.size} bytes, it has "
+                f"{now.size} now; it is not read again",
+                "write what is new to a file of a new name; to read all of this one, rename it",
+            )
 
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
         files = self.log.files(self.log.count(start), self.log.count(end))
