@@ -85,7 +85,7 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
         Schemas(lambda read: known[id(read)]).known(write)
         (write,) = with_rows([write])
         schemas = Schemas(lambda read: known[id(read)])
-        rows, followers = _Rows(limit), graph.followers_in(graph.walk([write]))
+        rows, followers = _KeptRows(limit), graph.followers_in(graph.walk([write]))
         plan = TaskPlan(
             tuple(reader.split_reader() for reader in readers),
             tuple(grow(read, {0: write}, followers, schemas, dictionaries=False) for read in reads),
@@ -128,7 +128,7 @@ class _Enough(Exception):
 
 
 @dataclass
-class _Rows(Writer, TaskWriter):
+class _KeptRows(Writer, TaskWriter):
     """Keeps the rows of one task.
 
     Args:

@@ -62,7 +62,7 @@ class _OpenTable:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _JoinedTable:
     """A table of a job, with the joins that use it.
 
     Args:
@@ -85,7 +85,7 @@ class JoinedTables:
 
     job: str
     folder: str
-    _tables: dict[str, _Table] = field(default_factory=dict)
+    _tables: dict[str, _JoinedTable] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._tables)
@@ -125,12 +125,12 @@ class JoinedTables:
 
     def _opened(self, join: TableJoin) -> JoinedRows:
         name, reader = digest(join.table.identity), _reader(join)
-        table = self._tables.setdefault(name, _Table(reader, f"{self.folder}/{name}"))
+        table = self._tables.setdefault(name, _JoinedTable(reader, f"{self.folder}/{name}"))
         layout = digest(repr(join.table), *parts(join, reader.schema), join.by_history, join.max_bytes)
         table.joins[layout] = join, reader
         return EpochRows(reader.schema, table.folder, layout, join.max_bytes)
 
-    def _write(self, table: _Table, version: Version, epoch: int, sizes: dict[str, int]) -> None:
+    def _write(self, table: _JoinedTable, version: Version, epoch: int, sizes: dict[str, int]) -> None:
         """Write the rows of a version for each join, unless they are there.
 
         Args:
@@ -151,7 +151,7 @@ class JoinedTables:
                 size = sum(file.size for file in written)
                 _log.info(text, self.job, epoch, join.table, version, len(written), size)
 
-    def _clean(self, table: _Table, epoch: int) -> None:
+    def _clean(self, table: _JoinedTable, epoch: int) -> None:
         """Delete what no epoch needs any more that may be repeated."""
         files, folder = filesystem(table.folder, {})
         with usable(self.folder):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import Writer
 from volley.contracts.source import Offset, Reader
-from volley.engine.state import KeyedState, Merge
+from volley.engine.state import EpochMerge, KeyedState
 from volley.metrics.metrics import Metrics
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import NO_OFFSET, SparkLog
@@ -44,7 +44,7 @@ class Levels:
     merging: TaskPlan
     states: tuple[KeyedState, ...]
     metrics: Sequence[Metrics]
-    _merges: dict[int, Merge] = field(default_factory=dict, compare=False)
+    _merges: dict[int, EpochMerge] = field(default_factory=dict, compare=False)
 
     @property
     def behind_inputs(self) -> list[Sequence[int]]:
@@ -104,7 +104,7 @@ class Levels:
         """Return the place of a step's first input in a task's results."""
         return len(self.metrics) + sum(state.inputs for state in self.states[:number])
 
-    def _merge(self, number: int, task: Task, results: TaskResults) -> Merge:
+    def _merge(self, number: int, task: Task, results: TaskResults) -> EpochMerge:
         first, state = self._first(number), self.states[number]
         partials = [
             (source, [next(iter(intake.committables), NO_ROWS) for intake in result[first : first + state.inputs]])
@@ -113,7 +113,7 @@ class Levels:
         ]
         return state.merge(task.epoch, partials)
 
-    def _merged(self, spark: SparkSession, task: Task, merges: Mapping[int, Merge], first: int) -> TaskResults:
+    def _merged(self, spark: SparkSession, task: Task, merges: Mapping[int, EpochMerge], first: int) -> TaskResults:
         """Run the tasks of a level. On one machine the driver merges few states itself."""
         reach("after-partials", task.epoch)
         splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]

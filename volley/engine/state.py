@@ -34,7 +34,7 @@ from volley.task.merging import MergeInput, MergeSplit
 from volley.task.partials import Limits, Partial, PartialWriter, RejectedRows
 from volley.task.state_files import StateFile, of_buckets, settled
 
-__all__ = ["Clocked", "KeyedState", "Merge"]
+__all__ = ["Clocked", "EpochMerge", "KeyedState"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _Files = tuple[tuple[StateFile, ...], ...]
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _EpochPlan:
     """What an epoch's tasks need that may differ when it is run again; pinned in a file.
 
     Args:
@@ -60,7 +60,7 @@ class _Plan:
     began: int
 
     @classmethod
-    def parse(cls, data: bytes) -> _Plan:
+    def parse(cls, data: bytes) -> _EpochPlan:
         """Parse the bytes of a ``plan.json``.
 
         Raises:
@@ -129,7 +129,7 @@ class _Done:
 
 
 @dataclass(frozen=True)
-class Merge:
+class EpochMerge:
     """The merge of an epoch's partials into the state.
 
     Args:
@@ -219,7 +219,7 @@ class KeyedState:
         """The number of the step's inputs."""
         return len(self.operator.states)
 
-    def merge(self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]]) -> Merge:
+    def merge(self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]]) -> EpochMerge:
         """Return what tasks merge in an epoch.
 
         Args:
@@ -250,7 +250,7 @@ class KeyedState:
         )
         files = tuple(older + newer for older, newer in zip(kept, new, strict=True))
         done = _Done(watermark, clocks, files, self._columns)
-        return Merge(
+        return EpochMerge(
             epoch, splits, reduce(RejectedRows.__add__, rejected, RejectedRows()), done, size < self.bytes_a_task
         )
 
@@ -274,7 +274,7 @@ class KeyedState:
             for number in range(self.inputs)
         )
 
-    def finish(self, merge: Merge) -> None:
+    def finish(self, merge: EpochMerge) -> None:
         """Make the state after an epoch durable, and delete what no later epoch needs. Before the epoch's commits.
 
         Raises:
@@ -328,22 +328,22 @@ class KeyedState:
                 )
         return done
 
-    def _plan(self, epoch: int) -> _Plan:
+    def _plan(self, epoch: int) -> _EpochPlan:
         def make() -> bytes:
-            return json.dumps(asdict(_Plan(self._clock(), self.ends(epoch), self._began))).encode()
+            return json.dumps(asdict(_EpochPlan(self._clock(), self.ends(epoch), self._began))).encode()
 
-        return read_or_create(f"{self._folder(epoch)}/plan.json", STATE_PLAN, make, _Plan.parse)
+        return read_or_create(f"{self._folder(epoch)}/plan.json", STATE_PLAN, make, _EpochPlan.parse)
 
     def _clock(self) -> int:
         """Return the time of the computer's clock, in microseconds since 1970."""
         return int(self.now() * 1e6)
 
-    def _clocks(self, before: _Done, plan: _Plan) -> list[_Clock]:
+    def _clocks(self, before: _Done, plan: _EpochPlan) -> list[_Clock]:
         """Return the clocks at an epoch's start; a source that is new to an input has one without a row."""
         known = {(clock.input, clock.source): clock for clock in before.clocks}
         return [known.get(pair) or _Clock(*pair, None, plan.now) for pair in self.clocked]
 
-    def _watermark(self, before: int, clocks: Sequence[_Clock], plan: _Plan) -> int:
+    def _watermark(self, before: int, clocks: Sequence[_Clock], plan: _EpochPlan) -> int:
         """Return the watermark after an epoch: it never goes back."""
         timing = self.operator.timing
         times = [clock.latest for clock in clocks if clock.latest is not None]

@@ -12,7 +12,7 @@ from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, column_names, output_name
 from volley.plan.joins import StreamJoin
 from volley.plan.nodes import Node, Step
-from volley.plan.series import Ordering, SeriesFunction
+from volley.plan.series import SeriesFunction, SeriesTiming
 from volley.plan.windows import Session, Timing, Windowing
 
 __all__ = [
@@ -159,7 +159,7 @@ class Series(Step, Keyed):
 
     keys: tuple[ExprNode, ...]
     functions: tuple[tuple[str, SeriesFunction], ...]
-    ordering: Ordering
+    ordering: SeriesTiming
 
     @property
     def intakes(self) -> tuple[Node, ...]:

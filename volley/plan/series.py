@@ -12,7 +12,7 @@ from volley.plan.expression_nodes import ExprNode, column_names
 from volley.plan.windows import Timing
 
 __all__ = [
-    *("SERIES", "Ordering", "SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling"),
+    *("SERIES", "SeriesTiming", "SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling"),
     "session_start",
 ]
 
@@ -56,7 +56,7 @@ class SeriesFunction:
 
 
 @dataclass(frozen=True)
-class Ordering(Timing):
+class SeriesTiming(Timing):
     """How a stream's rows become series; the arguments of `KeyedStream.series`, checked.
 
     Args:

@@ -12,7 +12,7 @@ from volley.plan import keyed_nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column, ExprNode, output_name
 from volley.plan.expressions import Expr
-from volley.plan.series import Ordering, SeriesFunction
+from volley.plan.series import SeriesFunction, SeriesTiming
 from volley.plan.windows import Emission, LateRows, Timing, Window, Windowing
 from volley.stream.steps import RowSteps, under_name
 from volley.stream.verbs import MAX_AHEAD, check_bounded, check_text
@@ -112,7 +112,7 @@ class KeyedStream(Generic[S]):
             ConfigError: If an argument is wrong.
         """
         timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
-        ordering = Ordering(on, pause, **timing, buckets=buckets)  # type: ignore[arg-type]
+        ordering = SeriesTiming(on, pause, **timing, buckets=buckets)  # type: ignore[arg-type]
         return SeriesStream(self._stream, self._keys, ordering)
 
     def aggregate(self, **aggregates: Aggregation) -> S:
@@ -166,7 +166,7 @@ class SeriesStream(Generic[S]):
 
     _stream: S
     _keys: tuple[ExprNode, ...]
-    _ordering: Ordering
+    _ordering: SeriesTiming
 
     def with_columns(self, **functions: SeriesFunction) -> S:
         """Return all rows with these columns, which replace columns of the same names.

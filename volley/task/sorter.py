@@ -236,10 +236,10 @@ def _joined(items: Sequence[PositionedBatch]) -> PositionedBatch:
     if len(items) == 1:
         return items[0]
     batch = pa.concat_batches([item.batch for item in items])
-    return PositionedBatch(batch, _Places(items))
+    return PositionedBatch(batch, _JoinedPlaces(items))
 
 
-class _Places:
+class _JoinedPlaces:
     """Tells the places of rows of joined batches."""
 
     def __init__(self, items: Sequence[PositionedBatch]) -> None:

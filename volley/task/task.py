@@ -88,7 +88,7 @@ class InputSplit:
     split: Split
 
 
-class TaskCounts(Protocol):
+class Counts(Protocol):
     """Counts what tasks have written while others still run."""
 
     def add(self, results: Sequence[WriteResult], read: Sequence[int]) -> None:
@@ -111,7 +111,7 @@ class Task:
     plan: TaskPlan
     writers: tuple[Writer | None, ...]
     letters: DeadLetters | None = None
-    counts: TaskCounts | None = None
+    counts: Counts | None = None
     first: int = 0
 
     def __call__(self, inputs: Iterable[Any]) -> Iterator[tuple[WriteResult, ...]]:

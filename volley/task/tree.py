@@ -18,7 +18,7 @@ from volley.plan.expression_nodes import Column
 from volley.plan.graph import Followers
 from volley.task.writers import Exchange, SortedRows
 
-__all__ = ["DATA_ERRORS", "Branch", "Failure", "SinkStep", "Tree", "grouped", "grow"]
+__all__ = ["DATA_ERRORS", "Chain", "Failure", "SinkStep", "Tree", "grouped", "grow"]
 
 DATA_ERRORS = (ExpressionError, JobError, SchemaMismatchError, SourceError, pa.ArrowInvalid)
 """The errors that a row's values can cause; storage and catalog errors are not among them."""
@@ -59,13 +59,13 @@ class SinkStep:
 
 
 @dataclass(frozen=True)
-class Branch:
+class Chain:
     """Consecutive steps without a fork between them.
 
     Args:
-        parent: The index of the branch whose output it takes; None = the input.
+        parent: The index of the chain whose output it takes; None = the input.
         sinks: The indices of the sinks that get its output.
-        checks_values: True if it must validate the values: they go to a sink, and no earlier branch has validated them.
+        checks_values: True if it must validate the values: they go to a sink, and no earlier chain has validated them.
     """
 
     steps: CompiledSteps
@@ -101,22 +101,22 @@ class Tree:
 
     Args:
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
-        branches: The branches, parents first.
+        chains: The chains, parents first.
     """
 
     schema: pa.Schema
     dictionaries: bool
-    branches: tuple[Branch, ...]
+    chains: tuple[Chain, ...]
 
     @property
     def sinks(self) -> tuple[int, ...]:
         """The indices of all sinks that rows of this input can reach."""
-        return tuple(sorted({sink for branch in self.branches for sink in branch.sinks}))
+        return tuple(sorted({sink for chain in self.chains for sink in chain.sinks}))
 
     @property
     def is_plain(self) -> bool:
         """True if no step calls a function of the user's, or joins a table."""
-        steps = (node for branch in self.branches for node in branch.steps.nodes)
+        steps = (node for chain in self.chains for node in chain.steps.nodes)
         return not any(isinstance(node, nodes.Map | nodes.FlatMap | nodes.MapBatches | nodes.Join) for node in steps)
 
     def outputs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -127,10 +127,10 @@ class Tree:
         """
         rows: list[pa.RecordBatch] = []
         conformed = conform(batch, self.schema, self.dictionaries)
-        for branch in self.branches:
-            rows.append(branch.run(conformed if branch.parent is None else rows[branch.parent]))
+        for chain in self.chains:
+            rows.append(chain.run(conformed if chain.parent is None else rows[chain.parent]))
             if rows[-1].num_rows:
-                for sink in branch.sinks:
+                for sink in chain.sinks:
                     yield sink, rows[-1]
 
     def checked_outputs(
@@ -147,17 +147,17 @@ class Tree:
             conformed = conform(batch, self.schema, self.dictionaries)
         except DATA_ERRORS as error:
             return [], [Failure(self.sinks, error)]
-        # A failed branch fails the sinks of all branches after it, too; these get no rows.
+        # A failed chain fails the sinks of all chains after it, too; these get no rows.
         rows: dict[int, pa.RecordBatch] = {}
-        for number, branch in enumerate(self.branches):
-            if branch.parent is not None and branch.parent not in rows:
+        for number, chain in enumerate(self.chains):
+            if chain.parent is not None and chain.parent not in rows:
                 continue
             try:
-                rows[number] = branch.run(conformed if branch.parent is None else rows[branch.parent])
+                rows[number] = chain.run(conformed if chain.parent is None else rows[chain.parent])
             except DATA_ERRORS as error:
                 failures.append(Failure(self._sinks_from(number), error))
                 continue
-            for sink in branch.sinks if rows[number].num_rows else ():
+            for sink in chain.sinks if rows[number].num_rows else ():
                 writer = writers[sink]
                 try:
                     if writer:
@@ -169,12 +169,12 @@ class Tree:
         return outputs, failures
 
     def _sinks_from(self, number: int) -> tuple[int, ...]:
-        """Return the indices of the sinks of a branch and of all branches that descend from it."""
+        """Return the indices of the sinks of a chain and of all chains that descend from it."""
         descendants = {number}
-        for later, branch in enumerate(self.branches):
-            if branch.parent in descendants:
+        for later, chain in enumerate(self.chains):
+            if chain.parent in descendants:
                 descendants.add(later)
-        return tuple(sorted({sink for index in descendants for sink in self.branches[index].sinks}))
+        return tuple(sorted({sink for index in descendants for sink in self.chains[index].sinks}))
 
 
 def grow(
@@ -193,7 +193,7 @@ def grow(
     """
     growth = _Growth(followers, {id(end): number for number, end in ends.items()}, schemas)
     growth.grow(root, [], schemas.known(root), None, checked=False)
-    return Tree(schemas.known(root), dictionaries, tuple(growth.branches))
+    return Tree(schemas.known(root), dictionaries, tuple(growth.chains))
 
 
 def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
@@ -204,19 +204,19 @@ def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
     Example:
         >>> schema = pa.schema([])
         >>> steps = lower([], schema)
-        >>> first, derived = Branch(steps, None, (0,), True), Branch(steps, 0, (1,), False)
-        >>> grouped([Tree(schema, False, (first, derived, Branch(steps, None, (2,), True)))], 3)
+        >>> first, derived = Chain(steps, None, (0,), True), Chain(steps, 0, (1,), False)
+        >>> grouped([Tree(schema, False, (first, derived, Chain(steps, None, (2,), True)))], 3)
         [0, 0, 2]
     """
     groups = list(range(sinks))
     for tree in trees:
         first: dict[int | None, int] = {}
-        for number, branch in enumerate(tree.branches):
-            if branch.parent in first:
-                first[number] = first[branch.parent]
-            elif branch.sinks:
-                first[number] = branch.sinks[0]
-            for sink in branch.sinks:
+        for number, chain in enumerate(tree.chains):
+            if chain.parent in first:
+                first[number] = first[chain.parent]
+            elif chain.sinks:
+                first[number] = chain.sinks[0]
+            for sink in chain.sinks:
                 merged, group = groups[sink], groups[first[number]]
                 groups = [group if other == merged else other for other in groups]
     return groups
@@ -227,15 +227,15 @@ class _Growth:
     followers: Followers
     sinks: Mapping[int, int]
     schemas: Schemas
-    branches: list[Branch] = field(default_factory=list)
+    chains: list[Chain] = field(default_factory=list)
 
     def grow(
         self, node: nodes.Node, steps: list[nodes.Node], schema: pa.Schema, parent: int | None, checked: bool
     ) -> None:
-        """Add the branch that continues at a node, and all its descendants.
+        """Add the chain that continues at a node, and all its descendants.
 
         Args:
-            parent: The index of the parent branch; None = the input.
+            parent: The index of the parent chain; None = the input.
             checked: True if an ancestor has validated the values.
         """
         followers = self.followers[id(node)]
@@ -246,8 +246,8 @@ class _Growth:
         sinks = tuple(self.sinks[id(follower)] for follower in followers if id(follower) in self.sinks)
         compiled = self._compile(steps, schema)
         if steps or sinks:
-            self.branches.append(Branch(compiled, parent, sinks, checks_values=bool(sinks) and not checked))
-            parent, checked = len(self.branches) - 1, checked or bool(sinks)
+            self.chains.append(Chain(compiled, parent, sinks, checks_values=bool(sinks) and not checked))
+            parent, checked = len(self.chains) - 1, checked or bool(sinks)
         for follower in followers:
             if id(follower) not in self.sinks:
                 self.grow(follower, [follower], compiled.schema, parent, checked)
