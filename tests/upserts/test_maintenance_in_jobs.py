@@ -29,7 +29,7 @@ from volley.iceberg import (
 from volley.iceberg.maintain import compaction, manifests
 from volley.iceberg.maintain.committer import MaintainingCommitter
 from volley.iceberg.maintain.lease import LEASE, Lease
-from volley.iceberg.maintain.maintainer import _Stopping
+from volley.iceberg.maintain.maintainer import _JobStops
 from volley.iceberg.modes import CommitMode
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
@@ -256,7 +256,7 @@ def test_a_job_that_stops_waits_for_one_task_at_most(opened: Open) -> None:
         return do(tasks)
 
     _, committer = opened(run=run)
-    with pytest.raises(_Stopping):
+    with pytest.raises(_JobStops):
         committer._maintainer._run_tasks([WriteResult, WriteResult])
     assert len(begun) == 1
 

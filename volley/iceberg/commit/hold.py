@@ -84,12 +84,12 @@ class Hold:
         at, before = self._moved
         if snapshot_id is None or snapshot_id == before or time.monotonic() - at < _SECONDS_BETWEEN:
             return
-        commit_to(self.ref, _Move(self, snapshot_id))
+        commit_to(self.ref, _HoldMove(self, snapshot_id))
         self._moved = time.monotonic(), snapshot_id
 
 
 @dataclass(frozen=True)
-class _Move(Stage[Staged]):
+class _HoldMove(Stage[Staged]):
     action = "holding snapshots"
 
     hold: Hold

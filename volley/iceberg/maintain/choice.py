@@ -15,7 +15,7 @@ from volley.iceberg.maintain.rewrites import within
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 
-__all__ = ["Choice", "Group", "choose"]
+__all__ = ["ChosenFiles", "Group", "choose"]
 
 # Large enough that the last file of a group, which is smaller than the others, counts for little.
 _FILES_PER_GROUP = 10
@@ -25,7 +25,7 @@ Group = tuple[PlannedFile, ...]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenFiles:
     """The files to rewrite.
 
     Args:
@@ -40,7 +40,7 @@ class Choice:
 
 def choose(
     io: FileIO, table: TableMetadata, files: Sequence[PlannedFile], options: CompactionOptions, target: int
-) -> Choice:
+) -> ChosenFiles:
     """Return the files to rewrite; the same ones for the same files.
 
     A small file that is alone in its group stays: to write it anew would change nothing.
@@ -63,7 +63,7 @@ def choose(
     ]
     groups.sort(key=lambda group: _age(group[0]))
     taken = within((sum(planned.file.size for planned in group) for group in groups), options.max_bytes)
-    return Choice(tuple(groups[:taken]), len(files) - len(able), sum(map(len, groups[taken:])))
+    return ChosenFiles(tuple(groups[:taken]), len(files) - len(able), sum(map(len, groups[taken:])))
 
 
 def _is_able(file: FileEntry, table: TableMetadata, options: CompactionOptions) -> bool:

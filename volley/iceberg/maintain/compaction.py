@@ -18,10 +18,10 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.commit.loop import Commit, Staged, commit_to
 from volley.iceberg.layout.layout import check_layout
-from volley.iceberg.maintain.choice import Choice, Group, choose
+from volley.iceberg.maintain.choice import ChosenFiles, Group, choose
 from volley.iceberg.maintain.options import CompactionOptions, Runner
 from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, format_of
-from volley.iceberg.maintain.rewriting import Ordering, Rewrite, Rewritten, ordering_of, read_order
+from volley.iceberg.maintain.rewriting import Rewrite, Rewritten, RowOrdering, ordering_of, read_order
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
@@ -78,7 +78,7 @@ def _sum(first: Compaction, second: Compaction) -> Compaction:
     return replace(first, **both)
 
 
-def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: Ordering) -> TableFormat:
+def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: RowOrdering) -> TableFormat:
     """Return the format of the new files."""
     format = format_of(table, ref)
     size = (
@@ -89,7 +89,7 @@ def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: O
     return replace(format, order=ordering.of_files, target_bytes=size)
 
 
-def _planned(ref: TableRef, choice: Choice, target_bytes: int) -> Compaction:
+def _planned(ref: TableRef, choice: ChosenFiles, target_bytes: int) -> Compaction:
     """Return what replacing all groups would do, as far as it is known before."""
     sizes = [sum(planned.file.size for planned in group) for group in choice.groups]
     return Compaction(
@@ -105,7 +105,7 @@ def _planned(ref: TableRef, choice: Choice, target_bytes: int) -> Compaction:
 
 
 @dataclass(frozen=True)
-class _Attempt(Staged):
+class _StagedReplacement(Staged):
     """An attempt to commit: the groups it replaces, and the new delete files for rows that were deleted meanwhile."""
 
     snapshot_id: int
@@ -113,7 +113,7 @@ class _Attempt(Staged):
     deletes: Sequence[WrittenFile]
 
 
-class _Replacement(FileRewrite[_Attempt, Rewritten]):
+class _Replacement(FileRewrite[_StagedReplacement, Rewritten]):
     """Replaces some groups of files in one commit."""
 
     action = maintenance = "compaction"
@@ -123,7 +123,7 @@ class _Replacement(FileRewrite[_Attempt, Rewritten]):
         opened: Opened,
         format: TableFormat,
         run: Runner | None,
-        ordering: Ordering,
+        ordering: RowOrdering,
         groups: Sequence[Group],
         until: float | None,
         number: int,
@@ -162,7 +162,7 @@ class _Replacement(FileRewrite[_Attempt, Rewritten]):
             self._until,
         )
 
-    def stage(self, table: Table) -> _Attempt | None:
+    def stage(self, table: Table) -> _StagedReplacement | None:
         check_layout(table, {self._format.layout.fingerprint})
         head = head_of(table, self._ref.branch)
         if head is None:
@@ -181,12 +181,12 @@ class _Replacement(FileRewrite[_Attempt, Rewritten]):
         files = SnapshotFiles([file for group in groups for file in group.files], deletes, removed)
         transaction, snapshot_id = self._staged(table, head, files, rewritten_at=self._read_at)
         reach("before-replacement", self._number)
-        return _Attempt(transaction, snapshot_id, groups, deletes)
+        return _StagedReplacement(transaction, snapshot_id, groups, deletes)
 
     def _sources(self, groups: Iterable[Rewritten]) -> list[FileEntry]:
         return [planned.file for done in groups for planned in self._groups[done.number]]
 
-    def _finish(self, commit: Commit[_Attempt]) -> Compaction:
+    def _finish(self, commit: Commit[_StagedReplacement]) -> Compaction:
         """Delete the files that are not in the table, and return what was done."""
         landed, metadata = commit.staged, commit.table.metadata
         groups, deletes = (landed.groups, landed.deletes) if landed else ((), ())

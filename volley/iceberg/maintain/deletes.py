@@ -60,7 +60,7 @@ def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
         merged = {planned.file.path: {delete.path for delete in _merged(planned, options)} for planned in taken}
         result = _counted(DeleteRewrite(ref.name, dry_run=True), state.without(merged, options), len(taken))
     else:
-        result = _Rewrite(opened, options).rewrite(taken)
+        result = _DeleteReplacement(opened, options).rewrite(taken)
     return replace(result, left=result.left + left, seconds=time.monotonic() - began)
 
 
@@ -207,7 +207,7 @@ class _Merge:
 
 
 @dataclass(frozen=True)
-class _Attempt(Staged):
+class _StagedDeletes(Staged):
     """An attempt to commit: its snapshot, what was merged, and the delete files that go."""
 
     snapshot_id: int
@@ -215,7 +215,7 @@ class _Attempt(Staged):
     removed: Sequence[FileEntry]
 
 
-class _Rewrite(FileRewrite[_Attempt, _MergedDeletes]):
+class _DeleteReplacement(FileRewrite[_StagedDeletes, _MergedDeletes]):
     """Merges the delete files of some data files, and commits that."""
 
     action = "rewriting deletes"
@@ -259,7 +259,7 @@ class _Rewrite(FileRewrite[_Attempt, _MergedDeletes]):
     def _written(self) -> set[str]:
         return {deletes.file.path for deletes in self._results if deletes.file}
 
-    def stage(self, table: Table) -> _Attempt | None:
+    def stage(self, table: Table) -> _StagedDeletes | None:
         head = head_of(table, self._ref.branch)
         if head is None:
             return None
@@ -276,4 +276,4 @@ class _Rewrite(FileRewrite[_Attempt, _MergedDeletes]):
         )
         transaction, snapshot_id = self._staged(table, head, files, rewritten_at=head.sequence_number or 0)
         reach("before-delete-commit", 0)
-        return _Attempt(transaction, snapshot_id, merged, removed)
+        return _StagedDeletes(transaction, snapshot_id, merged, removed)

@@ -35,7 +35,7 @@ _RUNS_KEPT = 100
 _SECONDS_TO_STOP = 10.0
 
 
-class _Stopping(Exception):
+class _JobStops(Exception):
     """Raised between two tasks to end an action when the job stops."""
 
 
@@ -111,7 +111,7 @@ class Maintainer:
         began = time.monotonic()
         try:
             self._maintain()
-        except _Stopping:
+        except _JobStops:
             return
         except Exception as error:
             _log.warning("%s: maintenance of table %s failed: %s", self._context.job, self._table, _text(error))
@@ -132,7 +132,7 @@ class Maintainer:
         at, began = datetime.now(UTC), time.monotonic()
         try:
             outcome, succeeded = action.run(), True
-        except _Stopping:
+        except _JobStops:
             raise
         except Exception as error:
             outcome, succeeded = _text(error), False
@@ -149,7 +149,7 @@ class Maintainer:
         results: list[WriteResult] = []
         for task in tasks:
             if self._stopping:
-                raise _Stopping
+                raise _JobStops
             results += self._context.run_beside([task])
         return results
 

@@ -49,7 +49,7 @@ def rewrite_manifests(table: TableRef, options: ManifestOptions) -> ManifestRewr
     start = time.monotonic()
     if options.dry_run:
         return _plan(table.load(), table, options.max_bytes).result(table, start, None, None, dry_run=True)
-    rewrite = _Rewrite(table, options.max_bytes)
+    rewrite = _ManifestReplacement(table, options.max_bytes)
     landed = commit_to(table, rewrite).staged
     if landed is None:
         return rewrite.plan.result(table, start, None, rewrite.plan.size)
@@ -84,7 +84,7 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ManifestPlan:
     """What is to be done with the manifests of a snapshot.
 
     Args:
@@ -138,11 +138,11 @@ class _Plan:
 
 
 @dataclass(frozen=True)
-class _Attempt(Staged):
+class _StagedManifests(Staged):
     """An attempt to replace manifests: its snapshot, what it replaces, and the new manifests."""
 
     snapshot_id: int
-    plan: _Plan
+    plan: _ManifestPlan
     written: Sequence[ManifestFile]
 
     @property
@@ -151,17 +151,17 @@ class _Attempt(Staged):
         return sum(manifest.manifest_length for manifest in (*self.written, *self.plan.kept))
 
 
-class _Rewrite(Stage[_Attempt]):
+class _ManifestReplacement(Stage[_StagedManifests]):
     """Rewrites manifests."""
 
     action = "rewriting manifests"
 
     def __init__(self, table: TableRef, max_bytes: int | None) -> None:
-        self.plan = _Plan()
+        self.plan = _ManifestPlan()
         self._table = table
         self._max_bytes = max_bytes
 
-    def stage(self, table: Table) -> _Attempt | None:
+    def stage(self, table: Table) -> _StagedManifests | None:
         self.plan = plan = _plan(table, self._table, self._max_bytes)
         if not plan.groups:
             return None
@@ -181,7 +181,7 @@ class _Rewrite(Stage[_Attempt]):
             delete_manifests(transaction)
             raise
         reach("before-manifests", 0)
-        return _Attempt(transaction, snapshot_id, plan, written)
+        return _StagedManifests(transaction, snapshot_id, plan, written)
 
 
 def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:
@@ -193,7 +193,7 @@ def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:
             yield NewManifest(content, schema, spec, entries)
 
 
-def _plan(table: Table, ref: TableRef, max_bytes: int | None) -> _Plan:
+def _plan(table: Table, ref: TableRef, max_bytes: int | None) -> _ManifestPlan:
     snapshot = snapshot_of_ref(table.metadata, ref.branch, ref.name)
     manifests = manifests_of(table.io, snapshot)
     _check_allowed(table.metadata, manifests, ref)
@@ -204,7 +204,7 @@ def _plan(table: Table, ref: TableRef, max_bytes: int | None) -> _Plan:
     groups = [group for ranges in by_kind for group in _groups(ranges)]
     taken = groups[: within((group.size for group in groups), max_bytes)]
     left = sum(len(group.manifests) for group in groups[len(taken) :])
-    return _Plan(manifests, taken, [span.manifest for span in ranges if not span.live], left)
+    return _ManifestPlan(manifests, taken, [span.manifest for span in ranges if not span.live], left)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _millis(span: timedelta | None) -> int | None:
 def create_ref(table: TableRef, ref: Callable[[TableMetadata], Ref]) -> Ref:
     """Create a branch or a tag."""
     table.check_refs("another branch or a tag")
-    created = commit_to(table, _Creation(table.name, ref)).staged
+    created = commit_to(table, _RefCreation(table.name, ref)).staged
     assert created is not None
     return created.ref
 
@@ -95,7 +95,7 @@ class _StagedRef(Staged):
 
 
 @dataclass(frozen=True)
-class _Creation(Stage[_StagedRef]):
+class _RefCreation(Stage[_StagedRef]):
     action = "creating a branch or tag"
 
     name: str
@@ -118,10 +118,10 @@ class _Creation(Stage[_StagedRef]):
 
 def drop_ref(table: TableRef, name: str, is_branch: bool) -> None:
     """Drop a branch or a tag; its snapshots stay until they expire."""
-    commit_to(table, _Drop(table.name, name, is_branch))
+    commit_to(table, _RefDrop(table.name, name, is_branch))
 
 
-class _Drop(Stage[Staged]):
+class _RefDrop(Stage[Staged]):
     def __init__(self, table: str, name: str, is_branch: bool) -> None:
         self._table = table
         self._name = name
@@ -148,11 +148,11 @@ class _Drop(Stage[Staged]):
 
 def move_branch(table: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> SnapshotInfo:
     """Move the table's branch to another snapshot, and return that; the branch's settings stay."""
-    after = commit_to(table, _Move(table, action, target)).table.metadata
+    after = commit_to(table, _BranchMove(table, action, target)).table.metadata
     return snapshot_info(snapshot_of_ref(after, table.branch, table.name), after)
 
 
-class _Move(Stage[_StagedRef]):
+class _BranchMove(Stage[_StagedRef]):
     def __init__(self, ref: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> None:
         self._ref = ref
         self._target = target

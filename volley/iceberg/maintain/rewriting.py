@@ -32,7 +32,7 @@ from volley.iceberg.write.writer import PartitionBuffer
 from volley.iceberg.write.written import WrittenFile
 from volley.task.failpoints import reach
 
-__all__ = ["Ordering", "Rewrite", "Rewritten", "ZOrderLayout", "ordering_of", "read_order", "z_values"]
+__all__ = ["Rewrite", "Rewritten", "RowOrdering", "ZOrderLayout", "ordering_of", "read_order", "z_values"]
 
 _ROW, _PLACE = "row", "place"
 
@@ -71,7 +71,7 @@ class Rewrite:
     number: int
     tasks: tuple[FileTask, ...]
     partition: tuple[Any, ...] | None
-    ordering: Ordering
+    ordering: RowOrdering
     until: float | None = None
 
     def __call__(self) -> WriteResult:
@@ -206,7 +206,7 @@ _BITS = 62
 
 
 @dataclass(frozen=True)
-class Ordering:
+class RowOrdering:
     """How the rows of a group of files are ordered; picklable."""
 
     order: SortOrder = UNSORTED_SORT_ORDER
@@ -218,25 +218,25 @@ class Ordering:
         return UNSORTED_SORT_ORDER if self.is_z_order else self.order
 
 
-def ordering_of(table: Table, options: CompactionOptions) -> Ordering:
+def ordering_of(table: Table, options: CompactionOptions) -> RowOrdering:
     """Return the order that the options ask for."""
     if options.z_order:
         fields = [_field(table, column, SortDirection.ASC) for column in options.z_order]
-        return Ordering(SortOrder(*fields, order_id=0), is_z_order=True)
+        return RowOrdering(SortOrder(*fields, order_id=0), is_z_order=True)
     if options.sort_by is True:
         if table.sort_order().is_unsorted:
             raise ConfigError(
                 f"table {'.'.join(table.name())} has no sort order",
                 hint='name the columns: sort_by=["country", "at desc"]',
             )
-        return Ordering(table.sort_order())
+        return RowOrdering(table.sort_order())
     if not options.sort_by:
-        return Ordering()
+        return RowOrdering()
     assert not isinstance(options.sort_by, bool | str)
     fields = [_field(table, *_column_and_direction(table.schema(), text)) for text in options.sort_by]
     known = (order for order in table.sort_orders().values() if order.fields == fields)
     # Files in an order that the table does not have count as unsorted.
-    return Ordering(next(known, SortOrder(*fields, order_id=0)))
+    return RowOrdering(next(known, SortOrder(*fields, order_id=0)))
 
 
 def _column_and_direction(schema: Schema, text: str) -> tuple[str, SortDirection]:

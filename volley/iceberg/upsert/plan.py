@@ -28,7 +28,7 @@ from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.upsert.changes import BUCKETS, ChangeFile, KeyRange, UpsertWriter
-from volley.iceberg.upsert.tasks import FollowMoves, Merge, ReadStored, Replace, Replaced
+from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replace, Replaced
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
 __all__ = ["EpochUpsert"]
@@ -133,13 +133,13 @@ class EpochUpsert:
         self._replaced |= {by_path[item.file.path]: item for item in items if isinstance(item, Replaced)}
         self._merged = [*(self._merged or ()), *(item for item in items if isinstance(item, WrittenFile))]
 
-    def _merges(self, writer: UpsertWriter) -> list[Merge]:
+    def _merges(self, writer: UpsertWriter) -> list[MergeChanges]:
         sizes = [0] * BUCKETS
         for file in self._changes:
             for bucket, size in zip(file.buckets, file.sizes, strict=True):
                 sizes[bucket] += size
         parts = enumerate(_parts(sizes))
-        return [Merge(writer, number, self._all, buckets, self._truncated) for number, buckets in parts]
+        return [MergeChanges(writer, number, self._all, buckets, self._truncated) for number, buckets in parts]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""

@@ -1,8 +1,8 @@
 """The work of an upsert on executors, once all tasks have written their changes.
 
-`Merge` writes the last change of each key to data files, `Replace` takes the rows that have these keys out of a data
-file. Changes that leave out values are completed before: `ReadStored` reads the rows that they replace, as changes that
-come first, and `FollowMoves` makes whole changes of those that give a row another key.
+`MergeChanges` writes the last change of each key to data files, `Replace` takes the rows that have these keys out of a
+data file. Changes that leave out values are completed before: `ReadStored` reads the rows that they replace, as changes
+that come first, and `FollowMoves` makes whole changes of those that give a row another key.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import write_batches
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["FollowMoves", "Merge", "ReadStored", "Replace", "Replaced"]
+__all__ = ["FollowMoves", "MergeChanges", "ReadStored", "Replace", "Replaced"]
 
 # From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
@@ -65,7 +65,7 @@ class Replaced:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _UpsertTask:
     """Work on the changes of an epoch.
 
     Args:
@@ -78,7 +78,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class Merge(_Task):
+class MergeChanges(_UpsertTask):
     """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion."""
 
     buckets: range
@@ -158,7 +158,7 @@ def _without_source(rows: int, column: str) -> SourceError:
 
 
 @dataclass(frozen=True)
-class _FileTask(_Task):
+class _FileTask(_UpsertTask):
     """Work on the rows of one data file."""
 
     metadata: TableMetadata
@@ -247,7 +247,7 @@ def _left_out(files: Iterable[ChangeFile]) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class FollowMoves(_Task):
+class FollowMoves(_UpsertTask):
     """Writes whole changes in place of those that give a row another key and leave out values."""
 
     truncated: int | None

@@ -32,11 +32,11 @@ class IcebergWriter(TableFormat, Writer):
 
     suits_driver: ClassVar[bool] = True
 
-    def open(self, task: int) -> _Task:
-        return _Task(self, f"{task:05}-{uuid.uuid4()}")
+    def open(self, task: int) -> _DataFileTask:
+        return _DataFileTask(self, f"{task:05}-{uuid.uuid4()}")
 
 
-class _Task(TaskWriter):
+class _DataFileTask(TaskWriter):
     """One task attempt: writes rows in order of arrival, or through a buffer that sorts them by partition."""
 
     def __init__(self, format: TableFormat, prefix: str) -> None:
