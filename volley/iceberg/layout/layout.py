@@ -224,12 +224,7 @@ class Layout:
 
 
 def order_of(table: Table) -> SortOrder:
-    """Return the table's sort order.
-
-    Raises:
-        ConfigError: If it has a column that was dropped, or a transform that is not known here: pyiceberg commits
-            nothing to such a table.
-    """
+    """Return the table's sort order."""
     order, columns = table.sort_order(), table.schema().field_ids
     for field in order.fields:
         if field.source_id not in columns or not isinstance(field.transform, tuple(KNOWN)):
@@ -246,9 +241,6 @@ def check_layout(table: Table, written: Set[str]) -> None:
 
     Args:
         table: The table as it will be after the commit.
-
-    Raises:
-        LayoutChangedError: If the table has another layout.
     """
     current = Layout(table.schema(), table.spec(), table.sort_order()).fingerprint
     if other := written - {current}:

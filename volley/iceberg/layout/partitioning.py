@@ -119,9 +119,6 @@ class Partitioning:
 def partitioning(value: Partitioning | str | Iterable[Partitioning]) -> Partitioning:
     """Return the partitioning of a name, the partitioning itself, or several combined.
 
-    Raises:
-        ConfigError: If the name is unknown, or its partitioning needs fields.
-
     Example:
         >>> partitioning([Partitioning.time("at"), Partitioning.bucket("user_id")])
         Partitioning(day(at), bucket[16](user_id))

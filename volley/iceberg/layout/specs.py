@@ -28,11 +28,7 @@ _SUFFIXES = {"identity": "", "truncate": "_trunc"}
 
 
 def spec_of(partitioning: Partitioning, schema: Schema) -> PartitionSpec:
-    """Return the partition spec of a new table; its fields get the names that other Iceberg clients use.
-
-    Raises:
-        ConfigError: If the schema lacks a column, or a transform does not support its type.
-    """
+    """Return the partition spec of a new table; its fields get the names that other Iceberg clients use."""
     numbered = enumerate(partitioning.transforms or (), PARTITION_FIELD_ID_START)
     fields = [_field(transform, schema, number) for number, transform in numbered]
     names = [field.name for field in fields]
@@ -85,11 +81,7 @@ def _iceberg_transform(transform: Transform) -> IcebergTransform[Any, Any]:
 
 
 def partitioning_of(table: Table) -> Partitioning:
-    """Return the current partitioning of a table; void fields of older specs are skipped.
-
-    Raises:
-        ConfigError: If a field's column was dropped, or its transform is not one of Iceberg's specification.
-    """
+    """Return the current partitioning of a table; void fields of older specs are skipped."""
     fields = [field for field in table.spec().fields if not isinstance(field.transform, VoidTransform)]
     return Partitioning(tuple(_transform(field, table) for field in fields))
 

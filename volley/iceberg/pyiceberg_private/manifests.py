@@ -64,13 +64,7 @@ _LIST = Schema(
 
 
 class CheckedAvroFile(avro_file.AvroFile[D]):
-    """Reads an Avro file like pyiceberg's class.
-
-    Raises:
-        SourceError: When it is opened, if a block or a value is damaged or too large.
-        ValueError: Likewise.
-        EOFError: Likewise.
-    """
+    """Reads an Avro file like pyiceberg's class."""
 
     def __enter__(self) -> Self:
         with self.input_file.open() as stream:

@@ -71,12 +71,7 @@ def open_input(io: FileIO, path: str) -> Iterator[Any]:
 
 
 def open_stored(io: FileIO, file: FileEntry) -> AbstractContextManager[StoredFile]:
-    """Open a data file or a delete file that is not a deletion vector, for as long as the context lasts.
-
-    Raises:
-        SourceError: If the file is gone, damaged, encrypted or in a format that can't be read.
-        StorageError: If the storage fails.
-    """
+    """Open a data file or a delete file that is not a deletion vector, for as long as the context lasts."""
     check_format(file)
     return _OPENERS[file.format](InputFile(file.path, file.size, lambda: open_input(io, file.path)))
 

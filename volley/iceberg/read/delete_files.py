@@ -43,11 +43,7 @@ _JOINED_ROWS = 1 << 20
 
 
 def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
-    """Return the positions in a data file that a position-delete file or a deletion vector deletes, in any order.
-
-    Raises:
-        SourceError: If the delete file is gone, damaged or in a format that can't be read.
-    """
+    """Return the positions in a data file that a position-delete file or a deletion vector deletes, in any order."""
     key = (delete.path, delete.size, delete.blob_offset, delete.blob_size, path)
     positions = _cache.get(key)
     if positions is None:
@@ -114,9 +110,6 @@ def columns_of(table: TableMetadata, delete: FileEntry) -> Schema:
 
     Args:
         table: The table's metadata; fields may have been dropped since.
-
-    Raises:
-        StorageError: If no schema of the table has one of the fields.
     """
     schemas = [table.schema(), *sorted(table.schemas, key=lambda schema: schema.schema_id, reverse=True)]
     columns: dict[int, NestedField] = {}

@@ -41,11 +41,7 @@ _DEAREST = 2
 
 
 class IcebergDimensionReader(DimensionReader):
-    """Reads an Iceberg table; a version is a snapshot of the table with one uuid, and the oldest one of its history.
-
-    Raises:
-        VolleyError: If the table can't be read.
-    """
+    """Reads an Iceberg table; a version is a snapshot of the table with one uuid, and the oldest one of its history."""
 
     has_history = True
 

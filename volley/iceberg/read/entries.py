@@ -214,11 +214,7 @@ def forget_manifests() -> None:
 
 
 def manifests_of(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
-    """Return the manifests of a snapshot.
-
-    Raises:
-        StorageError: If the manifest list can't be read, or is damaged.
-    """
+    """Return the manifests of a snapshot."""
     with storage_errors(snapshot.manifest_list, "reading"):
         try:
             return snapshot.manifests(io)
@@ -274,22 +270,18 @@ def is_data(manifest: ManifestFile) -> bool:
 
 
 def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
-    """Return the manifests that a snapshot wrote. Raises like `manifests_of`."""
+    """Return the manifests that a snapshot wrote."""
     return [manifest for manifest in manifests_of(io, snapshot) if manifest.added_snapshot_id == snapshot.snapshot_id]
 
 
 def rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
-    """Return the number of rows in a snapshot's data files, also of those that deletes have deleted.
-
-    Raises:
-        StorageError: If a manifest can't be read.
-    """
+    """Return the number of rows in a snapshot's data files, also of those that deletes have deleted."""
     manifests = manifests_of(io, snapshot) if snapshot is not None else []
     return sum(_rows(io, manifest) for manifest in manifests if is_data(manifest))
 
 
 def deleted_rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
-    """Return about how many rows a snapshot's position deletes delete. Raises as `rows_in` does.
+    """Return about how many rows a snapshot's position deletes delete.
 
     A manifest does not tell position deletes from equality deletes, and a total may be too high: the lesser one counts.
     """
@@ -302,7 +294,7 @@ def deleted_rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
 
 
 def added_rows_in(io: FileIO, snapshot: Snapshot) -> int:
-    """Return the number of rows in the data files that a snapshot has added. Raises as `rows_in` does.
+    """Return the number of rows in the data files that a snapshot has added.
 
     Unlike totals, a writer's count of them needs no other writer's: no file is read where it is given.
     """

@@ -112,11 +112,7 @@ class Increments:
         return self._not_before(start, end)
 
     def check(self, start: Position, end: Position) -> None:
-        """Check what `between` checks, without planning the files.
-
-        Raises:
-            SourceError: As for `between`.
-        """
+        """Check what `between` checks, without planning the files."""
         if end.snapshot in (None, start.snapshot) or end.scan:
             return
         # `goal` has looked at them.
@@ -134,11 +130,7 @@ class Increments:
             return way_between(self.table, start, end).added
 
     def between(self, start: Position, end: Position) -> Iterator[Increment]:
-        """Yield what stands between two positions; the same on every call.
-
-        Raises:
-            SourceError: As for `goal`, or if a snapshot changes rows and the settings do not say what to do then.
-        """
+        """Yield what stands between two positions; the same on every call."""
         check_same_table(self.table, end.table)
         for increment in self._increments(start, end):
             yield increment.clipped(start, end) if increment.divisible else increment
@@ -205,12 +197,7 @@ class Increments:
         return [field.field_id for field in self.schema.fields if field.name in self.keys]
 
     def _way(self, start: Position, end: Position, error: SnapshotRolledBackError) -> Way:
-        """Return the way to the end of another history.
-
-        Raises:
-            SnapshotRolledBackError: If the settings do not say to take back what was rolled back.
-            SnapshotExpiredError: If snapshots on the way have expired.
-        """
+        """Return the way to the end of another history."""
         assert start.snapshot is not None
         assert end.snapshot is not None
         if self.on_rollback == "undo":
@@ -270,11 +257,7 @@ class Increments:
         return None if snapshot_id is None else self.table.metadata.snapshot_by_id(snapshot_id)
 
     def _check_allowed(self, snapshot: Snapshot) -> bool:
-        """Return False for a snapshot to pass over.
-
-        Raises:
-            SourceError: If it changes or deletes rows, and the settings do not say what to do then.
-        """
+        """Return False for a snapshot to pass over."""
         if not changes_rows(snapshot):
             return False
         if self.changes in ("added_rows", "follow") or not _removes_rows(self._io, snapshot):
@@ -294,9 +277,6 @@ class Increments:
 
         Files that are live now and were written before a position were live there; if there are as many as there were,
         they are all that were. Their sequence numbers tell which were added in between.
-
-        Raises:
-            SnapshotExpiredError: If that is not so, and the settings do not allow to read what is left.
         """
         if self.on_expired == "live_rows":
             return

@@ -156,11 +156,7 @@ def only_file(delete: FileEntry) -> str | None:
 
 
 def concerns(io: FileIO, manifest: ManifestFile, paths: Collection[str]) -> bool:
-    """Return True if a manifest has one of some files, or a delete file that names no other data file than one of them.
-
-    Raises:
-        StorageError: If the manifest can't be read, or is damaged.
-    """
+    """Return True if a manifest has one of some files, or a delete file of none but one of them."""
     entries = entries_of(io, manifest, () if is_data(manifest) else {PATH_ID})
     return any(entry.is_live and (entry.path in paths or only_file(entry) in paths) for entry in entries)
 

@@ -43,9 +43,6 @@ def identified(schema: pa.Schema, mapped: Sequence[MappedField], path: str) -> l
     Args:
         mapped: The table's name mapping, for files without field ids.
         path: The file's path, for errors.
-
-    Raises:
-        StorageError: If the file has no ids and the table no name mapping.
     """
     by_id = [_by_id(field) for field in schema]
     if any(map(_has_ids, by_id)):

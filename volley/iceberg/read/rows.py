@@ -122,11 +122,7 @@ class RowReader:
 
     @classmethod
     def of(cls, table: TableMetadata, schema: Schema | None = None) -> RowReader:
-        """Return the reader of a table; `schema` None = its current one.
-
-        Raises:
-            CatalogError: If the table's name mapping is none.
-        """
+        """Return the reader of a table; `schema` None = its current one."""
         return cls(rows_schema(schema or table.schema()), mapped_fields(table))
 
     def read(self, io: FileIO, task: FileTask) -> Iterator[pa.RecordBatch]:
@@ -151,10 +147,6 @@ class RowReader:
             task: The data file, a whole one.
             chosen: Which rows of a batch to yield; it is called with deleted rows, too.
             by: The columns that it is called with; the others are read of the rows to yield alone. None = all columns.
-
-        Raises:
-            SourceError: If a file is gone, damaged or in a format that can't be read.
-            StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
             if by is None:
@@ -191,10 +183,6 @@ class RowReader:
         """Yield the rows of a task that the delete files of another task of the same file delete, in the file's order.
 
         Pages without such a row are not read.
-
-        Raises:
-            SourceError: If a file is gone, damaged or in a format that can't be read.
-            StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
             deleted = self._deleted(io, by, file)

@@ -201,9 +201,6 @@ class Dialect:
 
         Args:
             path: The column's dotted name, for messages.
-
-        Raises:
-            SchemaMismatchError: If the engine has no such type.
         """
         if isinstance(data_type, DecimalType):
             return f"decimal({data_type.precision},{data_type.scale})"
@@ -235,11 +232,7 @@ class Dialect:
 
 
 def statement(dialect: Dialect, table: str, change: Change, schema: Schema) -> str:
-    """Return the statement of a change.
-
-    Raises:
-        SchemaMismatchError: If the engine has no such type.
-    """
+    """Return the statement of a change."""
     alter = f"ALTER TABLE {table}"
     if isinstance(change, AddColumn):
         data_type = dialect.type_name(change.data_type, ".".join(change.path))

@@ -65,11 +65,7 @@ def steps(table: Table, changes: Sequence[Change]) -> tuple[list[Table], list[st
 
 
 def evolved(table: Table, changes: Sequence[Change], name: str) -> list[Table]:
-    """Return the table before each change and after the last one.
-
-    Raises:
-        SchemaMismatchError: If a change is impossible; lists all that are.
-    """
+    """Return the table before each change and after the last one."""
     tables, problems = steps(table, changes)
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)

@@ -17,11 +17,7 @@ _PROPERTY = "schema.name-mapping.default"
 
 
 def number_in(properties: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    """Return a property that is a whole number, of this size at least; None if the table does not have it.
-
-    Raises:
-        ConfigError: If its value is another one.
-    """
+    """Return a property that is a whole number, of this size at least; None if the table does not have it."""
     text = properties.get(name)
     if text is None or (text.isdecimal() and int(text) >= least):
         return text if text is None else int(text)
@@ -45,11 +41,7 @@ Names = dict[tuple[int | None, str], Owner]
 
 
 def mapped_fields(metadata: TableMetadata) -> tuple[MappedField, ...]:
-    """Return the table's name mapping; nothing without one.
-
-    Raises:
-        CatalogError: If the property is no name mapping.
-    """
+    """Return the table's name mapping; nothing without one."""
     try:
         mapping = metadata.name_mapping()
     except ValueError as error:

@@ -117,11 +117,7 @@ class UnreadableType(PrimitiveType):
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
-    """Return the Iceberg schema of a new table for rows of an Arrow schema; every column is optional.
-
-    Raises:
-        SourceError: If a column's type has no Iceberg type; names it.
-    """
+    """Return the Iceberg schema of a new table for rows of an Arrow schema; every column is optional."""
     fields = [
         NestedField(number, field.name, iceberg_type(field.type), required=False)
         for number, field in enumerate(canonical_schema(schema), 1)
@@ -148,11 +144,7 @@ def iceberg_type(data_type: pa.DataType) -> IcebergType:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists.
-
-    Raises:
-        ConfigError: If a column has a type that can't be read; names it.
-    """
+    """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
     try:
         converted = schema_to_pyarrow(schema)
     except ValueError:

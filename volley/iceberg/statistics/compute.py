@@ -124,13 +124,7 @@ def puffin(blobs: Sequence[tuple[BlobMetadata, bytes]]) -> tuple[bytes, int]:
 
 
 def compute_statistics(ref: TableRef, options: StatisticsOptions) -> TableStatistics:
-    """Count the distinct values of columns in the branch's last snapshot, and register them as its statistics.
-
-    Raises:
-        ConfigError: If there is no such column, or it is nested.
-        CommitConflictError: If the snapshot expires meanwhile.
-        VolleyError: If a file can't be read or written, or the catalog refuses the statistics.
-    """
+    """Count the distinct values of columns in the branch's last snapshot, and register them as its statistics."""
     began = time.monotonic()
     table = ref.load()
     head = head_of(table, ref.branch)

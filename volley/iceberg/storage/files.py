@@ -285,11 +285,7 @@ class Upload:
         return self._written
 
     def close(self) -> None:
-        """Wait until all bytes are uploaded.
-
-        Raises:
-            Exception: The stream's error.
-        """
+        """Wait until all bytes are uploaded."""
         if self.closed:
             return
         self.closed = True

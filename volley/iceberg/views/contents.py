@@ -51,9 +51,6 @@ def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | N
 
     Args:
         catalog: The catalog, if it is open already.
-
-    Raises:
-        VolleyError: As for `open_table`.
     """
     config = _evolving(config)
     try:
@@ -65,12 +62,7 @@ def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | N
 
 
 def needed_changes(config: IcebergSinkConfig, table: Table, schema: pa.Schema) -> Evolution:
-    """Return the schema changes that a view's table needs; columns of Volley's own are dropped or made anew.
-
-    Raises:
-        SchemaMismatchError: If a change is impossible or not allowed.
-        PlanError: If the table has columns that the query has not: their values would be null.
-    """
+    """Return the schema changes that a view's table needs; columns of Volley's own are dropped or made anew."""
     dropped = Evolution(tuple(DropColumn(field.name) for field in table.schema().fields if _is_stale(field, schema)))
     added = evolution(_evolving(config), dropped.of(table), schema)
     changes = Evolution((*dropped.changes, *added.changes))

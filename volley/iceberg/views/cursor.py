@@ -66,11 +66,7 @@ class Cursor:
 
     @classmethod
     def of(cls, table: Table) -> Cursor | None:
-        """Return the cursor of a view's table; None if the table is none of a view.
-
-        Raises:
-            PlanError: If it is damaged, or another version of Volley wrote it in another form.
-        """
+        """Return the cursor of a view's table; None if the table is none of a view."""
         text, name = table.properties.get(CURSOR), ".".join(table.name())
         if text is None:
             return None

@@ -57,12 +57,7 @@ class Compiler:
     _operators: dict[int, Operator] = field(default_factory=dict)
 
     def operator(self, node: nodes.Node) -> Operator:
-        """Return the operator of a node; of a node that several steps continue, the same one.
-
-        Raises:
-            PlanError: If a view can't have one of the steps.
-            ExpressionError: If a step names an unknown column, or types do not fit.
-        """
+        """Return the operator of a node; of a node that several steps continue, the same one."""
         if id(node) not in self._operators:
             with naming(node):
                 self._operators[id(node)] = self._compiled(node)
@@ -134,9 +129,6 @@ def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | N
     Args:
         cursor: What its table stands for; None = nothing yet.
         tables: Sources that are loaded already, to which the others are added; None = none is.
-
-    Raises:
-        VolleyError: If a source can't be loaded, or the query does not fit it.
     """
     sources = cursor.sources if cursor and len(cursor.sources) == len(sources_of(view.query)) else ()
     befores = iter(sources)
@@ -177,9 +169,6 @@ def check_own(table: Table, branch: str, cursor: Cursor | None, forced: bool) ->
 
     Args:
         forced: True if the rows are computed anew in any case.
-
-    Raises:
-        PlanError: If the rows are of another writer.
     """
     name, head = ".".join(table.name()), head_of(table, branch)
     if cursor is None and head is not None and rows_in(table.io, head) > 0:
@@ -198,12 +187,7 @@ def check_own(table: Table, branch: str, cursor: Cursor | None, forced: bool) ->
 
 
 def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) -> Decision:
-    """Return how a view is to be refreshed.
-
-    Raises:
-        PlanError: If it can't be refreshed by changes alone, and must be.
-        SourceError: If it can't since a source was rolled back or made anew, or has expired snapshots.
-    """
+    """Return how a view is to be refreshed."""
     if cursor is None:
         return Decision("full", "it is the first one")
     if view.mode == "full":

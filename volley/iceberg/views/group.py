@@ -168,9 +168,6 @@ class Group(Operator):
         Args:
             stored: Those of the groups that the view has, as it stores them.
             changes: The changes of the input, weighted.
-
-        Raises:
-            JobError: If the view has fewer rows than were removed.
         """
         added, removed = copies(self._inputs_of(changes))
         groups = self.states.updated(self._loaded(stored), added, removed)

@@ -329,11 +329,7 @@ def _steps(operator: Operator, depth: int) -> Iterator[ViewStep]:
 
 
 def status(view: View) -> ViewStatus:
-    """Return how far a view is; reads metadata alone.
-
-    Raises:
-        VolleyError: If a catalog or a storage fails, or the query does not fit a source.
-    """
+    """Return how far a view is; reads metadata alone."""
     table = _table(view)
     cursor = Cursor.of(table) if table else None
     if cursor is None:
