@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from fnmatch import fnmatch
 
 import pytest
 
 import volley
 import volley.iceberg
-from tests.architecture import parsed, private_names, sources, violations
+from tests.architecture import LEVELS, parsed, private_names, sources, violations
 
 
 def test_no_import_breaks_a_rule() -> None:
@@ -42,6 +43,10 @@ def test_an_illegal_import_is_found(case: str) -> None:
     module, line = ILLEGAL[case]
     modules = sources()
     assert list(violations({**modules, module: f"{modules[module]}\n{line}\n"}))
+
+
+def test_every_room_in_the_order_is_there() -> None:
+    assert [room for room in LEVELS if not any(fnmatch(name, room) for name in sources())] == []
 
 
 @pytest.mark.parametrize("module", ["alone", "alone.source"])
