@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 
 from volley import ConfigError, Environment, Expr, ExpressionError, JobError, MemorySource, VolleyError, col, lit
 from volley.columns.dictionaries import decode_rows
-from volley.columns.expressions import output_type
+from volley.columns.expressions import compile_expression
 from volley.columns.nodes import CompiledSteps, lower
 from volley.plan.graph import walk
 from volley.plan.nodes import Node
@@ -183,7 +183,7 @@ def test_casts() -> None:
     ],
 )
 def test_types(expression: Expr, kind: pa.DataType) -> None:
-    assert output_type(expression.node, SCHEMA) == kind
+    assert compile_expression(expression.node, SCHEMA).type == kind
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ def test_types(expression: Expr, kind: pa.DataType) -> None:
 )
 def test_wrong_types_are_found_before_anything_runs(expression: Expr, message: str) -> None:
     with pytest.raises(ExpressionError, match=message) as caught:
-        output_type(expression.node, SCHEMA)
+        compile_expression(expression.node, SCHEMA)
     assert caught.value.hint
 
 
 def test_near_columns_are_listed() -> None:
     with pytest.raises(ExpressionError) as caught:
-        output_type(col("nmae").node, SCHEMA)
+        compile_expression(col("nmae").node, SCHEMA)
     assert "did you mean 'name'" in str(caught.value.hint)
 
 

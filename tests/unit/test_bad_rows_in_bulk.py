@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from volley import FileSource, Reader, SourceContext, SourceError
-from volley.columns.exact import recast
+from volley.columns.exact import exact_cast
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.avro import AvroValues
 from volley.formats.messages import JsonValues
@@ -239,10 +239,10 @@ def test_a_row_of_parquet_that_does_not_fit_costs_one_cast(
     def counted(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         nonlocal casts
         casts += 1
-        return recast(column, data_type)
+        return exact_cast(column, data_type)
 
-    monkeypatch.setattr("volley.columns.batches.recast", counted)
-    monkeypatch.setattr("volley.columns.batches.recast", counted)
+    monkeypatch.setattr("volley.columns.batches.exact_cast", counted)
+    monkeypatch.setattr("volley.columns.batches.exact_cast", counted)
     pq.write_table(pa.table({"v": [values[number % some] for number in range(COUNT)]}), tmp_path / "a.parquet")
     rows, bad = read(opened(tmp_path / "a.parquet", schema=schema))
     assert len(rows) == COUNT - len(bad) == COUNT - COUNT // some

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.dictionaries import can_stay_encoded, decode, make_batch
-from volley.columns.exact import recast
+from volley.columns.exact import exact_cast
 from volley.errors import SourceError
 from volley.types.arrow import type_name
 
@@ -51,7 +51,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
     if column.type == field.type or (dictionaries and can_stay_encoded(column, field)):
         return column
     try:
-        return recast(column, field.type)
+        return exact_cast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(
             _does_not_fit(column.type, field) + str(error),
@@ -134,7 +134,7 @@ def _one_by_one(values: pa.Array, places: np.ndarray[Any, Any], data_type: pa.Da
 
 def _cast_fault(values: pa.Array, data_type: pa.DataType) -> str | None:
     try:
-        recast(values, data_type)
+        exact_cast(values, data_type)
     except _ERRORS as error:
         return str(error)
     return None

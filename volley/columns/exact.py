@@ -16,8 +16,8 @@ from volley.columns.dictionaries import decode
 from volley.types.arrow import type_name
 
 __all__ = [
-    *("array_of", "doubles", "exact_cast", "has_uuids", "recast", "rescaled", "restored", "storage_of"),
-    *("stored", "with_headroom"),
+    *("array_of", "doubles", "entry_lists", "exact_cast", "has_uuids", "rescaled", "restored"),
+    *("storage_of", "stored", "with_headroom"),
 ]
 
 _DIGITS = 38
@@ -85,6 +85,11 @@ def exact_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         pyarrow.ArrowInvalid: If the target type can't represent a value.
         pyarrow.ArrowNotImplementedError: If the types don't convert.
     """
+    # Arrow's casts don't support UUIDs in nested values.
+    return _relabeled(_plain_cast(_relabeled(column, stored(column.type)), stored(data_type)), data_type)
+
+
+def _plain_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     column = decode(column)
     source, t = column.type, pa.types
     if source == data_type:
@@ -107,7 +112,7 @@ def _struct(column: pa.StructArray, fields: Sequence[pa.Field]) -> pa.StructArra
         raise pa.ArrowNotImplementedError(f"field {twice[0]!r} is there twice")
     children = dict(zip(names, column.flatten(), strict=True))
     arrays = [
-        exact_cast(children[field.name], field.type) if field.name in children else pa.nulls(len(column), field.type)
+        _plain_cast(children[field.name], field.type) if field.name in children else pa.nulls(len(column), field.type)
         for field in fields
     ]
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=column.is_null())
@@ -116,22 +121,23 @@ def _struct(column: pa.StructArray, fields: Sequence[pa.Field]) -> pa.StructArra
 def _list(column: pa.Array, element: pa.Field) -> pa.ListArray:
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    values = exact_cast(column.flatten(), element.type)
+    values = _plain_cast(column.flatten(), element.type)
     return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element), mask=column.is_null())
 
 
 def _map(column: pa.MapArray, data_type: pa.MapType) -> pa.MapArray:
-    source = column.type
-    entries = _as_lists(column, pa.struct([source.key_field, source.item_field]), column.values)
-    lists = _list(entries, pa.field(_ENTRIES, pa.struct([data_type.key_field, data_type.item_field]), False))
+    lists = _list(
+        entry_lists(column), pa.field(_ENTRIES, pa.struct([data_type.key_field, data_type.item_field]), False)
+    )
     validity, offsets = lists.buffers()[:2]
     return pa.Array.from_buffers(data_type, len(lists), [validity, offsets], children=[lists.values])
 
 
-def _as_lists(column: pa.MapArray, entry: pa.StructType, entries: pa.StructArray) -> pa.ListArray:
-    validity, offsets = column.buffers()[:2]
+def entry_lists(maps: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of their entries; copies nothing."""
+    entry = pa.struct([maps.type.key_field, maps.type.item_field])
     data_type = pa.list_(pa.field(_ENTRIES, entry, False))
-    return pa.Array.from_buffers(data_type, len(column), [validity, offsets], offset=column.offset, children=[entries])
+    return pa.Array.from_buffers(data_type, len(maps), maps.buffers()[:2], offset=maps.offset, children=[maps.values])
 
 
 def _is_list(data_type: pa.DataType) -> bool:
@@ -232,11 +238,6 @@ def stored(data_type: pa.DataType) -> pa.DataType:
     if pa.types.is_list(data_type):
         return pa.list_(data_type.value_field.with_type(stored(data_type.value_type)))
     return pa.binary(16)
-
-
-def recast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Cast a column as `exact_cast` does, but also UUIDs in nested values, which Arrow's casts don't support."""
-    return _relabeled(exact_cast(_relabeled(column, stored(column.type)), stored(data_type)), data_type)
 
 
 def storage_of(column: pa.Array) -> pa.Array:

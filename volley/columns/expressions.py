@@ -40,16 +40,7 @@ from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.types.arrow import arrow_type, type_name
 
-__all__ = ["LOWERED", "compile_expression", "output_type"]
-
-
-def output_type(node: ExprNode, schema: pa.Schema) -> pa.DataType:
-    """Return the Arrow type of an expression over rows of `schema`: the type check of both execution paths.
-
-    Raises:
-        ExpressionError: If a column is unknown, or types do not fit the operation.
-    """
-    return compile_expression(node, schema).type
+__all__ = ["LOWERED", "compile_expression"]
 
 
 def compile_expression(node: ExprNode, schema: pa.Schema) -> CompiledExpression:

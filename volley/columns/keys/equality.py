@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.compiled import whole
+from volley.columns.exact import entry_lists
 from volley.columns.keys.normal import Bools, plain
 
 __all__ = ["Hashes", "Indices", "differing", "distinct", "hashes", "matching_rows", "row_hashes", "rows_among"]
@@ -243,14 +244,7 @@ def _mix(values: Hashes) -> Hashes:
 def _flat(array: pa.Array) -> pa.Array:
     """Return the array without extension types and dictionaries; maps as lists of entries."""
     array = plain(array)
-    if pa.types.is_map(array.type):
-        entry = pa.struct([array.type.key_field, array.type.item_field])
-        validity, offsets = array.buffers()[:2]
-        lists = pa.list_(pa.field("entries", entry, False))
-        return pa.Array.from_buffers(
-            lists, len(array), [validity, offsets], offset=array.offset, children=[array.values]
-        )
-    return array
+    return entry_lists(array) if pa.types.is_map(array.type) else array
 
 
 def _bits(array: pa.Array) -> np.ndarray[Any, Any]:
