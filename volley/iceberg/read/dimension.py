@@ -18,17 +18,15 @@ from volley.iceberg.read.history import ancestors_of, oldest_of, snapshot_of, sn
 from volley.iceberg.read.rows import RowReader
 from volley.iceberg.read.scope import (
     TableLoader,
+    current_snapshot,
     filtered,
-    head_snapshot,
-    is_pinned,
-    pinned_snapshot,
+    names_needed,
     predicate_of,
     selected,
 )
 from volley.iceberg.read.whole import read_snapshot, table_schema
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig
-from volley.plan.expression_nodes import column_names
 from volley.types.arrow import canonical_schema
 
 __all__ = ["IcebergDimensionReader"]
@@ -52,8 +50,7 @@ class IcebergDimensionReader(DimensionReader):
 
     def version(self) -> Version:
         table = self._loader.load()
-        pinned = is_pinned(self._config)
-        snapshot = pinned_snapshot(table, self._config) if pinned else head_snapshot(table, self._config)
+        snapshot = current_snapshot(table, self._config)
         *_, oldest = snapshot, *ancestors_of(snapshot, table.metadata)
         ids = {"snapshot": snapshot and snapshot.snapshot_id, "oldest": oldest and oldest.snapshot_id}
         return {"table": str(table.metadata.table_uuid), **ids}
@@ -82,8 +79,7 @@ class IcebergDimensionReader(DimensionReader):
         self, table: Table, splits: Sequence[ChangeSplit], columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         predicate = predicate_of(self._config, table.schema())
-        names = [*columns, *sorted(column_names(predicate) - {*columns})] if predicate is not None else [*columns]
-        reader = RowReader.of(table.metadata, selected(table.schema(), names))
+        reader = RowReader.of(table.metadata, selected(table.schema(), names_needed(columns, predicate)))
         steps = filtered(predicate, columns, canonical_schema(arrow_schema(reader.schema)))
         for split in splits:
             for batch in read_changes(table.io, split, reader):

@@ -286,10 +286,8 @@ def deleted_rows_in(io: FileIO, snapshot: Snapshot | None) -> int:
     A manifest does not tell position deletes from equality deletes, and a total may be too high: the lesser one counts.
     """
     manifests = manifests_of(io, snapshot) if snapshot is not None else []
-    most, said = (
-        sum(_rows(io, manifest) for manifest in manifests if not is_data(manifest)),
-        _number(snapshot, "total-position-deletes"),
-    )
+    most = sum(_rows(io, manifest) for manifest in manifests if not is_data(manifest))
+    said = _number(snapshot, "total-position-deletes")
     return most if said is None else min(said, most)
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Position",
     "TableLoader",
     "column_names_of",
+    "current_snapshot",
     "filtered",
     "head_snapshot",
     "is_pinned",
@@ -149,7 +150,7 @@ def start_of(table: Table, config: IcebergSourceConfig) -> Position:
         return Position.at_end(table, snapshot_of(table.metadata, mode.start_snapshot, config.ref.name))
     if isinstance(mode, Incremental) and isinstance(mode.start_timestamp, datetime):
         return Position.at_end(table, _before(table, config, mode.start_timestamp))
-    snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
+    snapshot = current_snapshot(table, config)
     position = Position.at_end(table, snapshot)
     return position if snapshot is None else position.scanning()
 
@@ -177,6 +178,11 @@ def head_snapshot(table: Table, config: IcebergSourceConfig) -> TableSnapshot | 
     if table.current_snapshot() is None and config.ref.branch == MAIN_BRANCH:
         return None
     return snapshot_of_ref(table.metadata, config.ref.branch, config.ref.name)
+
+
+def current_snapshot(table: Table, config: IcebergSourceConfig) -> TableSnapshot | None:
+    """Return the snapshot that a source would read now: the pinned one, or that of its branch or tag."""
+    return pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
 
 
 def schema_of(table: Table, config: IcebergSourceConfig, snapshot_id: int | None) -> Schema:

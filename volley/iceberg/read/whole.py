@@ -20,7 +20,7 @@ from volley.iceberg.read.scope import (
     Position,
     TableLoader,
     column_names_of,
-    head_snapshot,
+    current_snapshot,
     is_pinned,
     pinned_snapshot,
     predicate_of,
@@ -105,7 +105,7 @@ def explain(config: IcebergSourceConfig, context: SourceContext) -> str:
     """Return what a job would read of the current or pinned snapshot. Raises like `open_reader`."""
     loader = TableLoader(config.ref)
     table = loader.load()
-    snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
+    snapshot = current_snapshot(table, config)
     if snapshot is None:
         return "no snapshot yet"
     reader = reader_of(loader, table, config, Position.at_end(table, snapshot).to_offset(), context)

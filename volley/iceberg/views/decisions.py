@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from volley.errors import PlanError, SnapshotExpiredError, SourceError
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import ancestors_of, changes_rows, check_same_table, head_of, snapshots_between
-from volley.iceberg.read.scope import head_snapshot, is_pinned, pinned_snapshot
+from volley.iceberg.read.scope import current_snapshot
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.time_travel import IcebergDimension
@@ -139,7 +139,7 @@ def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | N
         if key not in tables:
             tables[key] = config.ref.load()
         table = tables[key]
-        snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
+        snapshot = current_snapshot(table, config)
         before = next(befores, None)
         return Pin(table, before.snapshot if before else None, snapshot.snapshot_id if snapshot else None)
 
