@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
     if _MIRROR in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:
-            compared = mirror.run(Drivers(jvm), folder, kills, seed)
+            compared = mirror.run(Drivers(jvm), folder / _MIRROR, kills, seed)
         print(f"chaos: a table that is upserted and its copy, {kills} kills: equal in {compared} comparisons")
     if _MAINTENANCE in options.kinds:
         kills = options.kills // 3 if kinds else options.kills

@@ -291,8 +291,13 @@ def _letter(epoch: int, row: Row) -> Row:
 
 
 def _plain(row: Row) -> Row:
-    """A row whose floats have 10 decimals: further ones depend on the order of a computation."""
-    return {name: f"{value:.10f}" if isinstance(value, float) else value for name, value in row.items()}
+    """A row whose floats have 10 decimals: further ones depend on the order of a computation.
+
+    They are cut to 14 digits first, as 1.44781640625 and 1.4478164062499999 lie on two sides of a half.
+    """
+    return {
+        name: f"{float(f'{value:.14g}'):.10f}" if isinstance(value, float) else value for name, value in row.items()
+    }
 
 
 def _text(value: object) -> str:

@@ -91,7 +91,7 @@ def widen(folder: Path, number: int) -> None:
 
 def feed(folder: Path, dice: random.Random, file: int) -> None:
     """Write a file with new, changed and deleted rows; an id may come more than once."""
-    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in").mkdir(parents=True, exist_ok=True)
     rows = [
         {
             "id": dice.randrange(_IDS),
