@@ -36,7 +36,7 @@ from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import PostgresSource, Reader, Source, SourceContext, SourceError, StorageError
 from volley.connectors.postgres import reader as postgres_reader
-from volley.connectors.postgres import session
+from volley.connectors.postgres import segments
 from volley.connectors.postgres.reader import PostgresReader
 from volley.connectors.postgres.splits import PostgresSplit
 
@@ -99,7 +99,7 @@ def source(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A segment for each piece."""
     folder = tmp_path_factory.mktemp("staged")
     with database(postgres) as shop, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "_SEGMENT_MESSAGES", 1)
+        patch.setattr(segments, "_SEGMENT_MESSAGES", 1)
         patch.setattr(postgres_reader, "_SPLIT_BYTES", 1)
         shop.run("create table rows (id bigint primary key, name text)")
         stream = shop.source("public.rows", load="none")

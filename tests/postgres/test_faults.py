@@ -23,7 +23,7 @@ from tests.postgres.test_capture import applied, stored
 from tests.servers.glue import MotoServer
 from tests.waiting import wait_until
 from volley import SourceError, VolleyError
-from volley.connectors.postgres import receiver, session, watch
+from volley.connectors.postgres import receiver, segments, session, watch
 from volley.connectors.postgres.segments import SegmentWriter
 from volley.storage.remembered import FailureRecord
 
@@ -196,7 +196,7 @@ def test_a_full_disk_under_the_segments(shop: Database, tmp_path: Path) -> None:
 @can_mount
 def test_a_disk_that_is_full_of_segments(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job makes room by reading them."""
-    monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 100)
+    monkeypatch.setattr(segments, "_SEGMENT_MESSAGES", 100)
     with small_disk(tmp_path):
         with running(shop.source(), tmp_path) as run:
             table = applied(run.epoch())

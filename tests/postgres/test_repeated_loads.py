@@ -11,7 +11,7 @@ import pytest
 from tests.captured import Database, database
 from tests.postgres.runs import Run, running
 from tests.servers.postgres import Postgres
-from volley.connectors.postgres import session
+from volley.connectors.postgres import segments
 from volley.contracts.source import Offset
 
 Rows = dict[int, dict[str, Any]]
@@ -26,7 +26,7 @@ NOTES = (
 @pytest.fixture
 def notes(shop: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """A table with large values, which the stream leaves out if they do not change; a segment for each transaction."""
-    monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 1)
+    monkeypatch.setattr(segments, "_SEGMENT_MESSAGES", 1)
     shop.run(*NOTES)
     return shop
 

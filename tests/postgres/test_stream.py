@@ -18,7 +18,7 @@ from tests.postgres.test_many_tables import applied as unpacked
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import SourceContext, SourceError
-from volley.connectors.postgres import reader, session
+from volley.connectors.postgres import reader, segments, session
 from volley.connectors.postgres.connection import lsn_number, query
 from volley.connectors.postgres.load import ExportedSnapshot
 from volley.connectors.postgres.segments import Segments, SegmentTaken
@@ -73,9 +73,9 @@ def test_a_load_under_writers_meets_the_stream_exactly(shop: Database, tmp_path:
 
 def test_transactions(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments and batches of a few messages, transactions and rows larger than both, a storm of updates of one key."""
-    monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 7)
-    monkeypatch.setattr(session, "_BATCH_MESSAGES", 3)
-    monkeypatch.setattr(session, "_BATCH_BYTES", 1_000)
+    monkeypatch.setattr(segments, "_SEGMENT_MESSAGES", 7)
+    monkeypatch.setattr(segments, "_BATCH_MESSAGES", 3)
+    monkeypatch.setattr(segments, "_BATCH_BYTES", 1_000)
     with running(shop.source(), tmp_path) as run:
         table = applied(run.epoch())
     shop.run("insert into orders select n, 'big', n, null from generate_series(5000, 5400) n")
@@ -117,16 +117,16 @@ def test_a_receiver_that_lives_on_is_ended(shop: Database, tmp_path: Path) -> No
 
 
 def test_a_stale_segment_of_a_zombie_is_refused(shop: Database, tmp_path: Path) -> None:
-    segments = Segments(f"{tmp_path}/segments")
-    chain = segments.chain(100)
-    first, second = segments.writer(chain), segments.writer(chain)
+    staged = Segments(f"{tmp_path}/segments")
+    chain = staged.chain(100)
+    first, second = staged.writer(chain), staged.writer(chain)
     for writer in (first, second):
         writer.write(bytearray(b"x"), array("i", [1]))
     first.finish(200, 0.0)
     with pytest.raises(SegmentTaken):
         second.finish(150, 0.0)
-    assert (segments.chain(100).next, segments.chain(100).end) == (2, 200)
-    assert [segment.first for segment in segments.listed()] == [1]
+    assert (staged.chain(100).next, staged.chain(100).end) == (2, 200)
+    assert [segment.first for segment in staged.listed()] == [1]
 
 
 def test_a_slot_that_another_reads(shop: Database, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_slot_that_another_reads(shop: Database, tmp_path: Path) -> None:
 
 
 def test_staged_bytes_are_bounded(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 7)
+    monkeypatch.setattr(segments, "_SEGMENT_MESSAGES", 7)
     # The bound is looked at after this many messages and seconds: the receiver may stage more until then.
     monkeypatch.setattr(session, "_READ_MESSAGES", 30)
     monkeypatch.setattr(session, "_FEEDBACK_SECONDS", 0.001)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import time
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +25,11 @@ from volley.store.journal import NumberedFiles
 __all__ = ["Capture", "Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
 
 SCHEMA = pa.schema([("message", pa.binary())])
+_BATCH_MESSAGES = 20_000
+_BATCH_BYTES = 8 << 20
+_SEGMENT_MESSAGES = 100_000
+_SEGMENT_BYTES = 64 << 20
+_SEGMENT_SECONDS = 0.2
 _UNFINISHED = ".tmp"
 RewritePolicy = Literal["stop", "reload", "ignore"]
 
@@ -150,23 +157,52 @@ class Capture:
 
 
 class SegmentWriter:
-    """Writes one segment."""
+    """Fills one segment."""
 
     def __init__(self, url: str) -> None:
         self._file = NewFile(url, SEGMENT, COMPRESSED, exclusive=True)
-        self.messages = 0
+        self._began = time.monotonic()
+        # Bytes alone: objects that live as long as a batch would cost a page fault for each page of it.
+        self._held, self._lengths = bytearray(), array("i")
+        self._messages = self._bytes = 0
+
+    def hold(self, payloads: Sequence[bytes]) -> None:
+        """Add messages; they are written in batches."""
+        lengths = array("i", map(len, payloads))
+        if sum(lengths) > _BATCH_BYTES and len(payloads) > 1:
+            # A batch has 2 GB at most, and a message may have one.
+            for payload in payloads:
+                self.hold([payload])
+            return
+        self._held += b"".join(payloads)
+        self._lengths += lengths
+        if len(self._lengths) >= _BATCH_MESSAGES or len(self._held) >= _BATCH_BYTES:
+            self._flush()
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is large or old enough to end."""
+        is_old = time.monotonic() - self._began >= _SEGMENT_SECONDS
+        messages = self._messages + len(self._lengths)
+        return is_old or messages >= _SEGMENT_MESSAGES or self._bytes + len(self._held) >= _SEGMENT_BYTES
+
+    def _flush(self) -> None:
+        if self._lengths:
+            self.write(self._held, self._lengths)
+            self._held, self._lengths = bytearray(), array("i")
 
     def write(self, messages: bytearray, lengths: array[int]) -> None:
-        """Add messages, of less than 2 GB, given as their bytes and the length of each."""
+        """Write a batch of messages, of less than 2 GB, given as their bytes and the length of each."""
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(messages)]
         column = pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
         self._file.write_batch(pa.record_batch([column], schema=SCHEMA))
-        self.messages += len(lengths)
+        self._messages += len(lengths)
+        self._bytes += len(messages)
 
-    def finish(self, position: int, committed: float) -> None:
-        """Make the segment durable.
+    def finish(self, position: int, committed: float) -> int:
+        """Make the segment durable, and return the number of its messages.
 
         Args:
             committed: When its last transaction was committed, in seconds since 1970.
@@ -175,10 +211,12 @@ class SegmentWriter:
             SegmentTaken: If another receiver has written it.
             OSError: If it can't be written.
         """
+        self._flush()
         try:
-            self._file.publish({"messages": self.messages, "position": position, "committed": committed})
+            self._file.publish({"messages": self._messages, "position": position, "committed": committed})
         except FileExistsError as error:
             raise SegmentTaken(self._file.path) from error
+        return self._messages
 
     def abort(self) -> None:
         """Delete what was written."""

@@ -6,8 +6,7 @@ import re
 import select
 import threading
 import time
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -26,11 +25,6 @@ from volley.task.failpoints import reach
 __all__ = ["Replication"]
 
 _READ_MESSAGES = 256
-_BATCH_MESSAGES = 20_000
-_BATCH_BYTES = 8 << 20
-_SEGMENT_MESSAGES = 100_000
-_SEGMENT_BYTES = 64 << 20
-_SEGMENT_SECONDS = 0.2
 _FEEDBACK_SECONDS = 0.5
 _WAIT_SECONDS = 0.05
 _OWN_SECONDS = 5.0
@@ -65,7 +59,8 @@ class Replication:
         self._reached = reached
         self._stopping = stopping
         self._chain = Chain(0, 0, 0)
-        self._open = _OpenSegment()
+        self._open: SegmentWriter | None = None
+        self._end = (0, 0.0)
         # What the server has described so far: it does so once a session, and each segment begins with it.
         self._described: dict[bytes, bytes] = {}
         self._begin: bytes | None = None
@@ -88,7 +83,8 @@ class Replication:
             try:
                 self._receive(cursor)
             finally:
-                self._open.abort()
+                if self._open is not None:
+                    self._open.abort()
                 self._watch.close()
 
     def _own(self, cursor: Any) -> None:
@@ -165,7 +161,7 @@ class Replication:
         # A transaction without changes is not staged: it is acknowledged when the server is idle.
         if self._begin is None and not self._skips:
             self._hold([payload])
-            self._open.end = commit_of(payload)
+            self._end = commit_of(payload)
         self._begin, self._skips = None, False
         self._cut_if_due()
 
@@ -177,28 +173,30 @@ class Replication:
             if self._described.get(description[:5]) == description:
                 continue
             # A segment that is not open yet begins with it.
-            if self._open.writer and not self._skips:
+            if self._open is not None and not self._skips:
                 self._hold([description])
             self._described[description[:5]] = description
 
     def _hold(self, payloads: list[bytes]) -> None:
         if not payloads or self._skips:
             return
-        if self._open.writer is None:
-            self._open.begin(self._segments.writer(self._chain), [*self._described.values()])
+        if self._open is None:
+            self._open = self._segments.writer(self._chain)
+            self._open.hold([*self._described.values()])
         if self._begin is not None:
             begin, self._begin = self._begin, None
             self._open.hold([begin])
         self._open.hold(payloads)
 
     def _cut_if_due(self) -> None:
-        if self._open.is_due and not self._in_transaction:
-            self._cut()
+        if self._open is not None and self._open.is_due and not self._in_transaction:
+            self._cut(self._open)
 
-    def _cut(self) -> None:
-        number, (position, committed) = self._chain.next, self._open.end
+    def _cut(self, segment: SegmentWriter) -> None:
+        number, (position, committed) = self._chain.next, self._end
         reach("before-segment", number)
-        messages = self._open.finish(position, committed)
+        messages = segment.finish(position, committed)
+        self._open = None
         reach("after-segment", number)
         self._chain = Chain(number + messages, position, max(self._chain.told, position))
         self._watch.passed(position)
@@ -245,7 +243,7 @@ class Replication:
     def _feed_back(self, cursor: Any) -> None:
         """Acknowledge what is durable; if nothing is held, also what the server's log has of other tables."""
         self._fed_back = time.monotonic()
-        is_idle = self._open.writer is None and not self._in_transaction
+        is_idle = self._open is None and not self._in_transaction
         position = max(self._chain.end, cursor.wal_end) if is_idle else self._chain.end
         # psycopg2 acknowledges up to wal_end by itself if all it has read before is acknowledged.
         if (told := max(position, cursor.wal_end)) > self._chain.told:
@@ -263,61 +261,3 @@ class Replication:
             return
         self._beat = time.monotonic()
         self._watch.run("select pg_logical_emit_message(false, 'volley', '')")
-
-
-class _OpenSegment:
-    """The segment that is being filled."""
-
-    def __init__(self) -> None:
-        self.writer: SegmentWriter | None = None
-        self.end = (0, 0.0)
-        # Bytes alone: objects that live as long as a batch would cost a page fault for each page of it.
-        self._held, self._lengths = bytearray(), array("i")
-        self._bytes = 0
-        self._began = 0.0
-
-    def begin(self, writer: SegmentWriter, described: list[bytes]) -> None:
-        self.writer, self._began, self._bytes = writer, time.monotonic(), 0
-        self.hold(described)
-
-    def hold(self, payloads: Sequence[bytes]) -> None:
-        lengths = array("i", map(len, payloads))
-        if sum(lengths) > _BATCH_BYTES and len(payloads) > 1:
-            # A batch has 2 GB at most, and a message may have one.
-            for payload in payloads:
-                self.hold([payload])
-            return
-        self._held += b"".join(payloads)
-        self._lengths += lengths
-        if len(self._lengths) >= _BATCH_MESSAGES or len(self._held) >= _BATCH_BYTES:
-            self._flush()
-
-    @property
-    def is_due(self) -> bool:
-        """True if it is large or old enough to end."""
-        if self.writer is None:
-            return False
-        is_old = time.monotonic() - self._began >= _SEGMENT_SECONDS
-        messages = self.writer.messages + len(self._lengths)
-        return is_old or messages >= _SEGMENT_MESSAGES or self._bytes + len(self._held) >= _SEGMENT_BYTES
-
-    def finish(self, position: int, committed: float) -> int:
-        """Make it durable, and return the number of its messages."""
-        self._flush()
-        assert self.writer is not None
-        writer = self.writer
-        writer.finish(position, committed)
-        self.writer = None
-        return writer.messages
-
-    def abort(self) -> None:
-        if self.writer is not None:
-            self.writer.abort()
-            self.writer = None
-
-    def _flush(self) -> None:
-        if self._lengths:
-            assert self.writer is not None
-            self.writer.write(self._held, self._lengths)
-            self._bytes += len(self._held)
-            self._held, self._lengths = bytearray(), array("i")
