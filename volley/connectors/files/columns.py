@@ -96,11 +96,7 @@ def _is_value(text: str, data_type: pa.DataType) -> bool:
 
 @lru_cache(_REMEMBERED)
 def _value(text: str, data_type: pa.DataType) -> pa.Scalar:
-    """Return a text as a value, as the reader of CSV files reads a field in quotes.
-
-    Raises:
-        BadValue, pyarrow.ArrowInvalid: If it is no value of the type.
-    """
+    """Return a text as a value, as the reader of CSV files reads a field in quotes."""
     line = b'"%b"\n' % text.replace('"', '""').encode("utf-8", "surrogateescape")
     file = InputFile("", len(line), lambda: nullcontext(io.BytesIO(line)))
     (batch,) = batches(file, pa.schema({"value": data_type}), CsvOptions(header=False))

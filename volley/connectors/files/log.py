@@ -77,11 +77,7 @@ def farthest(folder: str, names: Iterable[str]) -> dict[int, Part]:
 
 
 def number_of_entries(part: Part) -> int:
-    """Return the number of entries in a part; read all of them.
-
-    Raises:
-        StorageError: If it is damaged, or a newer Volley wrote it.
-    """
+    """Return the number of entries in a part; read all of them."""
     if part.end == part.first:
         return len(part.listing.read() or ())
     blocks = part.blocks
@@ -287,11 +283,7 @@ class FileLog:
         return self._parts
 
     def _chain(self) -> list[Part]:
-        """Return the parts that together have all entries.
-
-        Raises:
-            StorageError: If a file is missing or damaged.
-        """
+        """Return the parts that together have all entries."""
         files, root = filesystem(self.folder, {})
         files.invalidate_cache()
         names = [path.rpartition("/")[2] for path in files.ls(root, detail=False)] if files.exists(root) else []

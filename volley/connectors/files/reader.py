@@ -130,11 +130,7 @@ def preview(files: Files, context: SourceContext) -> pa.Schema | None:
 
 
 def declared(files: Files) -> pa.Schema | None:
-    """Return the schema that a FileSource's settings declare; None if it is inferred.
-
-    Raises:
-        ConfigError: If the format can't be read into it.
-    """
+    """Return the schema that a FileSource's settings declare; None if it is inferred."""
     schema = _declared(files)
     return None if schema is None else with_included(_content(files, schema), files.include)
 

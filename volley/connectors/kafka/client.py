@@ -150,10 +150,6 @@ class Client:
 
         Args:
             on_commit: Called with an error (or None) and the partitions when an asynchronous commit is done.
-
-        Raises:
-            ConfigError: If a property is wrong.
-            MissingDependencyError: If confluent-kafka is not installed.
         """
         settings = {
             # The default wait of half a second is long for an epoch; a millisecond of sleep between fetches is not.
@@ -175,12 +171,7 @@ class Client:
         return self._create("Consumer", errors, settings, fixed)
 
     def producer(self, errors: ConnectionErrors) -> Any:
-        """Return an idempotent producer: its retries neither duplicate nor reorder messages.
-
-        Raises:
-            ConfigError: If a property is wrong.
-            MissingDependencyError: If confluent-kafka is not installed.
-        """
+        """Return an idempotent producer: its retries neither duplicate nor reorder messages."""
         settings = {
             "compression.type": "lz4",
             "linger.ms": 20,
@@ -192,22 +183,13 @@ class Client:
         )
 
     def admin(self, errors: ConnectionErrors) -> Any:
-        """Return an admin client, for topics and offsets.
-
-        Raises:
-            ConfigError: If a property is wrong.
-            MissingDependencyError: If confluent-kafka is not installed.
-        """
+        """Return an admin client, for topics and offsets."""
         admin = self._create("admin.AdminClient", errors, {"reconnect.backoff.max.ms": 1_000}, {})
         errors.poll = admin.poll
         return admin
 
     def first_call(self, request: Callable[[float], T], errors: ConnectionErrors) -> T:
-        """Return the result of the first request of a new job, as `call` does; soon fail if no connection is made.
-
-        Raises:
-            VolleyError: As for `call`.
-        """
+        """Return the result of the first request of a new job, as `call` does; soon fail if no connection is made."""
         began = time.monotonic()
 
         def remaining() -> float:
@@ -351,11 +333,7 @@ def _text(error: Exception) -> str:
 
 
 def _library() -> Any:
-    """Return the module confluent_kafka.
-
-    Raises:
-        MissingDependencyError: If it is not installed.
-    """
+    """Return the module confluent_kafka."""
     try:
         import confluent_kafka
         import confluent_kafka.admin

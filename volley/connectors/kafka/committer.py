@@ -32,11 +32,7 @@ class Destination:
     value: str | None  # the column of the values; None = the whole row
 
     def check(self, schema: pa.Schema, resumed: bool = False) -> None:
-        """Check that rows of this schema can be sent to the topic; sends nothing.
-
-        Raises:
-            VolleyError: As for `check_columns` and `check_topic`.
-        """
+        """Check that rows of this schema can be sent to the topic; sends nothing."""
         self.check_columns(schema)
         self.check_topic(resumed)
 

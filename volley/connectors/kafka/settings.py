@@ -63,11 +63,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def check_sizes(least: int, most: int) -> None:
-    """Check the minimum and maximum offsets of a split.
-
-    Raises:
-        ConfigError: If the maximum is less than twice the minimum.
-    """
+    """Check the minimum and maximum offsets of a split."""
     if most < 2 * least:
         raise ConfigError(
             f"min_rows_per_split is {least}, max_rows_per_split {most}",

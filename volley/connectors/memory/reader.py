@@ -178,11 +178,7 @@ def table_from_frame(frame: Any) -> pa.Table:
 
 
 def _table_of(rows: Sequence[Any], declared: Any) -> pa.Table:
-    """Return dicts as a table of the declared or inferred schema; concatenate tables and batches.
-
-    Raises:
-        SourceError: If a value doesn't fit; names the column.
-    """
+    """Return dicts as a table of the declared or inferred schema; concatenate tables and batches."""
     if not rows and declared is None:
         raise SourceError("there are no rows to infer a schema from", hint="declare it: schema=…")
     if rows and isinstance(rows[0], pa.Table | pa.RecordBatch):

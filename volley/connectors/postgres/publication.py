@@ -75,9 +75,6 @@ def check_writers(connection: Connection, tables: Sequence[TableName] | None, sc
 
     Args:
         tables: The tables; None = all.
-
-    Raises:
-        SourceError: If the updates and deletes of one would fail.
     """
     settings = {"whole": tables is None, "tables": [name.quoted for name in tables or ()], "schemas": [*schemas]}
     for schema, name, has_none, generated, *root in query(connection, _WRITTEN, **settings):
@@ -98,11 +95,7 @@ def check_writers(connection: Connection, tables: Sequence[TableName] | None, sc
 
 
 def check_partitions(connection: Connection, table: Table) -> None:
-    """Check that each partition of a table tells the table's key of deleted rows.
-
-    Raises:
-        SourceError: If the replica identity of one lacks a column of the key.
-    """
+    """Check that each partition of a table tells the table's key of deleted rows."""
     if table.kind != "p" or not table.keys:
         return
     for schema, name in query(connection, _PARTITIONS, oid=table.oid, keys=[*table.keys]):
@@ -225,11 +218,7 @@ def lacks_root(connection: Connection, name: str, oid: int) -> bool:
 
 
 def check_has(connection: Connection, name: str, table: TableName) -> None:
-    """Check that a publication has a table.
-
-    Raises:
-        SourceError: If it does not.
-    """
+    """Check that a publication has a table."""
     oid = oid_of(connection, table)
     if members(connection, name, oid):
         return

@@ -46,11 +46,7 @@ _NOTICE_SECONDS = 10.0
 
 
 def inspect(capture: Capture) -> ChangeReader:
-    """Check the server and the tables without changing anything, and return what reads their rows.
-
-    Raises:
-        SourceError: If a table can't be captured.
-    """
+    """Check the server and the tables without changing anything, and return what reads their rows."""
     with connected(capture.server, f"reading the catalog for {capture.selection}") as connection:
         check_server(connection, capture.slot)
         identify(capture.server)

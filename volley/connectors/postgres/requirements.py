@@ -46,11 +46,7 @@ _READABLE = """
 
 
 def check_server(connection: Connection, slot: str) -> None:
-    """Check the server's settings and the role's rights; warn if an unread slot could fill the server's disk.
-
-    Raises:
-        SourceError: If changes can't be captured from this server.
-    """
+    """Check the server's settings and the role's rights; warn if an unread slot could fill the server's disk."""
     check_session(connection)
     ((version, level, is_standby, may_replicate, most_slots, kept, encoding),) = query(connection, _SETTINGS)
     if version < _OLDEST:
@@ -84,9 +80,6 @@ def check_tables(connection: Connection, tables: Sequence[Table], is_loaded: boo
 
     Args:
         is_loaded: True if their rows are read, too, and not only their changes.
-
-    Raises:
-        SourceError: If those of one can't.
     """
     for table in tables:
         _check_kind(table)
@@ -124,11 +117,7 @@ def _check_kind(table: Table) -> None:
 
 
 def check_changes(connection: Connection, publication: str, table: Table, is_keyed: bool) -> None:
-    """Check that the stream has all changes of a table, and that rows of the source can tell them.
-
-    Raises:
-        SourceError: If they can't.
-    """
+    """Check that the stream has all changes of a table, and that rows of the source can tell them."""
     check_sent(publication, table, is_keyed)
     if not table.columns:
         raise SourceError(f"table {table.name} has no columns", hint=f"exclude={table.name.setting!r}")

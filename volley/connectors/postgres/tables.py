@@ -165,11 +165,7 @@ def table_of(message: bytes) -> Table:
 
 
 def oid_of(connection: Connection, name: TableName) -> int:
-    """Return a table's oid.
-
-    Raises:
-        SourceNotFoundError: If there is no such table.
-    """
+    """Return a table's oid."""
     rows = query(connection, _OID, name.schema, name.table)
     if not rows:
         raise SourceNotFoundError(f"table {name} not found", hint="check schema and name; case counts")

@@ -81,11 +81,7 @@ class Watch:
         self._looked = 0.0
 
     def resume(self) -> None:
-        """Read what is known, which another receiver may have changed, and look at all tables.
-
-        Raises:
-            SourceError: If a table has changed in a way that stops the job.
-        """
+        """Read what is known, which another receiver may have changed, and look at all tables."""
         self._known.read()
         self._fingerprint = None
         for known in [known for known in self._known if known.table.name not in self._selection]:
@@ -155,11 +151,7 @@ class Watch:
             return replace(form, name=known.table.name).to_message()
 
     def truncated(self, message: bytes, xid: int) -> None:
-        """Take note of a truncation in the stream, which explains new files of its tables.
-
-        Raises:
-            SourceError: If a table has changed in a way that stops the job.
-        """
+        """Take note of a truncation in the stream, which explains new files of its tables."""
         with self._connection.opened() as connection:
             for oid in truncated(message):
                 if oid in self._known:

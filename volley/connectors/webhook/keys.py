@@ -158,11 +158,7 @@ def _sealed_once(key: bytes, body: bytes) -> bytes:
 
 
 def _checked(row: tuple[bytes, bytes]) -> bytes:
-    """Return the key of a row whose checksum is right.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Return the key of a row whose checksum is right."""
     key, body = row
     if _sealed(key, body[:-_SUM_BYTES]) != body:
         raise ValueError("a key does not fit its checksum")

@@ -240,12 +240,7 @@ def _close(sockets: list[socket.socket]) -> None:
 
 
 def tls_context(files: ServerTls) -> ssl.SSLContext:
-    """Return the context of HTTPS.
-
-    Raises:
-        OSError: If a file can't be read.
-        ssl.SSLError: If the files don't fit together.
-    """
+    """Return the context of HTTPS."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.client_ca)
     context.load_cert_chain(files.certificate, files.key)
     if files.client_ca is not None:

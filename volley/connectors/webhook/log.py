@@ -95,11 +95,7 @@ class LogFolder:
 
     @property
     def durable(self) -> Mark:
-        """The end of what is on disk and may be read.
-
-        Raises:
-            SourceError: If the file that says so is damaged.
-        """
+        """The end of what is on disk and may be read."""
         # A second look: the first may have met a write.
         for _ in range(2):
             data = self._read("durable")
@@ -111,11 +107,7 @@ class LogFolder:
 
     @property
     def released(self) -> Mark:
-        """The end of what every sink has committed.
-
-        Raises:
-            SourceError: If the file that says so is damaged.
-        """
+        """The end of what every sink has committed."""
         data = self._read("released")
         mark = Mark() if data is None else Mark.from_bytes(data)
         if mark is None:
@@ -129,9 +121,6 @@ class LogFolder:
         """Record that all requests before a mark are committed, and delete the segments that have no other.
 
         The last segment stays: it is the receiver's.
-
-        Raises:
-            OSError: If the folder can't be written.
         """
         try:
             self._record_release(mark)
@@ -247,20 +236,12 @@ class Log:
 
     @property
     def room(self) -> int:
-        """The bytes that the disk has left.
-
-        Raises:
-            OSError: If that can't be found out.
-        """
+        """The bytes that the disk has left."""
         disk = os.fstatvfs(self._file)
         return disk.f_bavail * disk.f_frsize
 
     def try_write(self, size: int) -> None:
-        """Write so many bytes behind the log's end, force them to disk, and take them away again.
-
-        Raises:
-            OSError: If that fails.
-        """
+        """Write so many bytes behind the log's end, force them to disk, and take them away again."""
         at = self.end.position - self._segment.start.position
         try:
             _write(self._file, bytes(size), at)
@@ -269,21 +250,13 @@ class Log:
             os.ftruncate(self._file, at)
 
     def rotate(self) -> None:
-        """Go on in a new segment; the old one may be deleted once it is committed.
-
-        Raises:
-            OSError: If the file can't be created; the old one goes on then.
-        """
+        """Go on in a new segment; the old one goes on if none can be made, else may be deleted once committed."""
         segment, file = _create(self._folder, self.end)
         os.close(self._file)
         self._segment, self._file = segment, file
 
     def frames_from(self, position: int) -> Iterator[Frame]:
-        """Yield the frames from a position on, or from the oldest segment that is left.
-
-        Raises:
-            SourceError: If one is damaged.
-        """
+        """Yield the frames from a position on, or from the oldest segment that is left."""
         for segment in self._folder.segments():
             begin = max(0, position - segment.start.position)
             with open(segment.path, "rb") as file:

@@ -118,11 +118,7 @@ class ReceiverProcess:
         return process
 
     def _await_port(self) -> bool:
-        """Wait until the receiver listens; return False if it has died.
-
-        Raises:
-            VolleyError: If it tells why it can't listen.
-        """
+        """Wait until the receiver listens; return False if it has died."""
         port = self._read_answer()
         self.port = int(port or self.port)
         return bool(port)
