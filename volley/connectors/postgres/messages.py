@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = [
     *("BEGIN", "COMMIT", "DELETE", "INSERT", "RELATION", "TABLE", "TRUNCATE", "TYPE", "UPDATE"),
-    *("Begin", "Relation", "RelationColumn", "begin_of", "commit_of", "relation_of", "truncated"),
+    *("Relation", "RelationColumn", "begin_of", "commit_of", "relation_of", "truncated"),
 ]
 
 BEGIN, COMMIT, RELATION, TYPE = b"BCRY"
@@ -17,15 +17,6 @@ TABLE = ord("V")
 
 EPOCH_MICROSECONDS = 946_684_800_000_000
 """PostgreSQL's times count from 2000-01-01."""
-
-
-@dataclass(frozen=True)
-class Begin:
-    """The start of a transaction."""
-
-    position: int  # the position of its commit in the server's log
-    committed: int  # when it was committed, in microseconds since 1970
-    xid: int  # the lower 32 bits of its id
 
 
 @dataclass(frozen=True)
@@ -48,10 +39,10 @@ class Relation:
     columns: tuple[RelationColumn, ...]
 
 
-def begin_of(message: bytes) -> Begin:
-    """Parse the start of a transaction."""
-    position, committed, xid = struct.unpack_from(">QqI", message, 1)
-    return Begin(position, committed + EPOCH_MICROSECONDS, xid)
+def begin_of(message: bytes) -> tuple[int, int]:
+    """Return where a transaction that begins is committed in the server's log, and the lower 32 bits of its id."""
+    position, _, xid = struct.unpack_from(">QqI", message, 1)
+    return position, xid
 
 
 def commit_of(message: bytes) -> tuple[int, float]:

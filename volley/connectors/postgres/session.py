@@ -152,9 +152,9 @@ class Replication:
 
     def _begin_transaction(self, payload: bytes) -> None:
         self._in_transaction, self._begin = True, payload
-        begin = begin_of(payload)
+        position, self._xid = begin_of(payload)
         # After a crash the server may have forgotten what it was told, and sends it again.
-        self._xid, self._skips = begin.xid, begin.position < self._chain.end
+        self._skips = position < self._chain.end
 
     def _commit(self, payload: bytes) -> None:
         self._in_transaction = False
