@@ -134,7 +134,7 @@ class Route:
             LayoutChangedError: If tasks have also written files without columns that the parked rows add.
             VolleyError: As for `begin`.
         """
-        parked = [file for file in files if isinstance(file, ParkedRows)]
+        parked = _parked_in(files)
         if self.fault is not None or not parked:
             return
         before = self._committer
@@ -167,7 +167,7 @@ class Route:
 
     def abort(self, epoch: Epoch, files: Sequence[Any]) -> None:
         """Delete the files of an epoch that has not landed; must not raise."""
-        delete_parked([file for file in files if isinstance(file, ParkedRows)])
+        delete_parked(_parked_in(files))
         written = tuple(file for file in files if not isinstance(file, ParkedRows))
         if self._committer is not None and written:
             self._committer.abort(epoch, [WriteResult(committables=written)])
@@ -226,7 +226,7 @@ class Route:
             _log.info("epoch %d, which was parked, is in table %s", epoch.number, self.known.name)
 
     def _commit_epoch(self, epoch: Epoch, files: Sequence[Any]) -> None:
-        parked = [file for file in files if isinstance(file, ParkedRows)]
+        parked = _parked_in(files)
         self._open_for(epoch.query_id, parked)
         committer = self._committer
         assert committer is not None
@@ -250,7 +250,7 @@ class Route:
     def _data_files(self, epoch: Epoch, files: Sequence[Any]) -> list[Any]:
         """Return the same files, with data files in place of parked ones."""
         assert self._committer is not None
-        parked = [file for file in files if isinstance(file, ParkedRows)]
+        parked = _parked_in(files)
         if not parked:
             return list(files)
         writer = pickle.dumps(self._committer.writer(epoch))
@@ -281,7 +281,7 @@ class Route:
         context = replace(self._settings.context, schema=self._schema)
         committer = open_committer(catalog, table, config, context, self._settings.maintenance)
         if known.uuid is None:
-            self._check_earlier_rows(committer, query_id)
+            self._handle_earlier_rows(committer, query_id)
         elif known.uuid != committer.identity:
             raise PlanError(
                 f"table {known.name} was dropped and made again: rows written before are not in it "
@@ -314,7 +314,7 @@ class Route:
         self._check_last()
         self._loaded, self.writer = time.monotonic(), None
 
-    def _check_earlier_rows(self, committer: IcebergCommitter, query_id: str) -> None:
+    def _handle_earlier_rows(self, committer: IcebergCommitter, query_id: str) -> None:
         if self._earlier_rows == "delete":
             committer.clear()
         elif self._earlier_rows == "refuse" and (earlier := committer.earlier_rows(query_id)):
@@ -328,6 +328,10 @@ class Route:
         known, settings = self.known, self._settings
         mode = settings.routing.key_fields.mode_of(known.identifier, known.key_fields)
         return replace(settings.config, namespace=known.identifier[:-1], table=known.identifier[-1], commit_mode=mode)
+
+
+def _parked_in(files: Sequence[Any]) -> list[ParkedRows]:
+    return [file for file in files if isinstance(file, ParkedRows)]
 
 
 def _is_own(error: Exception) -> TypeGuard[VolleyError]:

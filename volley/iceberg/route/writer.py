@@ -23,7 +23,8 @@ from volley.iceberg.modes import Upsert
 from volley.iceberg.route.parking import ParkingWriter
 from volley.iceberg.route.routing import Routing
 from volley.iceberg.route.rows import Keys, divide, keys_of, written
-from volley.iceberg.upsert.changes import UpsertWriter, truncates
+from volley.iceberg.upsert.changes import UpsertWriter
+from volley.iceberg.upsert.columns import truncates
 from volley.iceberg.write.writer import IcebergWriter
 
 __all__ = ["RouteResult", "RoutedWriter", "TableWriter", "TableWriters"]

@@ -24,6 +24,7 @@ from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.upsert.columns import deletions, truncates
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import Format
 from volley.store.batch_file import BatchFileWriter, open_batches
@@ -31,7 +32,7 @@ from volley.store.files import checked
 
 __all__ = [
     *("BUCKETS", "DELETED", "ORDER", "UNCHANGED"),
-    *("ChangeFile", "ChangeWriter", "KeyRange", "UpsertWriter", "is_incomplete", "lacks", "moves", "truncates"),
+    *("ChangeFile", "ChangeWriter", "KeyRange", "UpsertWriter", "is_incomplete", "lacks", "moves"),
 ]
 
 BUCKETS = 32
@@ -47,7 +48,6 @@ KeyRange = tuple[Any, Any]
 
 _FORMAT = Format("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
-_DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
 _BUFFER_BYTES = 64 << 20
 _PIECES = 32
 
@@ -125,7 +125,7 @@ class UpsertWriter(Writer):
             SchemaMismatchError: If a key or a required column of the table is null.
             SourceError: If a value can't be cast without loss.
         """
-        deleted = _deletions(batch, self.mode.op_field)
+        deleted = deletions(batch, self.mode.op_field)
         rows = conform(batch, self.rows.rows_schema)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
             if field.name in self.mode.keys and values.null_count:
@@ -237,28 +237,6 @@ def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
     of_column = pc.equal(pc.list_flatten(unchanged), column).fill_null(False)
     missing[pc.list_parent_indices(unchanged).filter(of_column).to_numpy()] = True
     return missing
-
-
-def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
-    """Return for each row whether it is a deletion."""
-    if op_field is None:
-        return pa.repeat(pa.scalar(False), batch.num_rows)
-    operations = batch.column(op_field)
-    if not pa.types.is_boolean(operations.type):
-        operations = _has_operation(operations, _DELETES)
-    return operations.fill_null(False)
-
-
-def truncates(operations: pa.Array) -> pa.BooleanArray:
-    """Return for each operation of a row whether it is a truncation."""
-    return _has_operation(operations, _TRUNCATES)
-
-
-def _has_operation(operations: pa.Array, names: pa.Array) -> pa.BooleanArray:
-    """Return for each operation whether it has one of these names, in any case."""
-    if pa.types.is_boolean(operations.type):
-        return pa.repeat(pa.scalar(False), len(operations))
-    return pc.is_in(pc.utf8_lower(operations.cast(pa.string())), names)
 
 
 def _damaged(path: str, fault: str) -> StorageError:

@@ -1,17 +1,20 @@
-"""The columns of a stream that an upsert needs: which they are, and checks before a row is written."""
+"""The columns of a stream that an upsert needs: which they are, checks before a row is written, and the operations."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.columns.roles import ChangeColumns
 from volley.errors import ConfigError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
 
-__all__ = ["check_keys", "with_own_columns"]
+__all__ = ["check_keys", "deletions", "truncates", "with_own_columns"]
+
+_DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
 
 
 def with_own_columns(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSinkConfig:
@@ -75,3 +78,25 @@ def _is_ordered(data_type: pa.DataType) -> bool:
     if pa.types.is_struct(data_type):
         return all(_is_ordered(field.type) for field in data_type)
     return not pa.types.is_nested(data_type)
+
+
+def deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
+    """Return for each row whether it is a deletion."""
+    if op_field is None:
+        return pa.repeat(pa.scalar(False), batch.num_rows)
+    operations = batch.column(op_field)
+    if not pa.types.is_boolean(operations.type):
+        operations = _has_operation(operations, _DELETES)
+    return operations.fill_null(False)
+
+
+def truncates(operations: pa.Array) -> pa.BooleanArray:
+    """Return for each operation of a row whether it is a truncation."""
+    return _has_operation(operations, _TRUNCATES)
+
+
+def _has_operation(operations: pa.Array, names: pa.Array) -> pa.BooleanArray:
+    """Return for each operation whether it has one of these names, in any case."""
+    if pa.types.is_boolean(operations.type):
+        return pa.repeat(pa.scalar(False), len(operations))
+    return pc.is_in(pc.utf8_lower(operations.cast(pa.string())), names)
