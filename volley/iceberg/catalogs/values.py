@@ -111,7 +111,6 @@ class RestCatalog(CatalogConfig):
 
 
 @brief_methods
-@brief_methods
 @dataclass(frozen=True, repr=False)
 class NessieCatalog(RestCatalog):
     """Nessie, through its Iceberg REST service.
