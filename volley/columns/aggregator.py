@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,8 @@ _COUNTS = ("count", "count_distinct", "approx_distinct")
 class Aggregator(Operator):
     """A windowed aggregate compiled for rows of one schema: an `Operator` with one input."""
 
+    folder: ClassVar[str] = "windows"
+    faults: ClassVar[tuple[str, str]] = ("it is in no window", "its windows are closed")
     node: Aggregate
     input: pa.Schema
 
@@ -46,14 +49,6 @@ class Aggregator(Operator):
         """The window and how it is used."""
         assert self.node.windowing is not None
         return self.node.windowing
-
-    @property
-    def folder(self) -> str:
-        return "windows"
-
-    @property
-    def faults(self) -> tuple[str, str]:
-        return "it is in no window", "its windows are closed"
 
     @cached_property
     def windows(self) -> Windows:
@@ -120,9 +115,6 @@ class Aggregator(Operator):
             if is_encoded(column.type, key.type):
                 return column
         return key_values(key, batch)
-
-    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
-        return [states[name].combine_chunks() for name in self.grouping.keys]
 
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         updates = self.timing.emit == "updates"

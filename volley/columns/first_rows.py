@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,16 +33,13 @@ class Deduplicator(Operator):
     A state is a key, and with `within` the time of its row, of an epoch's rows the whole row, too.
     """
 
+    folder: ClassVar[str] = "deduplicate"
+    faults: ClassVar[tuple[str, str]] = (
+        "its key is not kept for it",
+        "rows of its key may have come out, and are forgotten",
+    )
     node: Deduplicate
     input: pa.Schema
-
-    @property
-    def folder(self) -> str:
-        return "deduplicate"
-
-    @property
-    def faults(self) -> tuple[str, str]:
-        return "its key is not kept for it", "rows of its key may have come out, and are forgotten"
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -86,9 +83,6 @@ class Deduplicator(Operator):
     def reduced(self, input: int, states: pa.Table) -> pa.Table:
         return states.take(pa.array(self._first_rows(states)))
 
-    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
-        return [whole(states[name]) for name in self._keys]
-
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         (known,), (rows,) = old, new
         if rows.num_rows:
@@ -130,16 +124,9 @@ class Limiter(Operator):
     A state of an epoch's rows is a row; what is kept is how many have come out.
     """
 
+    folder: ClassVar[str] = "limit"
     node: Limit
     input: pa.Schema
-
-    @property
-    def folder(self) -> str:
-        return "limit"
-
-    @property
-    def faults(self) -> tuple[str, str]:
-        return "", ""
 
     @property
     def output(self) -> pa.Schema:
@@ -165,9 +152,6 @@ class Limiter(Operator):
 
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         return pa.Table.from_arrays([decode(column) for column in batch.columns], schema=self.partials[0])
-
-    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
-        return []
 
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         count = sum(old[0][_COUNT].to_pylist())

@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from volley.columns.compiled import whole
 from volley.plan.keyed_nodes import Keyed
 from volley.plan.windows import Timing
 
@@ -47,6 +48,11 @@ class Merged:
 @dataclass(frozen=True)
 class Operator(ABC):
     """A step that keeps state by key, compiled for the rows of its inputs; picklable. Inputs are numbered from 0."""
+
+    folder: ClassVar[str]
+    """The beginning of the name of the folder for its state."""
+    faults: ClassVar[tuple[str, str]] = ("", "")
+    """Why a row is rejected, as dead letters say it: what follows from having no time, and from being late."""
 
     node: Keyed
 
@@ -85,16 +91,6 @@ class Operator(ABC):
         """How many rows a task needs at most; None = all."""
         return None
 
-    @property
-    @abstractmethod
-    def folder(self) -> str:
-        """The beginning of the name of the folder for its state."""
-
-    @property
-    @abstractmethod
-    def faults(self) -> tuple[str, str]:
-        """Why a row is rejected, as dead letters say it: what follows from having no time, and from being late."""
-
     @abstractmethod
     def time_column(self, input: int) -> str | None:
         """Return the name of an input's event time; None = the step follows none."""
@@ -111,9 +107,9 @@ class Operator(ABC):
         """Return fewer states that mean the same, or the same ones, the default."""
         return states
 
-    @abstractmethod
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
-        """Return the keys of states: equal ones have equal bytes."""
+        """Return the keys of states, by default the columns ``key_0``, ``key_1``, …: equal ones have equal bytes."""
+        return [whole(states[name]) for name in states.column_names if name.startswith("key_")]
 
     @abstractmethod
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:

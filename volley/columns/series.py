@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,16 +36,10 @@ class SeriesOperator(Operator):
     time. It is kept while later rows need it: the last one of each key, and those within the longest rolling span.
     """
 
+    folder: ClassVar[str] = "series"
+    faults: ClassVar[tuple[str, str]] = ("it is in no series", "later rows of its series have come out")
     node: Series
     input: pa.Schema
-
-    @property
-    def folder(self) -> str:
-        return "series"
-
-    @property
-    def faults(self) -> tuple[str, str]:
-        return "it is in no series", "later rows of its series have come out"
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -83,9 +78,6 @@ class SeriesOperator(Operator):
             *(column for part in self._parts for column in part.lift(batch, times)),
         ]
         return pa.Table.from_arrays(columns, schema=self._states)
-
-    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
-        return [states[name].combine_chunks() for name in self._key_names]
 
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         table = pa.concat_tables([*old, *new])

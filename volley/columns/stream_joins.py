@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,17 +41,11 @@ _OTHER = {_LEFT: _RIGHT, _RIGHT: _LEFT}
 class StreamJoiner(Operator):
     """A join of streams compiled for rows of two schemas: its left side is input 0, its right one input 1."""
 
+    folder: ClassVar[str] = "joined-streams"
+    faults: ClassVar[tuple[str, str]] = ("it can't be joined", "rows that it matches may have come out already")
     node: JoinStreams
     left: pa.Schema
     right: pa.Schema
-
-    @property
-    def folder(self) -> str:
-        return "joined-streams"
-
-    @property
-    def faults(self) -> tuple[str, str]:
-        return "it can't be joined", "rows that it matches may have come out already"
 
     @cached_property
     def output(self) -> pa.Schema:
