@@ -300,7 +300,7 @@ def _own_names(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[
 
 def _place(file: InputFile, number: int, options: CsvOptions) -> tuple[int | None, str]:
     """Return the line and text of a row. Arrow counts rows; a value can span lines."""
-    row = next(islice(records(file, options), number - 1, None), None)
+    row = next(records(file, options, number - 1), None)
     return (row.line, row.payload) if row else (None, "")
 
 

@@ -192,7 +192,7 @@ def rows(
             done += batch.num_rows
     except (BadValue, pa.ArrowInvalid):
         # Arrow drops the whole block: read everything after the last good batch again, as raw rows.
-        yield from _salvaged(file, islice(records(file, options), done, None), names, schema, options)
+        yield from _salvaged(file, records(file, options, done), names, schema, options)
 
 
 class _Places:

@@ -186,32 +186,53 @@ class RawRow:
         Raises:
             csv.Error: If a field is too long.
         """
-        lines: Any = csv.reader(
-            io.StringIO(f"{self.payload}\n", newline=""),
-            delimiter=options.delimiter,
-            quotechar=options.quote,
-            escapechar=options.escape,
-            quoting=csv.QUOTE_NONE if options.quote is None else csv.QUOTE_MINIMAL,
-        )
-        return next(lines, [])
+        return next(_reader(io.StringIO(f"{self.payload}\n", newline=""), options), [])
 
 
-def records(file: InputFile, options: CsvOptions) -> Iterator[RawRow]:
-    """Yield the rows that are not empty lines; an unclosed quote spoils only its own line."""
+def records(file: InputFile, options: CsvOptions, skip: int = 0) -> Iterator[RawRow]:
+    """Yield the rows that are not empty lines; an unclosed quote spoils only its own line.
+
+    Args:
+        skip: The number of rows at the start that are known to be good, and are passed over.
+    """
     with file.open() as stream:
-        lines = _Rows(_limited(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")))
-        quotes = OpenQuotes(options)
-        number = 1
-        while taken := lines.row(quotes):
-            fault = OPEN_QUOTE if quotes.quoted else None
-            if fault:
-                lines.give_back(taken[1:])
-                del taken[1:]
-            if _is_cut(taken[-1]):
-                fault = f"longer than {megabytes(LARGEST_VALUE)}"
-            if taken[0].strip("\r\n"):
-                yield RawRow(number, "".join(taken), fault)
-            number += len(taken)
+        text = _limited(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
+        # Python's reader is ten times as fast, and takes some escapes for others.
+        number, skip = (1, skip) if options.escape else (1 + _pass_over(text, skip, options), 0)
+        yield from islice(_records(text, number, options), skip, None)
+
+
+def _reader(lines: Iterable[str], options: CsvOptions) -> Any:
+    return csv.reader(
+        lines,
+        delimiter=options.delimiter,
+        quotechar=options.quote,
+        escapechar=options.escape,
+        quoting=csv.QUOTE_NONE if options.quote is None else csv.QUOTE_MINIMAL,
+    )
+
+
+def _pass_over(lines: Iterator[str], rows: int, options: CsvOptions) -> int:
+    """Take rows from lines; return the number of their lines."""
+    reader = _reader(lines, options)
+    while rows and (row := next(reader, None)) is not None:
+        rows -= bool(row)
+    return int(reader.line_num)
+
+
+def _records(text: Iterator[str], number: int, options: CsvOptions) -> Iterator[RawRow]:
+    lines = _Rows(text)
+    quotes = OpenQuotes(options)
+    while taken := lines.row(quotes):
+        fault = OPEN_QUOTE if quotes.quoted else None
+        if fault:
+            lines.give_back(taken[1:])
+            del taken[1:]
+        if _is_cut(taken[-1]):
+            fault = f"longer than {megabytes(LARGEST_VALUE)}"
+        if taken[0].strip("\r\n"):
+            yield RawRow(number, "".join(taken), fault)
+        number += len(taken)
 
 
 class OpenQuotes:

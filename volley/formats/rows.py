@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -116,7 +117,9 @@ def fitting(
         rows = conform(batch, schema, dictionaries)
     except SourceError:
         for start in range(0, batch.num_rows, _ROWS):
-            yield from _fitting(batch.slice(start, _ROWS), schema, partial(_behind, position, start), dictionaries)
+            piece, behind = batch.slice(start, _ROWS), partial(_behind, position, start)
+            items = _sorted(piece, schema, dictionaries)
+            yield from items.items(behind, _bad_rows(piece, [*items.faults], behind))
     else:
         yield PositionedBatch(rows, position)
 
@@ -125,19 +128,10 @@ def _behind(position: Callable[[int], str], start: int, row: int) -> str:
     return position(start + row)
 
 
-def _fitting(
-    batch: pa.RecordBatch, schema: pa.Schema, position: Callable[[int], str], dictionaries: bool
-) -> Iterator[PositionedBatch | BadRow]:
-    try:
-        fit = conform(batch, schema, dictionaries)
-    except SourceError:
-        rows = _sorted(batch, schema, dictionaries)
-        yield from rows.items(position, _bad_rows(batch, [*rows.faults], position))
-    else:
-        yield PositionedBatch(fit, position)
-
-
 def _sorted(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool) -> Sorted:
+    # Most pieces have no bad row.
+    with suppress(SourceError):
+        return Sorted([conform(batch, schema, dictionaries)], range(batch.num_rows), {})
     faults = unfit_rows(batch, schema)
     numbers = [row for row in range(batch.num_rows) if row not in faults]
     good = batch.take(pa.array(numbers, pa.int64()))

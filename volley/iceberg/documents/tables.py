@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -82,23 +83,13 @@ def storage_of(
         known |= {"region": region or _region()}
     arguments = known | (given(settings) if settings else {})
     build: Any = _STORAGES[kind]
-    for required in _required(kind):
+    for required in (setting.name for setting in fields(build) if setting.default is MISSING):
         if arguments.get(required) is None:
             hint = f"{kind}: {{{required}: …}}, or a warehouse with its URL"
             collector.add((*path, kind, required), f"{kind}.{required} is missing", hint)
             return None
     storage: IcebergStorage | None = collector.make(build, arguments, (*path, kind))
     return storage
-
-
-def _required(storage: str) -> tuple[str, ...]:
-    required = {
-        "s3": ("bucket",),
-        "gcs": ("project_id", "bucket"),
-        "azure": ("storage_account", "container"),
-        "local": ("path",),
-    }
-    return required[storage]
 
 
 def _scheme(warehouse: str | None) -> str | None:
