@@ -181,6 +181,39 @@ def test_parameters_are_checked_when_built() -> None:
         col(1)  # type: ignore[arg-type]
 
 
+MIXED = pa.table(
+    {
+        "f": pa.array([b"1234", None], pa.binary(4)),
+        "b": pa.array([b"1234", b""], pa.binary()),
+        "d": pa.array([Decimal(2), None], pa.decimal128(38, 0)),
+        "e": pa.array([Decimal("1.5"), Decimal(1)], pa.decimal128(20, 10)),
+        "s": pa.array([Decimal("0.1"), None], pa.decimal128(38, 38)),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("combine", "first", "second", "expected"),
+    [
+        (lambda f, b: f == b, "f", "b", [True, None]),
+        (lambda f, b: f == lit(b"1234"), "f", "b", [True, None]),
+        (lambda d, e: d + e, "d", "e", [Decimal("3.5"), None]),
+        (lambda d, e: e - d, "d", "e", [Decimal("-0.5"), None]),
+        (lambda d, e: d > e, "d", "e", [True, None]),
+        (lambda d, e: d.is_in(Decimal("2.5"), Decimal("2.0")), "d", "e", [True, None]),
+        (lambda d, s: d > s, "d", "s", [True, None]),
+    ],
+)
+def test_the_way_out_of_types_that_do_not_fit_is_one(
+    combine: Callable[[Expr, Expr], Expr], first: str, second: str, expected: list[Any]
+) -> None:
+    with pytest.raises(ExpressionError, match="combines") as error:
+        values_of(combine(col(first), col(second)), MIXED)
+    cast = re.search(r'\.cast\("(.*)"\)', str(error.value.hint))
+    assert cast
+    assert values_of(combine(col(first).cast(cast[1]), col(second)), MIXED) == expected
+
+
 def test_names() -> None:
     expression = (col("a") + col("b")).cast("string")
     assert column_names(expression.node) == {"a", "b"}

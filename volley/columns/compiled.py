@@ -156,10 +156,25 @@ def operand_type(node: Call, types: Sequence[pa.DataType]) -> pa.DataType:
         wider = _common(common, other)
         if wider is None:
             raise ExpressionError(
-                f"{node!r} combines {' and '.join(map(type_name, types))}", hint='cast one of them: .cast("…")'
+                f"{node!r} combines {' and '.join(map(type_name, types))}", hint=_way_out(common, other)
             )
         common = wider
     return common
+
+
+def _way_out(left: pa.DataType, right: pa.DataType) -> str:
+    """Return what to do about two types that have no common one."""
+    if is_number(left) and is_number(right):
+        decimals = as_decimal(left), as_decimal(right)
+        scale = max(data_type.scale for data_type in decimals)
+        widest = max(decimals, key=lambda data_type: data_type.precision - data_type.scale)
+        digits = widest.precision - widest.scale + scale
+        # One digit more, as a sum has.
+        fewer = f"decimal({37 - scale + widest.scale},{widest.scale})" if scale < 37 else "double"
+        return f'they need {digits} digits together, a decimal has 38: cast the {type_name(widest)}: .cast("{fewer}")'
+    if all(pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type) for data_type in (left, right)):
+        return 'bytes of a fixed length are not cast by themselves: .cast("binary")'
+    return 'cast one of them: .cast("…")'
 
 
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
