@@ -24,11 +24,12 @@ import numpy as np
 
 from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Operator
 from volley.columns.windows import microseconds
+from volley.engine.records import Clock, EpochPlan, StateAfter, StateFiles
 from volley.errors import PlanError, StorageError
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
-from volley.storage.state_formats import STATE_OF_EPOCH, STATE_PLAN
+from volley.storage.state_formats import STATE_PLAN
 from volley.task.failpoints import reach
 from volley.task.merging import MergeInput, MergeSplit
 from volley.task.partials import Limits, Partial, PartialWriter, RejectedRows
@@ -41,91 +42,6 @@ _log = logging.getLogger(__name__)
 _KEPT = 3
 # A task costs about as much CPU as it takes to merge so much, or to look for keys in four times as much.
 _BYTES_A_TASK = 8 << 20
-
-_Files = tuple[tuple[StateFile, ...], ...]
-
-
-@dataclass(frozen=True)
-class _EpochPlan:
-    """What an epoch's tasks need that may differ when it is run again; pinned in a file.
-
-    Args:
-        now: The time of the computer's clock, in microseconds since 1970.
-        ends: True if the sources end with this epoch.
-        began: When the run of the job began, in microseconds since 1970.
-    """
-
-    now: int
-    ends: bool
-    began: int
-
-    @classmethod
-    def parse(cls, data: bytes) -> _EpochPlan:
-        """Parse the bytes of a ``plan.json``.
-
-        Raises:
-            ValueError: If they are damaged.
-        """
-        try:
-            return cls(**json.loads(data))
-        except TypeError as error:
-            raise ValueError(f"it has other entries: {error}") from error
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """How far the rows that an input gets of one source have come.
-
-    Args:
-        latest: The latest event time; None = no row yet. In microseconds since 1970.
-        moved: When that was last known to change, by the computer's clock.
-    """
-
-    input: int
-    source: int
-    latest: int | None
-    moved: int
-
-
-@dataclass(frozen=True)
-class _Done:
-    """The state after an epoch.
-
-    Args:
-        watermark: The watermark, in microseconds since 1970.
-        columns: For each input, the names and types of its states' columns.
-    """
-
-    watermark: int
-    clocks: tuple[_Clock, ...]
-    files: _Files
-    columns: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def parse(cls, data: bytes, root: str, epoch: int, path: str) -> _Done:
-        """Parse the bytes of a ``done.json``. Up to version 2 all files were in its own folder.
-
-        Raises:
-            ValueError: If they are damaged.
-            StorageError: If a newer Volley wrote them.
-        """
-        values = STATE_OF_EPOCH.load(data, path)
-        try:
-            files = (
-                tuple(StateFile(**{**file, "url": _url(root, epoch, file["url"])}) for file in of_input)
-                for of_input in values["files"]
-            )
-            clocks = (_Clock(**clock) for clock in values["clocks"])
-            return cls(values["watermark"], tuple(clocks), tuple(files), tuple(map(tuple, values["columns"])))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"it lacks an entry: {error}") from error
-
-    def to_bytes(self, root: str) -> bytes:
-        """Return the bytes of a ``done.json``; files are named relative to the root, as checkpoints can be moved."""
-        files = [
-            [{**asdict(file), "url": file.url.removeprefix(f"{root}/")} for file in of_input] for of_input in self.files
-        ]
-        return STATE_OF_EPOCH.dump({**asdict(self), "files": files})
 
 
 @dataclass(frozen=True)
@@ -142,7 +58,7 @@ class EpochMerge:
     epoch: int
     splits: tuple[MergeSplit, ...]
     rejected: RejectedRows
-    done: _Done
+    done: StateAfter
     is_small: bool
 
     @property
@@ -181,7 +97,7 @@ class KeyedState:
     ends: Callable[[int], bool]
     now: Callable[[], float] = time.time
     bytes_a_task: int = _BYTES_A_TASK
-    _recent: dict[int, _Done] = field(default_factory=dict, init=False)
+    _recent: dict[int, StateAfter] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._began = self._clock()
@@ -227,7 +143,7 @@ class KeyedState:
                 number of its source.
         """
         before, plan = self._before(epoch), self._plan(epoch)
-        clocks = tuple(_moved(clock, partials, plan.now) for clock in self._clocks(before, plan))
+        clocks = tuple(clock.after(partials, plan.now) for clock in self._clocks(before, plan))
         watermark = self._watermark(before.watermark, clocks, plan)
         # A step that appends has nothing to do without rows.
         appends = self.operator.appends
@@ -249,7 +165,7 @@ class KeyedState:
             for number in range(self.inputs)
         )
         files = tuple(older + newer for older, newer in zip(kept, new, strict=True))
-        done = _Done(watermark, clocks, files, self._columns)
+        done = StateAfter(watermark, clocks, files, self._columns)
         return EpochMerge(
             epoch, splits, reduce(RejectedRows.__add__, rejected, RejectedRows()), done, size < self.bytes_a_task
         )
@@ -258,8 +174,8 @@ class KeyedState:
         self,
         epoch: int,
         partials: Sequence[tuple[int, Sequence[Partial]]],
-        before: _Files,
-        kept: _Files,
+        before: StateFiles,
+        kept: StateFiles,
         first: int,
         end: int,
     ) -> tuple[MergeInput, ...]:
@@ -300,18 +216,18 @@ class KeyedState:
     def _columns(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(f"{field.name} {field.type}" for field in schema) for schema in self.operator.states)
 
-    def _before(self, epoch: int) -> _Done:
+    def _before(self, epoch: int) -> StateAfter:
         """Return the state before an epoch."""
         if epoch == 0:
-            return _Done(BEFORE_ALL, (), ((),) * self.inputs, self._columns)
+            return StateAfter(BEFORE_ALL, (), ((),) * self.inputs, self._columns)
         if epoch - 1 not in self._recent:
             self._recent[epoch - 1] = self._read(epoch - 1)
         return self._recent[epoch - 1]
 
-    def _read(self, epoch: int) -> _Done:
+    def _read(self, epoch: int) -> StateAfter:
         path = self._path(f"{self._folder(epoch)}/done.json")
         try:
-            done = _Done.parse(self._files.cat_file(path), self.url, epoch, path)
+            done = StateAfter.parse(self._files.cat_file(path), self.url, epoch, path)
         except (FileNotFoundError, ValueError) as error:
             fault = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
             raise StorageError(
@@ -328,22 +244,22 @@ class KeyedState:
                 )
         return done
 
-    def _plan(self, epoch: int) -> _EpochPlan:
+    def _plan(self, epoch: int) -> EpochPlan:
         def make() -> bytes:
-            return json.dumps(asdict(_EpochPlan(self._clock(), self.ends(epoch), self._began))).encode()
+            return json.dumps(asdict(EpochPlan(self._clock(), self.ends(epoch), self._began))).encode()
 
-        return read_or_create(f"{self._folder(epoch)}/plan.json", STATE_PLAN, make, _EpochPlan.parse)
+        return read_or_create(f"{self._folder(epoch)}/plan.json", STATE_PLAN, make, EpochPlan.parse)
 
     def _clock(self) -> int:
         """Return the time of the computer's clock, in microseconds since 1970."""
         return int(self.now() * 1e6)
 
-    def _clocks(self, before: _Done, plan: _EpochPlan) -> list[_Clock]:
+    def _clocks(self, before: StateAfter, plan: EpochPlan) -> list[Clock]:
         """Return the clocks at an epoch's start; a source that is new to an input has one without a row."""
         known = {(clock.input, clock.source): clock for clock in before.clocks}
-        return [known.get(pair) or _Clock(*pair, None, plan.now) for pair in self.clocked]
+        return [known.get(pair) or Clock(*pair, None, plan.now) for pair in self.clocked]
 
-    def _watermark(self, before: int, clocks: Sequence[_Clock], plan: _EpochPlan) -> int:
+    def _watermark(self, before: int, clocks: Sequence[Clock], plan: EpochPlan) -> int:
         """Return the watermark after an epoch: it never goes back."""
         timing = self.operator.timing
         times = [clock.latest for clock in clocks if clock.latest is not None]
@@ -386,20 +302,7 @@ class KeyedState:
         return f"{self._root}{url.removeprefix(self.url)}"
 
 
-def _url(root: str, epoch: int, name: str) -> str:
-    return f"{root}/{name}" if "/" in name else f"{root}/{epoch}/{name}"
-
-
-def _bytes(files: _Files, partials: Sequence[tuple[int, Sequence[Partial]]]) -> int:
+def _bytes(files: StateFiles, partials: Sequence[tuple[int, Sequence[Partial]]]) -> int:
     """Return the bytes of the states in files, and of those of an epoch's rows."""
     kept = sum(file.size for of_input in files for file in of_input)
     return kept + sum(file.size for _, of_inputs in partials for partial in of_inputs for file in partial.files)
-
-
-def _moved(clock: _Clock, partials: Sequence[tuple[int, Sequence[Partial]]], now: int) -> _Clock:
-    """Return a clock after the rows of an epoch."""
-    latest = [of_inputs[clock.input].latest for source, of_inputs in partials if source == clock.source]
-    times = [time for time in (clock.latest, *latest) if time is not None]
-    if not any(time is not None for time in latest):
-        return clock
-    return replace(clock, latest=max(times), moved=now)
