@@ -19,7 +19,7 @@ from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.schema.types import arrow_schema, rows_schema
 from volley.store.rows import RowStore
 
-__all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes"]
+__all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes", "rows_without"]
 
 CHANGE_COLUMNS = pa.schema(
     [
@@ -83,17 +83,18 @@ def _paired(removed: pa.Table, added: pa.Table, keys: Sequence[str], label: _Lab
     before, after = np.empty(0, np.int64), np.empty(0, np.int64)
     if keys:
         before, after = matching_rows(removed.select(keys), added.select(keys), keys)
-    yield from label.rows("delete", _without(removed, before))
+    yield from label.rows("delete", rows_without(removed, before))
     yield from label.rows("update_before", removed.take(pa.array(before)))
     yield from label.rows("update_after", added.take(pa.array(after)))
-    yield from label.rows("insert", _without(added, after))
+    yield from label.rows("insert", rows_without(added, after))
 
 
 def _is_cheap(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_temporal(data_type))
 
 
-def _without(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
+def rows_without(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
+    """Return rows, in their order, without those of some numbers."""
     keep = np.ones(rows.num_rows, bool)
     keep[numbers] = False
     return rows.filter(pa.array(keep))
@@ -171,7 +172,7 @@ class _GroupComparison:
         some = list(self.keys) or [field.name for field in removed.schema if _is_cheap(field.type)]
         for hashed in (some, removed.column_names) if some else (removed.column_names,):
             before, after = matching_rows(removed, added, hashed)
-            removed, added = _without(removed, before), _without(added, after)
+            removed, added = rows_without(removed, before), rows_without(added, after)
         return removed, added
 
     def _aligned(self) -> _Sides | None:

@@ -18,6 +18,7 @@ from volley.columns.keys.order import sort_indices
 from volley.errors import JobError, PlanError, SchemaMismatchError
 from volley.iceberg.commit.tables import evolution, open_table
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.read.changes import rows_without
 from volley.iceberg.read.delete_files import Mask, deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
@@ -186,9 +187,7 @@ class Contents:
             self._reader.read(self._table.io, file_task(PlannedFile(planned.file), self._table.metadata)),
             self.schema,
         )
-        kept = np.ones(rows.num_rows, bool)
-        kept[positions] = False
-        return rows.filter(pa.array(kept))
+        return rows_without(rows, positions)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
         """Write rows to new data files."""
@@ -226,7 +225,7 @@ def chosen(matches: Iterable[Match], rows: pa.Table) -> Iterator[Match]:
     for match in matches:
         places, taken = matching_rows(match.rows.select(rows.column_names), rows, rows.column_names)
         order = np.argsort(places)
-        rows = _without(rows, taken)
+        rows = rows_without(rows, taken)
         if len(places):
             yield _some(match, places[order])
 
@@ -237,7 +236,7 @@ def without(matches: Iterable[Match], rows: pa.Table) -> tuple[list[Match], pa.T
     for match in matches:
         columns = match.rows.column_names
         ours, theirs = matching_rows(match.rows, rows.select(columns), columns)
-        rows = _without(rows, theirs)
+        rows = rows_without(rows, theirs)
         kept = np.setdiff1d(np.arange(len(match.rows)), ours)
         if len(kept):
             different.append(_some(match, kept))
@@ -246,10 +245,6 @@ def without(matches: Iterable[Match], rows: pa.Table) -> tuple[list[Match], pa.T
 
 def _some(match: Match, numbers: Positions) -> Match:
     return Match(match.planned, match.positions[numbers], match.rows.take(pa.array(numbers)))
-
-
-def _without(rows: pa.Table, numbers: Positions) -> pa.Table:
-    return rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), numbers)))
 
 
 class Maintained(Protocol):
