@@ -22,7 +22,7 @@ from tests.duck import query
 from tests.iceberg.joined import at_epoch, history
 from volley import ConfigError, DataStream, Environment, ExpressionError, MemorySource, PlanError, SnapshotExpiredError
 from volley.columns.join_history import GONE, SINCE, WEIGHT, later_versions, versions
-from volley.columns.join_index import JoinIndex, Keys, build_index, key_columns
+from volley.columns.join_index import JoinIndex, JoinKeys, build_index, key_columns
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader
@@ -69,7 +69,7 @@ def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]
             for d, u in zip((0.0, math.nan, None), UUIDS, strict=True)
         ]:
             columns = [pa.array([probe[key]], schema.field(key).type) for key in keys]
-            (first,), (count,) = index.match_version(Keys.of(columns), pa.array([at]), GONE)
+            (first,), (count,) = index.match_version(JoinKeys.of(columns), pa.array([at]), GONE)
             found = index.rows.column("v").to_pylist()[first : first + count]
             wanted = [row["v"] for row in expected if all(_same(row[key], probe[key]) for key in keys)]
             assert Counter(found) == Counter(wanted), (at, probe)

@@ -15,10 +15,10 @@ from volley.columns.compiled import CompiledExpression
 from volley.columns.exact import doubles, has_uuids, restored, storage_of, stored
 from volley.columns.groups import (
     ArrowMerge,
-    Columns,
+    GroupBounds,
     Merge,
-    Offsets,
     RowMerge,
+    StateColumns,
     as_lists,
     list_items,
     merge_distinct,
@@ -52,11 +52,11 @@ class Accumulator:
     value: CompiledExpression
     result: pa.DataType
     types: tuple[pa.DataType, ...]
-    lift: Callable[[pa.Array, pa.Array], Columns]
+    lift: Callable[[pa.Array, pa.Array], StateColumns]
     merge: Merge
-    finish: Callable[[Columns], pa.Array]
+    finish: Callable[[StateColumns], pa.Array]
 
-    def states(self, batch: pa.RecordBatch, times: pa.Array) -> Columns:
+    def states(self, batch: pa.RecordBatch, times: pa.Array) -> StateColumns:
         """Return the state of each row of a batch."""
         return self.lift(self.value.column(batch), times)
 
@@ -78,7 +78,8 @@ def accumulator(aggregation: Aggregation, schema: pa.Schema) -> Accumulator:
     )
 
 
-_Parts = tuple[tuple[pa.DataType, ...], Callable[[pa.Array, pa.Array], Columns], Merge, Callable[[Columns], pa.Array]]
+_Lift = Callable[[pa.Array, pa.Array], StateColumns]
+_Parts = tuple[tuple[pa.DataType, ...], _Lift, Merge, Callable[[StateColumns], pa.Array]]
 
 
 def _count(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:
@@ -100,11 +101,11 @@ def _extreme(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) 
         return (value,), lambda values, _: [values], ArrowMerge((function,)), lambda state: state[0]
 
     # Arrow passes over NaN: keep whether there was one beside the other numbers.
-    def lift(values: pa.Array, times: pa.Array) -> Columns:
+    def lift(values: pa.Array, times: pa.Array) -> StateColumns:
         is_nan = pc.is_nan(values)
         return [pc.if_else(is_nan, pa.scalar(None, value), values), is_nan]
 
-    def finish(state: Columns) -> pa.Array:
+    def finish(state: StateColumns) -> pa.Array:
         nan = pc.fill_null(state[1], False)
         if function == "min":
             nan = pc.and_(nan, pc.is_null(state[0]))
@@ -114,7 +115,7 @@ def _extreme(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) 
 
 
 def _avg(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:
-    def finish(state: Columns) -> pa.Array:
+    def finish(state: StateColumns) -> pa.Array:
         total, count = state
         return pc.divide(total, pc.cast(count, pa.float64()))
 
@@ -129,11 +130,11 @@ def _avg(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _
 def _variance(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:
     """Keep count, mean and sum of squared distances, merged by Chan, Golub and LeVeque's method (1979)."""
 
-    def lift(values: pa.Array, times: pa.Array) -> Columns:
+    def lift(values: pa.Array, times: pa.Array) -> StateColumns:
         means = pc.fill_null(doubles(values), 0.0)
         return [pc.cast(pc.is_valid(values), pa.float64()), means, pc.multiply(means, 0.0)]
 
-    def merge(state: Columns, offsets: Offsets) -> Columns:
+    def merge(state: StateColumns, offsets: GroupBounds) -> StateColumns:
         counts, means, squares = (column.to_numpy(zero_copy_only=False) for column in state)
         starts, sizes = offsets[:-1], np.diff(offsets)
         count = np.add.reduceat(counts, starts)
@@ -142,7 +143,7 @@ def _variance(aggregation: Aggregation, value: pa.DataType, result: pa.DataType)
         square = np.add.reduceat(squares + counts * apart * apart, starts)
         return [pa.array(count), pa.array(mean), pa.array(square)]
 
-    def finish(state: Columns) -> pa.Array:
+    def finish(state: StateColumns) -> pa.Array:
         count, _, squares = state
         several = pc.greater(count, 1.0)
         return pc.if_else(several, pc.divide(squares, pc.subtract(count, 1.0)), pa.scalar(None, pa.float64()))
@@ -156,7 +157,7 @@ def _at_end(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -
     smallest = np.minimum if is_first else np.maximum
     bound = np.iinfo(np.int64).max if is_first else np.iinfo(np.int64).min
 
-    def merge(state: Columns, offsets: Offsets) -> Columns:
+    def merge(state: StateColumns, offsets: GroupBounds) -> StateColumns:
         times = pc.fill_null(state[0], int(bound)).to_numpy(zero_copy_only=False)
         ends = smallest.reduceat(times, offsets[:-1])
         rows = np.flatnonzero(times == np.repeat(ends, np.diff(offsets)))
@@ -164,7 +165,7 @@ def _at_end(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -
         places = np.searchsorted(rows, offsets[:-1]) if is_first else np.searchsorted(rows, offsets[1:]) - 1
         return [column.take(pa.array(rows[places])) for column in state]
 
-    def lift(values: pa.Array, times: pa.Array) -> Columns:
+    def lift(values: pa.Array, times: pa.Array) -> StateColumns:
         return [pc.if_else(pc.is_valid(values), times, pa.scalar(None, pa.int64())), values]
 
     return (pa.int64(), value), lift, RowMerge(merge), lambda state: state[1]
@@ -182,7 +183,7 @@ def _count_distinct(aggregation: Aggregation, value: pa.DataType, result: pa.Dat
 def _list(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:
     assert aggregation.parameter is not None
 
-    def lift(values: pa.Array, times: pa.Array) -> Columns:
+    def lift(values: pa.Array, times: pa.Array) -> StateColumns:
         valid = pa.scalar(None, pa.int64())
         return [list_items(values), list_items(pc.if_else(pc.is_valid(values), times, valid))]
 
@@ -190,7 +191,7 @@ def _list(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> 
     return (_ITEMS(value), _ITEMS(pa.int64())), lift, merge, partial(_listed, result)
 
 
-def _listed(result: pa.DataType, state: Columns) -> pa.Array:
+def _listed(result: pa.DataType, state: StateColumns) -> pa.Array:
     """Return lists as results: null for an empty one."""
     is_empty = pc.equal(pc.list_value_length(state[0]), 0)
     return pc.if_else(is_empty, pa.scalar(None, result), state[0].cast(result))
@@ -199,7 +200,7 @@ def _listed(result: pa.DataType, state: Columns) -> pa.Array:
 def _top(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:
     assert aggregation.parameter is not None
 
-    def lift(pairs: pa.Array, times: pa.Array) -> Columns:
+    def lift(pairs: pa.Array, times: pa.Array) -> StateColumns:
         values, ranks = pairs.flatten()
         is_ranked = pc.and_(values.is_valid(), ranks.is_valid())
         offsets = np.concatenate([[0], np.cumsum(is_ranked.to_numpy(zero_copy_only=False))])

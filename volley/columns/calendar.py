@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.types.arrow import Datum
+
 __all__ = [
     *("are_near", "floored", "has_offset", "is_floored", "moments", "near", "parsed", "part", "read_alike"),
     *("truncated", "year"),
@@ -19,7 +21,6 @@ _YEARS = 400
 _PERIOD = {pa.int32(): 146_097, pa.int64(): 146_097 * 86_400_000_000}
 # Within 68 periods of 1970, which hold all times that Python knows, Arrow is right.
 _PERIODS = 68
-Datum = Any
 
 _TRIED = 16
 # RE2 has no lookahead: the group keeps what stands behind the digits.

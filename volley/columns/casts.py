@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,11 +26,10 @@ from volley.columns.texts import (
     uuid_text,
 )
 from volley.errors import ExpressionError
-from volley.types.arrow import type_name
+from volley.types.arrow import Datum, type_name
 
 __all__ = ["can_cast", "cast", "try_cast"]
 
-Datum = Any
 
 _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")

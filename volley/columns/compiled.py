@@ -15,16 +15,14 @@ from volley.columns.casts import cast
 from volley.columns.dictionaries import decode
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
-from volley.types.arrow import type_name
+from volley.types.arrow import Datum, type_name
 
 __all__ = [
-    *("CompiledExpression", "Datum", "INT_DIGITS", "Lowering", "all_null", "as_array", "as_decimal", "computed"),
-    *("is_number", "literal_type", "wrong_types", "nonzero", "of_distinct", "operand_type", "parameter", "refuse_zero"),
+    *("CompiledExpression", "INT_DIGITS", "Lowering", "all_null", "as_array", "as_decimal", "computed", "is_number"),
+    *("literal_type", "wrong_types", "nonzero", "of_distinct", "operand_type", "parameter", "refuse_zero"),
     *("to_type", "whole"),
 ]
 
-Datum = Any
-"""An Arrow array or scalar: pyarrow has no common type for them."""
 INT_DIGITS = {pa.int32(): 10, pa.int64(): 19}
 """The types of integers, and the digits of their largest values."""
 

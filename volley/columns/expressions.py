@@ -1,4 +1,4 @@
-"""Compiles expressions for Arrow batches: type checks, for both execution paths, and evaluation."""
+"""Compiles expressions for Arrow batches: checks their types, and computes their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from volley.columns.casts import can_cast, cast, try_cast
 from volley.columns.compiled import (
     INT_DIGITS,
     CompiledExpression,
-    Datum,
     Lowering,
     all_null,
     as_decimal,
@@ -38,7 +37,7 @@ from volley.columns.functions import (
 )
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
-from volley.types.arrow import arrow_type, type_name
+from volley.types.arrow import Datum, arrow_type, type_name
 
 __all__ = ["LOWERED", "compile_expression"]
 

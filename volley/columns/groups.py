@@ -17,15 +17,15 @@ from volley.columns.dictionaries import decode_rows
 from volley.errors import ExpressionError
 
 __all__ = [
-    *("ArrowMerge", "Merge", "Offsets", "RowMerge", "Columns", "as_lists", "by_key", "combine", "items_of"),
+    *("ArrowMerge", "Merge", "GroupBounds", "RowMerge", "StateColumns", "as_lists", "by_key", "combine", "items_of"),
     *("list_items", "merge_distinct", "merge_lists", "merge_top", "narrowed", "offsets_of", "rows_of_groups"),
     *("sum_type", "widened"),
 ]
 
-Offsets = npt.NDArray[np.int64]
+GroupBounds = npt.NDArray[np.int64]
 """Where each group starts in rows that are ordered by group, and the number of rows."""
 
-Columns = list[pa.Array]
+StateColumns = list[pa.Array]
 """The columns of some states."""
 
 _ROW = "row"
@@ -51,7 +51,7 @@ class ArrowMerge:
 class RowMerge:
     """Merges states by a function of the state's columns, ordered by group, and of the groups' offsets."""
 
-    function: Callable[[Columns, Offsets], Columns]
+    function: Callable[[StateColumns, GroupBounds], StateColumns]
 
 
 Merge = ArrowMerge | RowMerge
@@ -100,7 +100,7 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
     return pa.table({name: merged[name] for name in table.column_names if name != _ROW})
 
 
-def by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, Offsets]:
+def by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, GroupBounds]:
     """Return the rows ordered by key, rows of a key in their order, and the number of each row's key."""
     if not keys:
         return table, np.zeros(table.num_rows, np.int64)
@@ -117,7 +117,7 @@ def rows_of_groups(keys: pa.Table | pa.RecordBatch) -> pa.ListArray:
     return grouped[f"{_ROW}_list"].combine_chunks()
 
 
-def offsets_of(lists: pa.ListArray) -> Offsets:
+def offsets_of(lists: pa.ListArray) -> GroupBounds:
     """Return the offsets of lists without nulls, from 0."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return offsets - offsets[0] if len(offsets) else np.zeros(1, np.int64)
@@ -239,18 +239,18 @@ def list_items(values: pa.Array) -> pa.Array:
     return as_lists(offsets.astype(np.int64), values.drop_null())
 
 
-def as_lists(offsets: Offsets, values: pa.Array) -> pa.Array:
+def as_lists(offsets: GroupBounds, values: pa.Array) -> pa.Array:
     """Return the lists with these offsets."""
     return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
 
 
-def items_of(lists: pa.Array, offsets: Offsets) -> tuple[pa.Array, Offsets]:
+def items_of(lists: pa.Array, offsets: GroupBounds) -> tuple[pa.Array, GroupBounds]:
     """Return the items of all lists of a group, one group after the other, and the offsets of the groups in them."""
     starts = lists.offsets.to_numpy().astype(np.int64)
     return lists.flatten(), (starts - starts[0])[offsets]
 
 
-def merge_distinct(state: Columns, offsets: Offsets) -> Columns:
+def merge_distinct(state: StateColumns, offsets: GroupBounds) -> StateColumns:
     """Return the different values of each group."""
     values, ends = items_of(state[0], offsets)
     groups = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
@@ -262,7 +262,7 @@ def merge_distinct(state: Columns, offsets: Offsets) -> Columns:
     return [as_lists(np.concatenate([[0], np.cumsum(sizes)]), merged)]
 
 
-def merge_lists(limit: int, state: Columns, offsets: Offsets) -> Columns:
+def merge_lists(limit: int, state: StateColumns, offsets: GroupBounds) -> StateColumns:
     """Return the earliest values of each group in the order of their times, and the times.
 
     Args:
@@ -271,7 +271,7 @@ def merge_lists(limit: int, state: Columns, offsets: Offsets) -> Columns:
     return _merge_ordered(limit, state, offsets, lambda items: [_as_numbers(items[1])])
 
 
-def merge_top(limit: int, state: Columns, offsets: Offsets) -> Columns:
+def merge_top(limit: int, state: StateColumns, offsets: GroupBounds) -> StateColumns:
     """Return the values of each group with the largest ranks, the largest first; of equal ranks, the earliest.
 
     Args:
@@ -281,8 +281,8 @@ def merge_top(limit: int, state: Columns, offsets: Offsets) -> Columns:
 
 
 def _merge_ordered(
-    limit: int, state: Columns, offsets: Offsets, order_by: Callable[[Columns], list[Offsets]]
-) -> Columns:
+    limit: int, state: StateColumns, offsets: GroupBounds, order_by: Callable[[StateColumns], list[GroupBounds]]
+) -> StateColumns:
     """Return the first items of each group.
 
     Args:
@@ -298,10 +298,10 @@ def _merge_ordered(
     return [as_lists(new, column.take(pa.array(kept))) for column in items]
 
 
-def _as_numbers(values: pa.Array) -> Offsets:
+def _as_numbers(values: pa.Array) -> GroupBounds:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _from_largest(ranks: pa.Array) -> Offsets:
+def _from_largest(ranks: pa.Array) -> GroupBounds:
     """Return numbers in the opposite order of ranks. Arrow puts NaN behind all other numbers."""
     return -_as_numbers(pc.rank(ranks, "ascending", tiebreaker="dense")).astype(np.int64)

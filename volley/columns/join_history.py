@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from volley.columns.batches import one_batch
 from volley.columns.groups import offsets_of, rows_of_groups
-from volley.columns.join_index import JoinIndex, Keys, build_index, key_columns
+from volley.columns.join_index import JoinIndex, JoinKeys, build_index, key_columns
 from volley.columns.keys.equality import Indices, row_hashes
 from volley.columns.keys.normal import are_valid, comparable
 
@@ -76,7 +76,7 @@ def later_versions(index: JoinIndex, changes: pa.Table) -> pa.Table:
     """
     keys, time = key_columns(index.keys.num_columns, timed=True)
     rows = index.table().rename_columns({time: SINCE})
-    changed = JoinIndex.of(build_index(changes, keys, None, [])).match(Keys.of(index.keys.columns), None)[1] > 0
+    changed = JoinIndex.of(build_index(changes, keys, None, [])).match(JoinKeys.of(index.keys.columns), None)[1] > 0
     ends = _ends(index)
     is_added = changed & ~rows.column(GONE).to_numpy()
     is_removed = is_added & (ends < _NEVER)

@@ -19,7 +19,9 @@ from volley.columns.keys.equality import Hashes, Indices, differing, hashes
 from volley.columns.keys.normal import Bools, are_valid, comparable, numbered
 from volley.columns.keys.order import ascending_order, ranks
 
-__all__ = ["JoinBuckets", "JoinIndex", "Keys", "build_index", "instants", "is_ordered", "key_columns", "known_since"]
+__all__ = [
+    *("JoinBuckets", "JoinIndex", "JoinKeys", "build_index", "instants", "is_ordered", "key_columns", "known_since"),
+]
 
 _INDEX, _KNOWN_SINCE = b"index", b"known since"
 
@@ -123,7 +125,7 @@ def known_since(index: pa.RecordBatch, time: int | None) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class Keys:
+class JoinKeys:
     """The keys of a stream's rows, to be looked up.
 
     Args:
@@ -136,18 +138,18 @@ class Keys:
     valid: Bools
 
     @classmethod
-    def of(cls, columns: Sequence[pa.Array]) -> Keys:
+    def of(cls, columns: Sequence[pa.Array]) -> JoinKeys:
         """Return the keys that are in the columns of a stream."""
         compared = comparable(columns)
         return cls(compared, hashes(compared), are_valid(columns))
 
-    def take(self, rows: Indices) -> Keys:
+    def take(self, rows: Indices) -> JoinKeys:
         """Return the keys of some rows."""
-        return Keys(self.columns.take(pa.array(rows)), self.hashes[rows], self.valid[rows])
+        return JoinKeys(self.columns.take(pa.array(rows)), self.hashes[rows], self.valid[rows])
 
-    def __getitem__(self, rows: slice) -> Keys:
+    def __getitem__(self, rows: slice) -> JoinKeys:
         """Return the keys of neighbouring rows, without copying them."""
-        return Keys(self.columns[rows], self.hashes[rows], self.valid[rows])
+        return JoinKeys(self.columns[rows], self.hashes[rows], self.valid[rows])
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class JoinIndex:
     Example:
         >>> table = pa.table({"id": [2, 1, 2], "name": ["b", "a", "c"]})
         >>> index = JoinIndex.of(build_index(table, ["id"], None, ["name"]))
-        >>> starts, counts = index.match(Keys.of([pa.array([1, 2, 3])]), None)
+        >>> starts, counts = index.match(JoinKeys.of([pa.array([1, 2, 3])]), None)
         >>> counts.tolist(), index.rows.column("name")[int(starts[0])].as_py()
         ([1, 2, 0], 'a')
     """
@@ -201,7 +203,7 @@ class JoinIndex:
         times = [] if self.times is None else [pa.array(self.times)]
         return pa.table([*self.keys.columns, *times, *self.rows.columns], names)
 
-    def match(self, keys: Keys, time: pa.Array | None) -> tuple[Indices, Indices]:
+    def match(self, keys: JoinKeys, time: pa.Array | None) -> tuple[Indices, Indices]:
         """Return for each row of a stream the first of the rows that match it, and the number of these.
 
         Args:
@@ -218,7 +220,7 @@ class JoinIndex:
             first[rows], counts[rows] = last, last >= starts
         return first, counts
 
-    def match_version(self, keys: Keys, time: pa.Array, gone: str) -> tuple[Indices, Indices]:
+    def match_version(self, keys: JoinKeys, time: pa.Array, gone: str) -> tuple[Indices, Indices]:
         """Return for each row of a stream the first of the rows that its key had at its time, and their number.
 
         Args:
@@ -234,7 +236,7 @@ class JoinIndex:
         counts[rows] = np.where(is_gone, 0, last + 1 - first[rows])
         return first, counts
 
-    def match_between(self, keys: Keys, first: Indices, last: Indices) -> tuple[Indices, Indices]:
+    def match_between(self, keys: JoinKeys, first: Indices, last: Indices) -> tuple[Indices, Indices]:
         """Return for each row of a stream the first of the rows of its key in a span of time, and their number.
 
         Args:
@@ -249,7 +251,7 @@ class JoinIndex:
         counts[rows] = self._last(begins, ends, self.times, last[rows]) + 1 - starts[rows]
         return starts, counts
 
-    def _groups(self, keys: Keys, valid: Bools) -> tuple[Indices, Indices]:
+    def _groups(self, keys: JoinKeys, valid: Bools) -> tuple[Indices, Indices]:
         """Return the rows whose keys the table has, and the numbers of these keys."""
         groups = np.full(len(valid), -1)
         rows = np.flatnonzero(valid)

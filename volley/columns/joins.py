@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from volley.columns.batches import one_batch
 from volley.columns.dictionaries import decode_rows, make_batch
 from volley.columns.join_history import GONE
-from volley.columns.join_index import JoinBuckets, JoinIndex, Keys, is_ordered
+from volley.columns.join_index import JoinBuckets, JoinIndex, JoinKeys, is_ordered
 from volley.columns.keys.equality import Indices
 from volley.columns.keys.normal import comparable_type
 from volley.columns.operators import time_text
@@ -41,14 +41,14 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
     out = joined_schema(join, schema, rows.schema, repr(join.table))
     added = join.added(rows.schema.names)
 
-    def match(index: JoinIndex, keys: Keys, time: pa.Array | None) -> _Matches:
+    def match(index: JoinIndex, keys: JoinKeys, time: pa.Array | None) -> _Matches:
         starts, counts = _match_version(index, keys, time) if join.by_history else index.match(keys, time)
         left, right = _pairs(starts, counts, outer=join.how == "left")
         return left, index.rows.select(added).take(right)
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         buckets: JoinBuckets = rows.buckets()
-        keys = Keys.of([batch.column(left) for left in join.left_keys])
+        keys = JoinKeys.of([batch.column(left) for left in join.left_keys])
         time = None if join.time is None else batch[join.time]
         index = None if buckets.bits else buckets.load(0)
         if index is None or len(index.hashes) > _MANY:
@@ -63,9 +63,9 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
 
 def _match_in_order(
     buckets: JoinBuckets,
-    keys: Keys,
+    keys: JoinKeys,
     time: pa.Array | None,
-    match: Callable[[JoinIndex, Keys, pa.Array | None], _Matches],
+    match: Callable[[JoinIndex, JoinKeys, pa.Array | None], _Matches],
 ) -> _Matches:
     """Match the rows of a stream in the order of their hashes, with one bucket of a table after the other.
 
@@ -85,7 +85,7 @@ def _match_in_order(
     return pa.array(ours[order]), one_batch(pa.Table.from_batches(right)).take(pa.array(order))
 
 
-def _match_version(index: JoinIndex, keys: Keys, time: pa.Array | None) -> tuple[Indices, Indices]:
+def _match_version(index: JoinIndex, keys: JoinKeys, time: pa.Array | None) -> tuple[Indices, Indices]:
     """Return the rows that the table had at the time of each row, as `JoinIndex.match` does.
 
     Raises:

@@ -23,7 +23,7 @@ from volley.columns.aggregates import aggregate_type
 from volley.columns.compiled import CompiledExpression, is_number
 from volley.columns.exact import doubles
 from volley.columns.expressions import compile_expression
-from volley.columns.groups import Columns, combine
+from volley.columns.groups import StateColumns, combine
 from volley.columns.operators import Times
 from volley.columns.windows import microseconds
 from volley.errors import ExpressionError
@@ -106,8 +106,8 @@ class SeriesPart:
 
     result: pa.DataType
     types: tuple[pa.DataType, ...]
-    lift: Callable[[pa.RecordBatch, pa.Array], Columns]
-    run: Callable[[Columns, SeriesRows], tuple[pa.Array, Columns]]
+    lift: Callable[[pa.RecordBatch, pa.Array], StateColumns]
+    run: Callable[[StateColumns, SeriesRows], tuple[pa.Array, StateColumns]]
     span: int | None = None
 
 
@@ -148,7 +148,7 @@ def series_part(function: SeriesFunction, schema: pa.Schema, time: pa.DataType) 
 def _rolling(aggregation: Aggregation, schema: pa.Schema, span: int) -> SeriesPart:
     part = accumulator(aggregation, schema)
 
-    def run(states: Columns, rows: SeriesRows) -> tuple[pa.Array, Columns]:
+    def run(states: StateColumns, rows: SeriesRows) -> tuple[pa.Array, StateColumns]:
         begins, ends = rows.ranges(span)
         if not len(begins):
             return pa.nulls(0, part.result), states
@@ -180,13 +180,13 @@ def _combined(part: Accumulator, states: pa.Table, begins: Times, ends: Times) -
     return combine(members, [_GROUP], [(part.merge, _names(part))]).sort_by(_GROUP)
 
 
-def _with_times(values: pa.Array, times: pa.Array) -> Columns:
+def _with_times(values: pa.Array, times: pa.Array) -> StateColumns:
     """Return values and their times, null for a null value."""
     return [values, pc.if_else(values.is_valid(), times, pa.scalar(None, pa.int64()))]
 
 
 def _previous(value: CompiledExpression, result: pa.DataType, unit: int) -> SeriesPart:
-    def run(states: Columns, rows: SeriesRows) -> tuple[pa.Array, Columns]:
+    def run(states: StateColumns, rows: SeriesRows) -> tuple[pa.Array, StateColumns]:
         return states[0].take(rows.row_before()), states
 
     return SeriesPart(result, (value.type,), lambda batch, _: [value.column(batch)], run)
@@ -195,7 +195,7 @@ def _previous(value: CompiledExpression, result: pa.DataType, unit: int) -> Seri
 def _counter(value: CompiledExpression, result: pa.DataType, unit: int) -> SeriesPart:
     """Keep the last value that is not null, and its time. With a unit of time the result is a rate."""
 
-    def run(states: Columns, rows: SeriesRows) -> tuple[pa.Array, Columns]:
+    def run(states: StateColumns, rows: SeriesRows) -> tuple[pa.Array, StateColumns]:
         places = rows.last_up_to(states[1].is_valid().to_numpy(zero_copy_only=False))
         latest = [column.take(places) for column in states]
         now = [column.take(pa.array(rows.due)) for column in states]
@@ -228,10 +228,10 @@ def _grown(now: pa.Array, then: pa.Array) -> pa.Array:
 def _ewm_mean(value: CompiledExpression, result: pa.DataType, half_life: int) -> SeriesPart:
     """Keep the mean so far, and the time of the last value that is not null."""
 
-    def lift(batch: pa.RecordBatch, times: pa.Array) -> Columns:
+    def lift(batch: pa.RecordBatch, times: pa.Array) -> StateColumns:
         return _with_times(doubles(value.column(batch)), times)
 
-    def run(states: Columns, rows: SeriesRows) -> tuple[pa.Array, Columns]:
+    def run(states: StateColumns, rows: SeriesRows) -> tuple[pa.Array, StateColumns]:
         mean: float | None = None
         at: int | None = None
         means: list[float | None] = []
@@ -257,7 +257,7 @@ def _ewm_mean(value: CompiledExpression, result: pa.DataType, half_life: int) ->
 def _session_start(result: pa.DataType, gap: int) -> SeriesPart:
     """Keep the time at which each row's session began."""
 
-    def run(states: Columns, rows: SeriesRows) -> tuple[pa.Array, Columns]:
+    def run(states: StateColumns, rows: SeriesRows) -> tuple[pa.Array, StateColumns]:
         pauses = np.diff(rows.times, prepend=rows.times[:1]) >= gap
         first = (rows.are_first | pauses) & ~rows.came_out
         begun = pc.if_else(pa.array(rows.came_out), states[0], pa.array(rows.times))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from volley.columns.exact import doubles
-from volley.columns.groups import Columns, Offsets, as_lists, items_of
+from volley.columns.groups import GroupBounds, StateColumns, as_lists, items_of
 from volley.columns.keys.buckets import kept_hashes
 from volley.registry import installed
 
@@ -42,7 +42,7 @@ class Sketch(ABC):
     def result(self, parameter: float | None, sketch: bytes | None, items: Any) -> float | None:
         """Return the result of a state."""
 
-    def merge(self, state: Columns, offsets: Offsets) -> Columns:
+    def merge(self, state: StateColumns, offsets: GroupBounds) -> StateColumns:
         """Return one state for each group."""
         items, ends = items_of(state[0], offsets)
         numbers, present = items.to_numpy(zero_copy_only=False), state[1].is_valid().to_numpy(zero_copy_only=False)
@@ -59,7 +59,7 @@ class Sketch(ABC):
         rest = as_lists(np.concatenate([[0], np.cumsum(sizes)]), pa.array(numbers[remains], self.item))
         return [rest, pa.array(merged, pa.large_binary())]
 
-    def results(self, parameter: float | None, state: Columns) -> pa.Array:
+    def results(self, parameter: float | None, state: StateColumns) -> pa.Array:
         """Return the result of each state."""
         items, ends = items_of(state[0], np.arange(len(state[0]) + 1))
         numbers = items.to_numpy(zero_copy_only=False)

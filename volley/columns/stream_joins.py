@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from volley.columns.batches import one_batch
 from volley.columns.dictionaries import decode_rows
-from volley.columns.join_index import JoinIndex, Keys, build_index
+from volley.columns.join_index import JoinIndex, JoinKeys, build_index
 from volley.columns.joins import joined_schema
 from volley.columns.keys.equality import Indices
 from volley.columns.keys.normal import Bools, are_valid, comparable
@@ -140,7 +140,7 @@ class StreamJoiner(Operator):
         numbered = pa.table([*keys, new.column(_TIME), numbers], [*names, _TIME, _ROW])
         index = JoinIndex.of(build_index(numbered, names, _TIME, [_ROW], break_ties=False))
         times, (earlier, later) = rows.column(_TIME).to_numpy(), self._spans[input]
-        keys_of_rows = Keys.of(rows.select(self._keys(input)).columns)
+        keys_of_rows = JoinKeys.of(rows.select(self._keys(input)).columns)
         starts, counts = index.match_between(keys_of_rows, _earlier(times, earlier), _later(times, later))
         return _Matches(starts, counts, index.rows.column(_ROW).to_numpy())
 

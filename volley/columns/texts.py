@@ -1,4 +1,4 @@
-"""Texts of values and values of texts: one form for both execution paths, since Arrow and Spark write them differently.
+"""Texts of values and values of texts, in one form: Arrow and Spark write them differently.
 
 Floats are written as Python and DuckDB do, with the fewest digits that give the same number back (``1.0``, ``1e-05``,
 ``nan``); decimals with all digits of their scale; times in ISO 8601, without zeros at the end of the fraction, instants
@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.calendar import parsed
+from volley.types.arrow import Datum
 
 __all__ = [
     *("decimal_of", "decimal_of_float", "decimal_text", "float_text", "is_text_of", "is_utf8", "moment_text"),
     *("number_in", "of_array", "time_of", "trim", "uuid_of", "uuid_text"),
 ]
 
-Datum = Any
 
 _WIDEST = 38
 # The texts of smaller floats may have more digits behind the point than that.

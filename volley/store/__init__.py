@@ -1,1 +1,1 @@
-"""Rows on disk that are read again, each batch with a checksum."""
+"""Rows and entries on disk that are read again: with checksums where they outlast the process."""

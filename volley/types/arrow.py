@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from volley.errors import SourceError
 from volley.types.names import DIGITS, SIMPLE, ParsedType, Parser, TypeLike, check_names, check_type, decimal_fits
 
-__all__ = ["read_schema"]
+__all__ = ["Datum", "read_schema"]
+
+Datum = Any
+"""An Arrow array or scalar: pyarrow has no common type for them."""
 
 if TYPE_CHECKING:
     from volley.types.names import CheckedSchema

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from volley.columns.casts import cast
 from volley.columns.compiled import (
     CompiledExpression,
-    Datum,
     Lowering,
     all_null,
     computed,
@@ -25,6 +24,7 @@ from volley.columns.compiled import (
 )
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Literal
+from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]
 

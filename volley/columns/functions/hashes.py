@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from volley.columns.compiled import (
     CompiledExpression,
-    Datum,
     Lowering,
     all_null,
     computed,
@@ -30,6 +29,7 @@ from volley.columns.compiled import (
 from volley.columns.keys.murmur3 import Places, ended, mixed, of_longs, rotated, value_bytes, words_at
 from volley.columns.keys.normal import normal
 from volley.plan.expression_nodes import Call
+from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]
 

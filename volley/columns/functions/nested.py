@@ -1,4 +1,4 @@
-"""Functions of structs, lists and maps."""
+"""Functions that make structs and lists, and functions of lists and maps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from volley.columns.casts import cast
 from volley.columns.compiled import (
     CompiledExpression,
-    Datum,
     Lowering,
     computed,
     literal_type,
@@ -24,6 +23,7 @@ from volley.columns.compiled import (
 )
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
+from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]
 

@@ -19,7 +19,6 @@ from volley.columns.casts import cast
 from volley.columns.compiled import (
     INT_DIGITS,
     CompiledExpression,
-    Datum,
     Lowering,
     all_null,
     computed,
@@ -31,6 +30,7 @@ from volley.columns.compiled import (
 )
 from volley.columns.exact import with_headroom
 from volley.plan.expression_nodes import Call, Literal
+from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]
 

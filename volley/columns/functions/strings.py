@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from volley.columns.calendar import has_offset, moments
 from volley.columns.compiled import (
     CompiledExpression,
-    Datum,
     Lowering,
     all_null,
     computed,
@@ -25,6 +24,7 @@ from volley.columns.texts import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 from volley.plan.parameters import steps_of
+from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]
 

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from volley.columns.calendar import has_offset, near, part, truncated, year
 from volley.columns.compiled import (
     CompiledExpression,
-    Datum,
     Lowering,
     all_null,
     computed,
@@ -28,6 +27,7 @@ from volley.columns.compiled import (
 )
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
+from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]
 
