@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
@@ -78,6 +78,7 @@ others = st.sampled_from(["[1]", "5", "null", "{", "}", '{"id": 1} x', '{"id": 1
 lines = st.one_of(*[objects] * 9, others, objects.map(lambda text: text[:-2] or "{"))
 
 
+@example(texts=[r'{"d": "a\nb"}'], policy="drop")
 @given(texts=st.lists(lines, min_size=1, max_size=12), policy=st.sampled_from(["drop", "warn", "fail", "keep"]))
 def test_json_objects_are_sorted_as_if_each_is_parsed_alone(texts: list[str], policy: str) -> None:
     known = canonical_schema(arrow_schema(", ".join(f"{name} {kind}" for name, kind in (TYPES | NESTED).items())))

@@ -149,16 +149,16 @@ class PipelineBuilder:
         return tuple(name for _, name in listed)
 
     def _pipeline(self, stream: DataStream, names: tuple[str, ...], dead_letter: str | None, path: Path) -> Pipeline:
-        letters: Sink | str | None = dead_letter
+        dead_letters: Sink | str | None = dead_letter
         if dead_letter is not None and dead_letter in self._sinks.values:
-            letters = self._sinks.find(dead_letter, (*path, "dead_letter"))
+            dead_letters = self._sinks.find(dead_letter, (*path, "dead_letter"))
         if dead_letter in names:
             self._collector.add((*path, "dead_letter"), f"dead_letter {dead_letter!r} is a sink of the pipeline itself")
         try:
             pipeline: Any = stream
             for name in names:
                 with self._scope.at(("sinks", name)):
-                    pipeline = pipeline.to_sink(self._sinks.values.get(name) or ConsoleSink(), letters)
+                    pipeline = pipeline.to_sink(self._sinks.values.get(name) or ConsoleSink(), dead_letters)
             return pipeline if names else stream.to_sink(ConsoleSink())
         except ConfigError as error:
             self._collector.add((*path, "dead_letter"), error.message, error.hint)

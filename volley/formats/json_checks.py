@@ -89,46 +89,46 @@ def check_exponents(text: bytes, schema: pa.Schema) -> None:
 
 def _has_large_exponent(text: bytes) -> bool:
     """Return True if there seems to be one: a scan that takes 4 to 17 percent of what Arrow needs to parse the text."""
-    letters = np.frombuffer(text + b"   ", np.uint8)
-    places = [_exponents(letters, start) for start in range(0, len(text), _BLOCK)]
-    return _are_large(letters, np.concatenate(places)) if places else False
+    characters = np.frombuffer(text + b"   ", np.uint8)
+    places = [_exponents(characters, start) for start in range(0, len(text), _BLOCK)]
+    return _are_large(characters, np.concatenate(places)) if places else False
 
 
-def _exponents(letters: np.ndarray[Any, Any], start: int) -> np.ndarray[Any, Any]:
+def _exponents(characters: np.ndarray[Any, Any], start: int) -> np.ndarray[Any, Any]:
     """Return the places of each e in a block that is between characters of a number."""
-    block = letters[start : start + _BLOCK + 2]
+    block = characters[start : start + _BLOCK + 2]
     # Digits, signs and the point, with a comma and a slash, are 15 neighbors; smaller bytes wrap around.
     in_number = block - np.uint8(43) < 15
     is_e = (block[1:-1] | 32) == 101
     return np.flatnonzero(is_e & in_number[:-2] & in_number[2:]) + (start + 1)
 
 
-def _are_large(letters: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> bool:
+def _are_large(characters: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> bool:
     """Return True if the e of a number with a large exponent is at one of these places."""
     at = places + 1
-    at = at + ((letters[at] == 43) | (letters[at] == 45))
-    is_digit = _DIGIT[letters[at]]
+    at = at + ((characters[at] == 43) | (characters[at] == 45))
+    is_digit = _DIGIT[characters[at]]
     places, at = places[is_digit], at[is_digit] + 1
     for digits in range(2, _LONGEST):
-        is_digit = _DIGIT[letters[at]]
+        is_digit = _DIGIT[characters[at]]
         places, at = places[is_digit], at[is_digit] + 1
         if not len(at):
             return False
-        is_large = _BEHIND[letters[at]]
+        is_large = _BEHIND[characters[at]]
         if digits == 2:
-            is_large &= (letters[at - 2] - 48) * 10 + (letters[at - 1] - 48) > _LARGEST
-        if is_large.any() and _in_numbers(letters, places[is_large]):
+            is_large &= (characters[at - 2] - 48) * 10 + (characters[at - 1] - 48) > _LARGEST
+        if is_large.any() and _in_numbers(characters, places[is_large]):
             return True
     return True
 
 
-def _in_numbers(letters: np.ndarray[Any, Any], at: np.ndarray[Any, Any]) -> bool:
+def _in_numbers(characters: np.ndarray[Any, Any], at: np.ndarray[Any, Any]) -> bool:
     """Return True if nothing but a number is before one of these places, unlike in the digits of a UUID."""
     while len(at):
         at = at[at > 0] - 1
-        if _BEFORE[letters[at]].any():
+        if _BEFORE[characters[at]].any():
             return True
-        at = at[_IN_NUMBER[letters[at]]]
+        at = at[_IN_NUMBER[characters[at]]]
     return False
 
 

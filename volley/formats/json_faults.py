@@ -308,6 +308,6 @@ def _date(data_type: pa.DataType, unfit: str) -> Check:
         match = _DAY.fullmatch(text)
         if match is not None and _has_day(match):
             return None
-        return f"{unfit}Failed to parse string: '{text}' as a scalar of type {data_type}"
+        return f"{unfit}Failed to parse string: '{text}' as a scalar of type {data_type}".partition("\n")[0]
 
     return check

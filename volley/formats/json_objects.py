@@ -119,19 +119,19 @@ def spans_of_objects(text: str) -> tuple[list[tuple[int, int]], bool]:
         Their places, without one that is damaged or that something else than an object stands behind; and whether the
         text ends within an object.
     """
-    letters = _STRINGS_AND_CONSTANTS.sub(_of_its_length, text)
-    spans, at = list[tuple[int, int]](), _after_space(letters, 1 if text.startswith("\ufeff") else 0)
-    while letters[at : at + 1] == "{":
+    characters = _STRINGS_AND_CONSTANTS.sub(_of_its_length, text)
+    spans, at = list[tuple[int, int]](), _after_space(characters, 1 if text.startswith("\ufeff") else 0)
+    while characters[at : at + 1] == "{":
         try:
-            _, end = _DECODER.raw_decode(letters, at)
+            _, end = _DECODER.raw_decode(characters, at)
         except RecursionError:
             break
         except ValueError as error:
             place = error.pos if isinstance(error, json.JSONDecodeError) else 0
-            return spans, _after_space(letters, place) == len(letters)
-        begin, at = at, _after_space(letters, end)
-        is_last = at == len(letters) or "\n" in letters[end:at]
-        if not is_last and letters[at] != "{":
+            return spans, _after_space(characters, place) == len(characters)
+        begin, at = at, _after_space(characters, end)
+        is_last = at == len(characters) or "\n" in characters[end:at]
+        if not is_last and characters[at] != "{":
             break
         spans.append((begin, end))
         if is_last:
@@ -196,10 +196,10 @@ def objects_of(text: bytes, count: int) -> Sequence[bytes]:
 
 def _decoded_objects(text: bytes) -> Iterator[bytes]:
     """Yield the text of each object, also of those that span lines; ends where Python can't read one."""
-    letters = with_names(text.decode("utf-8-sig", errors="replace"))
+    characters = with_names(text.decode("utf-8-sig", errors="replace"))
     with suppress(ValueError, RecursionError):
-        for _, start, end in _spans(letters):
-            yield letters[start:end].encode()
+        for _, start, end in _spans(characters):
+            yield characters[start:end].encode()
 
 
 def names_of(fields: Iterable[pa.Field]) -> Names:

@@ -173,12 +173,12 @@ def _text_of(values: Values) -> bytes:
 def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
     """Return True if each value starts and ends as an object; in the joined text this costs a third of a loop."""
     ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1)
-    letters = np.frombuffer(text, np.uint8)
+    characters = np.frombuffer(text, np.uint8)
     try:
-        opened = letters[np.concatenate(([0], ends[:-1]))] == _OPENED
+        opened = characters[np.concatenate(([0], ends[:-1]))] == _OPENED
     except IndexError:
         return False  # the last value is empty
-    return bool(opened.all() and (letters[ends - 2] == _CLOSED).all())
+    return bool(opened.all() and (characters[ends - 2] == _CLOSED).all())
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
