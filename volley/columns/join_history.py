@@ -112,7 +112,7 @@ def _lives(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Indices, Indices]:
     hashes, times = row_hashes(pa.Table.from_batches([rows])), events.column(SINCE).to_numpy()
     is_added = events.column(WEIGHT).to_numpy() > 0
     added, removed = np.flatnonzero(is_added), np.flatnonzero(~is_added)
-    added, removed = (rows[np.lexsort((times[rows], hashes[rows]))] for rows in (added, removed))
+    added, removed = (side[np.lexsort((times[side], hashes[side]))] for side in (added, removed))
     of_added, of_removed = hashes[added], hashes[removed]
     places = np.searchsorted(of_added, of_removed) + np.arange(len(removed)) - np.searchsorted(of_removed, of_removed)
     is_known = places < len(of_added)
