@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -172,6 +173,10 @@ def test_what_iceberg_takes_differently_prunes_nothing(predicate: Expr) -> None:
         ("id in (1, 2) and name like 'a%'", col("id").is_in(1, 2) & col("name").starts_with("a")),
         ("day >= '2026-11-01'", col("day") >= date(2026, 11, 1)),
         ("at < '2026-11-01T00:00:00+00:00'", col("at") < datetime(2026, 11, 1, tzinfo=UTC)),
+        ("day >= date '2026-11-01'", col("day") >= date(2026, 11, 1)),
+        ("day in (DATE  '2026-11-01', date '2026-11-02')", col("day").is_in(date(2026, 11, 1), date(2026, 11, 2))),
+        ("at < timestamp '2026-11-01T00:00:00+00:00'", col("at") < datetime(2026, 11, 1, tzinfo=UTC)),
+        ("name = 'a date ' or name = 'time'", (col("name") == "a date ") | (col("name") == "time")),
         ("not (id = 5)", col("id") != 5),
         (
             "name is null or real is not nan",
@@ -193,6 +198,15 @@ def test_predicates_in_sql(text: str, expected: Expr) -> None:
 def test_wrong_predicates_are_named(text: str, told: Any) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_predicate(text, SCHEMA)
+
+
+def test_a_time_in_another_form_is_told_the_right_one() -> None:
+    with pytest.raises(ConfigError, match="Invalid timestamp") as caught:
+        parse_predicate("at < timestamp '2026-11-01 09:30:00'", SCHEMA)
+    form = re.search("'(.*)', with (.*) behind", str(caught.value.hint))
+    assert form
+    expected = col("at") < datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
+    assert repr(parse_predicate(f"at < timestamp '{form[1]}{form[2]}'", SCHEMA)) == repr(expected.node)
 
 
 def numbers_of_matches(text: str, schema: Schema, rows: list[dict[str, Any]]) -> list[int]:

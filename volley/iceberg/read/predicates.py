@@ -77,6 +77,10 @@ _COMPARISONS: dict[str, Any] = {
 }
 # The pattern of `like`; any other quoted part is passed over with what it has in it.
 _LIKE = re.compile(r"""(?is)\blike\s*('(?:\\.|''|[^'\\])*')|'(?:\\.|''|[^'\\])*'|["](?:\\.|[^"\\])*["]""")
+# A text or a name in quotes, which stays; or the type before a constant, which its column has anyway.
+_TYPED = re.compile(
+    r"""(?i)('(?:\\.|''|[^'\\])*'|["](?:\\.|[^"\\])*["])|\b(?:date|time|timestamp|timestamptz)\s+(?=')"""
+)
 _MIRRORED = {"eq": "eq", "gt": "lt", "gt_eq": "lt_eq", "lt": "gt", "lt_eq": "gt_eq"}
 
 _OPERATORS: dict[type[BooleanExpression], Callable[[Expr, Any], Expr]] = {
@@ -233,8 +237,8 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
 
     Args:
         text: Comparisons of columns with constants, ``in``, ``like 'abc%'``, ``is null``, ``is nan``, joined by
-            ``and``, ``or`` and ``not``. Dates, times and UUIDs are texts; ``place.city`` is a field of a
-            struct.
+            ``and``, ``or`` and ``not``. Dates, times and UUIDs are texts, also as in ``date '2026-11-01'``;
+            ``place.city`` is a field of a struct.
         schema: The table's schema, which determines the constants' types.
 
     Raises:
@@ -246,9 +250,9 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
         >>> parse_predicate("day >= '2026-11-01'", Schema(NestedField(1, "day", DateType())))
         col('day') >= lit(datetime.date(2026, 11, 1))
     """
-    columns = ", ".join(field.name for field in schema.fields)
+    columns = f"columns: {', '.join(field.name for field in schema.fields)}"
     try:
-        parsed = parser.parse(text)
+        parsed = parser.parse(_TYPED.sub(r"\1", text))
     except Exception as error:
         # pyparsing's message lists its whole grammar.
         raise ConfigError(
@@ -266,7 +270,9 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
     except ConfigError as error:
         raise error.within(f"partition_filter {text!r}") from error
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"partition_filter {text!r}: {error}", hint=f"columns: {columns}") from error
+        is_time = "ISO-8601" in str(error)
+        hint = "as '2026-11-01T09:30:00', with +00:00 behind it for a time with a zone" if is_time else columns
+        raise ConfigError(f"partition_filter {text!r}: {error}", hint=hint) from error
 
 
 def _columns(struct: StructType, within: Expr | None = None) -> Iterator[tuple[int, Expr]]:
