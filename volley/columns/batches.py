@@ -14,7 +14,7 @@ from volley.columns.exact import exact_cast
 from volley.errors import SourceError
 from volley.types.arrow import type_name
 
-__all__ = ["check_values", "conform", "one_batch", "unfit_rows"]
+__all__ = ["check_values", "conform", "no_rows", "no_table", "one_batch", "unfit_rows"]
 
 _ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
@@ -35,10 +35,20 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False
     return make_batch([_column(batch, field, dictionaries) for field in schema], schema)
 
 
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows; pyarrow's own ways to one know no UUID inside a struct, list or map."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def no_table(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows."""
+    return pa.Table.from_batches([no_rows(schema)])
+
+
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """Return the rows of a table as one batch."""
     batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+    return batches[0] if batches else no_rows(table.schema)
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Array:

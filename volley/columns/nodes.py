@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.batches import check_values, conform
+from volley.columns.batches import check_values, conform, no_rows
 from volley.columns.casts import cast
 from volley.columns.compiled import CompiledExpression, as_array, whole
 from volley.columns.dictionaries import decode_rows, make_batch
@@ -51,7 +51,7 @@ class CompiledSteps:
         """Apply all steps to a batch."""
         for step in self._steps:
             if batch.num_rows == 0:
-                return _empty(self.schema)
+                return no_rows(self.schema)
             batch = step(batch)
         return batch
 
@@ -70,10 +70,6 @@ def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> CompiledSteps:
     for node in nodes:
         _, out = _lower(node, out)
     return CompiledSteps(tuple(nodes), schema, out)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _lower(node: nodes.Node, schema: pa.Schema) -> tuple[_Function, pa.Schema]:

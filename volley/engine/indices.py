@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, no_table
 from volley.columns.join_history import GONE, SINCE, WEIGHT, later_versions, versions
 from volley.columns.join_index import JoinBuckets, JoinIndex, build_index, key_columns, known_since
 from volley.columns.keys.buckets import Divided, bucket_bounds, key_hashes
@@ -205,7 +205,7 @@ def _changes(reader: DimensionReader, join: TableJoin, before: Version, after: V
     if changes is None:
         raise NotApplicableError
     marked = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in _marks(join))])
-    tables, size = [marked.empty_table()], 0
+    tables, size = [no_table(marked)], 0
     for weight, *time, batch in changes:
         marks = (pa.repeat(pa.scalar(value, pa.int64()), len(batch)) for value in (*time, weight))
         tables.append(pa.Table.from_arrays([*conform(batch, schema).columns, *marks], schema=marked))

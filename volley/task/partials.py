@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.columns.batches import no_table
 from volley.columns.dictionaries import concatenated, decode_rows
 from volley.columns.keys.buckets import divided, kept_buckets
 from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
@@ -215,7 +216,7 @@ class _Partials(TaskWriter):
 
     def _write_states(self) -> None:
         """Write the states so far to a file of their own, divided by bucket."""
-        states, self._states = pa.concat_tables(self._states or [self.writer.states.empty_table()]), []
+        states, self._states = pa.concat_tables(self._states or [no_table(self.writer.states)]), []
         if not states.num_rows:
             return
         states = states.combine_chunks()

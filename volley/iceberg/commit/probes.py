@@ -14,6 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchNa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 
+from volley.columns.batches import no_table
 from volley.contracts.reports import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
@@ -141,11 +142,13 @@ class _Looks:
         if not self._config.ref.has_refs:
             return "not tried: the catalog's tables have no branch to commit to"
         table, branch = self._table, f"volley-check-{uuid.uuid4().hex}"
-        nothing = table.schema().as_arrow().empty_table()
+        head = table.current_snapshot()
+        if head is None:
+            return "not tried: the table has no snapshot yet, at which a branch could begin"
+        nothing = no_table(table.schema().as_arrow())
         with self._config.ref.errors(), _conflicts(table):
-            if (head := table.current_snapshot()) is not None:
-                # A catalog that does not know branches would else have the empty snapshot on main.
-                table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
+            # A catalog that does not know branches would else have the empty snapshot on main.
+            table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
             table.append(nothing, {"volley.check": "true"}, branch=branch)
             snapshot = table.snapshot_by_name(branch)
             assert snapshot is not None

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, no_table
 from volley.columns.keys.equality import matching_rows
 from volley.columns.keys.order import sort_indices
 from volley.errors import JobError, PlanError, SchemaMismatchError
@@ -293,7 +293,7 @@ class _MaintainedGroups:
         if not group.is_single:
             matches = list(chosen(matches, touched))
         kept = pa.schema([contents.schema.field(name) for name in group.kept_columns])
-        stored = pa.concat_tables([kept.empty_table(), *(match.rows for match in matches)])
+        stored = pa.concat_tables([no_table(kept), *(match.rows for match in matches)])
         rows = _conformed(group.stored(group.regrouped(stored, changed)), contents.schema)
         replaced, new = without(matches, rows)
         return contents.replaced(replaced, new) if replaced or len(new) else SnapshotFiles()

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from volley.columns.batches import no_table
 from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
 from volley.columns.joins import lower_join
 from volley.iceberg.views.keys import Keys
@@ -56,7 +57,7 @@ class ViewJoin(Operator):
     def __init__(self, node: nodes.Join, left: Operator, right: Scan) -> None:
         self._node = node
         self._left, self._right = left, right
-        _, schema = lower_join(self._node_with(right.schema.empty_table()), left.schema)
+        _, schema = lower_join(self._node_with(no_table(right.schema)), left.schema)
         super().__init__(node, [left, right], schema)
 
     def _node_with(self, right: pa.Table) -> nodes.Join:

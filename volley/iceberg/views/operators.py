@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, no_table
 from volley.columns.keys.equality import differing, row_hashes
 from volley.columns.nodes import lower
 from volley.iceberg.views.keys import Keys
@@ -47,7 +47,7 @@ def weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 def united(parts: list[pa.Table], schema: pa.Schema) -> pa.Table:
     """Return the changes of several parts together, consolidated."""
-    return consolidated(pa.concat_tables([schema.append(pa.field(WEIGHT, pa.int64())).empty_table(), *parts]))
+    return consolidated(pa.concat_tables([no_table(schema.append(pa.field(WEIGHT, pa.int64()))), *parts]))
 
 
 def consolidated(rows: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.columns.batches import no_table
 from volley.columns.compiled import whole
 from volley.columns.exact import stored
 from volley.columns.groups import narrowed, sum_type, widened
@@ -219,7 +220,7 @@ class GroupStates:
         """Return no groups, with the types that the keys have in a schema; the key that all rows share is not there."""
         key_types = [stored(keys.field(key).type) if key in keys.names else pa.int8() for key in self.keys]
         states = [(state.name, data_type) for state, data_type in self.types.items()]
-        return pa.schema([*zip(self.keys, key_types, strict=True), *states]).empty_table()
+        return no_table(pa.schema([*zip(self.keys, key_types, strict=True), *states]))
 
     @property
     def _names(self) -> list[str]:
