@@ -168,7 +168,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plans, paths and columns; run nothing.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: read the sources from the beginning.")] = False,
     into: Annotated[
-        str | None, typer.Option(help="With --fresh: append to the rows that sinks have, or replace them.")
+        str | None, typer.Option(help="Starting over: append to the rows that sinks have, or replace them.")
     ] = None,
     backfill: Annotated[bool, typer.Option("--backfill", help="Fill new sinks with all rows so far.")] = False,
 ) -> None:
