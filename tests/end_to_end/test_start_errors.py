@@ -15,6 +15,7 @@ from tests.processes import RUN_SECONDS, plain_environment
 BEGIN = """
 import threading
 from pathlib import Path
+from unittest.mock import patch
 from volley import *
 from volley.iceberg import *
 Path("in").mkdir(exist_ok=True)
@@ -60,6 +61,21 @@ MISTAKES = {
     ),
     "an unknown option": ('stream.to_sink(MemorySink()).execute("a", fresch=True)', "ConfigError"),
     "a port": ('stream.to_sink(MemorySink()).execute("a", metrics_host="192.0.2.1", metrics_port=9)', "JobError"),
+    "an address of Spark Connect": ('Environment(master="sc://127.0.0.1:15002")', "ConfigError"),
+    "a session of Spark Connect": (
+        'patch.dict("os.environ", SPARK_REMOTE="sc://h")(stream.to_sink(MemorySink()).execute)("a")',
+        "ConfigError",
+    ),
+    "a database out of reach": (
+        'environment.from_source(PostgresSource(host="127.0.0.1", port=9, database="d", user="u", slot_name="s", '
+        'publication="p", tables="a.b")).to_sink(IcebergSink(table())).execute("a")',
+        "SourceError",
+    ),
+    "brokers out of reach": (
+        'environment.from_source(KafkaSource("127.0.0.1:9", "t", schema="id long", timeout=0.5))'
+        '.to_sink(IcebergSink(table())).execute("a")',
+        "SourceError",
+    ),
     "a wrong setting": ('FileSource("in", format="jsonn")', "ConfigError"),
     "a setting deep down": ('table(namespace="db", catalog=RestCatalog("x", token=5))', "ConfigError"),
     "a SQL text": ('sql("id >")', "ExpressionError"),
