@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.iceberg.pages import recorded_cuts
 from tests.servers.iceberg_spark import IcebergSpark
-from tests.services.readers import Lake, spark_sql
-from volley import col
-from volley.iceberg import IcebergTable
+from tests.services.readers import Lake, by_pyiceberg, spark_sql
+from tests.upserts.lake import do
+from volley import Epoch, IcebergSink, Metrics, SinkContext, col
+from volley.iceberg import IcebergTable, Upsert
 
 _HISTORY = [
     "delete from {t} where id % 5 = 0",
@@ -120,3 +122,39 @@ def test_spark_reads_rewritten_deletes(granularity: str, lake: Lake) -> None:
         lake, f"delete from {table} where id = 3", f"delete from {table} where part = 1", f"select * from {table}"
     )
     assert rows_of(last[-1]) == rows_of([row for row in found if row["part"] == 0])
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_a_table_that_was_of_format_1_is_read_and_changed(mode: str, lake: Lake) -> None:
+    name = f"upgraded_{mode.replace('-', '_')}"
+    table, modes = f"volley.db.{name}", f"'write.delete.mode' = '{mode}', 'write.update.mode' = '{mode}'"
+    spark_sql(
+        lake,
+        f"create table {table} (id bigint, city string, cents bigint) using iceberg partitioned by (city) "
+        "tblproperties ('format-version' = '1')",
+        f"insert into {table} select id, if(id % 2 = 0, 'a', 'b'), id * 10 from range(10)",
+        f"delete from {table} where id = 4",
+        f"alter table {table} set tblproperties ('format-version' = '2', {modes})",
+        f"delete from {table} where id = 5",
+        f"update {table} set cents = -1 where id in (6, 7)",
+        f"insert into {table} values (20, 'c', 1)",
+    )
+
+    def seen() -> list[list[dict[str, Any]]]:
+        (theirs,) = spark_sql(lake, f"select * from {table}")
+        ours = IcebergTable(lake.config(name)).to_arrow().to_pylist()
+        return [rows_of(rows) for rows in (theirs, ours, by_pyiceberg(lake, name))]
+
+    rows = {n: ("ab"[n % 2], -1 if n in (6, 7) else n * 10) for n in range(10) if n not in (4, 5)} | {20: ("c", 1)}
+    assert seen() == [[{"id": n, "city": city, "cents": cents} for n, (city, cents) in rows.items()]] * 3
+    schema = pa.schema({"id": pa.int64(), "city": pa.string(), "cents": pa.int64()})
+    config = lake.config(name).with_commit_mode(Upsert("id", strategy="merge_on_read"))
+    committer = IcebergSink(config).open(SinkContext("job", schema, Metrics(), do))
+    epoch = Epoch("2b6f8a5e-0000-0000-0000-000000000000", 0)
+    task = committer.writer(epoch).open(0)
+    # A row of format 1, one of format 2, and a new one.
+    task.write(pa.record_batch({"id": [1, 20, 30], "city": ["z", "z", "z"], "cents": [5, 6, 7]}, schema))
+    committer.last_epoch(epoch.query_id)
+    committer.commit(epoch, [task.close()])
+    rows = {n: row for n, row in rows.items() if n not in (1, 20)} | {1: ("z", 5), 20: ("z", 6), 30: ("z", 7)}
+    assert seen() == [[{"id": n, "city": rows[n][0], "cents": rows[n][1]} for n in sorted(rows)]] * 3
