@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from volley import StorageError
 from volley.storage.envelope import Format
 from volley.store.batch_file import BatchFileWriter, Damaged, damage, open_batches
+from volley.store.files import new_file, open_file
 
 FORMAT = Format("example", 2)
 ROWS = [
@@ -100,3 +104,28 @@ def test_files_and_streams_of_arrow_are_version_1(of: object) -> None:
 def test_whatever_arrow_raises_is_damage(error: Exception) -> None:
     with pytest.raises(Damaged, match=re.escape("it can't be read")), damage():
         raise error
+
+
+class Unreachable(MemoryFileSystem):  # type: ignore[misc]
+    """A storage that fails where a file is read."""
+
+    protocol = "unreachable"
+    error: OSError
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode == "rb":
+            raise self.error
+        return super()._open(path, mode, **options)
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("reset"), PermissionError("denied"), TimeoutError("slow")])
+def test_a_file_that_can_not_be_reached_is_not_called_damaged(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("unreachable", Unreachable, clobber=True)
+    monkeypatch.setattr(Unreachable, "error", error, raising=False)
+    url = "unreachable://folder/state.arrow"
+    with new_file(url, Format("example")) as file:
+        file.write_batch(pa.record_batch({"a": [1]}))
+    with pytest.raises(StorageError, match=f"state.arrow can't be read: {error}") as caught:
+        open_file(url, Format("example"), lambda path, fault: StorageError(f"{path} {fault}"))
+    assert "damaged" not in str(caught.value)
+    assert "start the job again" in str(caught.value.hint)

@@ -186,10 +186,10 @@ def open_batches(source: pa.NativeFile, format: Format, path: str) -> Batches:
 
 @contextmanager
 def damage() -> Iterator[None]:
-    """Raise Damaged for whatever Arrow raises on a damaged file; a missing file is none."""
+    """Raise Damaged for whatever Arrow raises on a damaged file; a file that is missing or can't be reached is none."""
     try:
         yield
-    except (Damaged, FileNotFoundError):
+    except (Damaged, FileNotFoundError, ConnectionError, PermissionError, TimeoutError):
         raise
     except (OSError, ValueError, LookupError, TypeError, OverflowError, pa.ArrowException) as error:
         raise Damaged(f"it can't be read: {error}") from error

@@ -14,7 +14,7 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 
-from volley.errors import VolleyError
+from volley.errors import StorageError, VolleyError
 from volley.storage.durable import creation, sync
 from volley.storage.envelope import Format
 from volley.storage.local import begin_file, make_folder, no_room
@@ -181,9 +181,18 @@ def open_file(url: str, format: Format, fault: Fault, size: int | None = None, m
 
 @contextmanager
 def checked(path: str, fault: Fault) -> Iterator[None]:
-    """Turn what a damaged file raises into the error for it."""
+    """Turn what a damaged file raises into the error for it.
+
+    Raises:
+        StorageError: If the file can't be reached.
+    """
     try:
         with damage():
             yield
     except Damaged as error:
         raise fault(path, f"is damaged: {error}") from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        hint = "check the storage and who may read there, then start the job again: nothing is lost"
+        raise StorageError(f"{path} can't be read: {error}", hint=hint) from error
