@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import random
 import resource
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import s3fs
 
+from tests.disks import can_mount, small_disk
 from tests.recovery.full_disk import ROOM
-from tests.recovery.lake import QUERY, Lake, write
+from tests.recovery.lake import QUERY, SCHEMA, Lake, write
 from tests.recovery.remote import RemoteLake
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_answer, lose_request
-from volley import CommitStateUnknownError, Epoch, StorageAccessError, StorageError, VolleyError, WriteResult
+from volley import (
+    CommitStateUnknownError,
+    Epoch,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    Metrics,
+    SinkContext,
+    StorageAccessError,
+    StorageError,
+    VolleyError,
+    WriteResult,
+)
 
 FAILING = [(answer_as_s3(500, "InternalError"), StorageError), (answer_as_s3(503, "SlowDown"), StorageError)]
 DENIED = (answer_as_s3(403, "AccessDenied"), StorageAccessError)
@@ -256,3 +270,26 @@ def test_a_system_that_lets_no_file_grow(lake: Lake) -> None:
         write(driver, 0, ids)
     assert lake.files() == []
     next_start_goes_on(lake, ids)
+
+
+@can_mount
+@pytest.mark.parametrize(("fault", "told"), [("full", "no space left"), ("read-only", "Read-only file system")])
+def test_a_lake_on_a_disk_that_takes_nothing_says_why_at_the_start(tmp_path: Path, fault: str, told: str) -> None:
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk") as disk:
+        if fault == "full":
+            with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+                while filler.write(bytes(4096)):
+                    pass
+        else:
+            subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        before = sorted(disk.rglob("*"))
+        storage = IcebergStorage.Local(disk / "lake")
+        sink = IcebergSink(IcebergSinkConfig(namespace="db", table="events", storage=storage))
+        with pytest.raises(StorageError, match=told) as caught:
+            sink.open(SinkContext("job", SCHEMA, Metrics()))
+        assert ("make room" if fault == "full" else "it is read-only") in str(caught.value.hint)
+        # Folders and empty files take no room.
+        assert [path for path in disk.rglob("*") if path.is_file() and path.stat().st_size] == [
+            path for path in before if path.is_file()
+        ]
