@@ -87,7 +87,7 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks report
 
 chaos: $(CLASSES)
-	@echo "chaos: 300 kills and as many other faults, then all rows are compared by value (an hour at most)"
+	@echo "chaos: 300 kills and twice as many other faults, then all rows are compared by value (an hour at most)"
 	@$(BIN)/python -m tests.chaos
 
 fuzz: $(STAMP)
