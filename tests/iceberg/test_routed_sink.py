@@ -193,6 +193,22 @@ def test_a_table_that_does_not_fit_is_parked_until_it_does(lake: Routed) -> None
     assert [row["price"] for row in lake.rows("oslo")] == [0.5, 1.0, 1.5]
 
 
+def test_a_jobs_first_epoch_that_is_parked_outlives_a_restart(lake: Routed) -> None:
+    parks = IcebergSink(lake.config.with_schema_evolution("strict")).routed(on_error="park")
+    required = pa.schema([pa.field("operator", pa.string(), nullable=False)])
+    lake.catalog.create_namespace_if_not_exists("db")
+    lake.catalog.create_table("db.oslo", pa.unify_schemas([SCHEMA, required]))
+    run(lake.driver(parks), 0, rows("oslo", 1) + rows("bergen", 1))
+    driver = lake.driver(parks)
+    run(driver, 1, rows("oslo", 2))
+    assert (driver.parked["db.oslo"][0], len(lake.parked)) == (2, 2)
+    with lake.table("oslo").update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("operator")
+    for number in (2, 3):
+        run(lake.driver(parks), number, rows("oslo", number + 1))
+    assert (lake.ids("oslo"), lake.parked) == ([1, 2, 3, 4], [])
+
+
 def test_a_catalog_that_is_down_parks_nothing(lake: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
     from requests.exceptions import ConnectionError as Unreachable
 

@@ -88,7 +88,8 @@ class Journal(Generic[T]):
 
     An entry is forced to disk under another name before it gets its own: after a crash it is there whole, or not at
     all. Of several writers that publish one number, one succeeds, and all get its entry. The first entries can be
-    merged into one file while others read them; it replaces theirs.
+    merged into one file while others read them; it replaces theirs. Entries that are merged or appended begin with 1;
+    others have any number from 0.
 
     Args:
         url: The fsspec URL of the folder; it may not exist yet.
@@ -127,7 +128,8 @@ class Journal(Generic[T]):
         # List the single ones first: a merged file is there before they are deleted.
         single = self._files.numbers()
         self._read_merged()
-        return [*range(1, self._end + 1), *(number for number in single if number > self._end)]
+        merged = range(1, self._end + 1)
+        return [*merged, *(number for number in single if number not in merged)]
 
     def entries(self) -> dict[int, T]:
         """Return all entries by their numbers, in order.
