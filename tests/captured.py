@@ -62,13 +62,17 @@ class Database:
         return PostgresSource(**{**defaults, **settings})
 
     def drop_slots(self) -> None:
-        """Free the server's slots."""
-        sql = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database()"
+        """Drop the slots of this database."""
+        for (name,) in self.rows("select slot_name from pg_replication_slots where database = current_database()"):
+            self.drop_slot(name)
+
+    def drop_slot(self, name: str) -> None:
+        """Drop a slot; a server notices some time after its reader that this one has gone."""
         self.alone(
-            "select pg_terminate_backend(active_pid, 10000) from pg_replication_slots where active_pid is not null "
-            "and database = current_database()"
+            "select pg_terminate_backend(active_pid, 10000) from pg_replication_slots "
+            f"where active_pid is not null and slot_name = '{name}'"
         )
-        self.alone(sql)
+        self.alone(f"select pg_drop_replication_slot('{name}')")
 
 
 @contextmanager

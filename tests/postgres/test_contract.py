@@ -128,9 +128,9 @@ def as_it_was(shop: Database) -> Iterator[None]:
     ((name,),) = shop.rows("select slot_name from pg_replication_slots where database = current_database()")
     shop.alone(copied % (name, kept))
     yield
-    shop.alone(f"select pg_drop_replication_slot('{name}')")
+    shop.drop_slot(name)
     shop.alone(copied % (kept, name))
-    shop.alone(f"select pg_drop_replication_slot('{kept}')")
+    shop.drop_slot(kept)
 
 
 @pytest.mark.parametrize("slot", ["kept", "made anew", "not told"])
