@@ -6,12 +6,13 @@ import inspect
 import subprocess
 import sys
 import traceback
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley import errors
+from volley import Environment, MemorySource, errors
 from volley.errors import JobError, SourceError, VolleyError
 from volley.task.worker import CarriedError, carried, find_carried
 
@@ -65,3 +66,10 @@ def test_files_of_pipelines_need_a_package_that_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert "MissingDependencyError: volley.load_config needs the package yaml" in done.stderr
     assert 'pip install "volley-stream[cli]"' in done.stderr
+
+
+@pytest.mark.parametrize("step", ["rename", "deduplicate", "join"])
+def test_a_wrong_argument_of_a_step_is_told_with_the_class_that_users_know(step: str) -> None:
+    stream: Any = Environment().from_source(MemorySource([{"id": 1}]))
+    with pytest.raises(TypeError, match=rf"^DataStream\.{step}\(\) "):
+        getattr(stream, step)(no_such_argument=1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from volley import checks
@@ -15,6 +17,7 @@ from volley.plan import graph, nodes
 from volley.stream.joins import Joins
 from volley.stream.keyed import KeyedSteps
 from volley.stream.pipeline import Pipeline, as_html, explained
+from volley.stream.steps import RowSteps
 from volley.stream.verbs import UnknownVerb, check_text, nearest_verb
 
 if TYPE_CHECKING:
@@ -165,3 +168,13 @@ class DataStream(KeyedSteps, Joins, Rows):
 
     def _repr_html_(self) -> str:
         return as_html("DataStream", [self._node])
+
+
+def _name_after_streams(*parts: type) -> None:
+    """Give the steps of a stream's parts the name of the class that users know: Python's own errors tell it."""
+    for name, method in ((name, method) for part in parts for name, method in vars(part).items()):
+        if isinstance(method, FunctionType):
+            method.__qualname__ = inspect.unwrap(method).__qualname__ = f"{DataStream.__name__}.{name}"
+
+
+_name_after_streams(RowSteps, KeyedSteps, Joins)
