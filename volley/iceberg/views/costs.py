@@ -38,11 +38,12 @@ _LOOKED_THROUGH, _WRITTEN = 0.05, 0.3
 _MARGIN = 0.85
 # An incremental refresh is given up when it has read so many times the rows of the sources: what is left of it would
 # take longer than the other kind. How long is not known; it counts as so many times the time of the other kind.
-_GIVEN_UP, _GIVEN_UP_TIME = 1.5, 2
+_GIVEN_UP, _GIVEN_UP_TIME = 1.5, 4
 # A measurement counts for half: one slow refresh does not rule its kind out.
 _WEIGHT = 0.5
-# By each refresh of the other kind an old measurement comes nearer to the estimate, so that its kind is tried again.
-_FADING = 0.05
+# By each refresh of the other kind an old measurement comes nearer to the estimate, so that its kind is tried again:
+# one that was a fifth dearer after three refreshes, one that was given up after ten, as that costs twice as much.
+_FADING = 0.08
 
 
 @dataclass(frozen=True)
