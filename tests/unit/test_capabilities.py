@@ -121,6 +121,15 @@ def test_a_flag_without_its_method_is_refused(base: type, flag: str, method: str
         type("Empty", (base,), {flag: True})
 
 
+def test_a_class_that_says_no_is_believed(tmp_path: Path) -> None:
+    said_no = type("SaidNo", (Numbers,), {"committed": commit_of, "acknowledges": False})
+    subclass = type("Below", (said_no,), {})
+    for kind in (said_no, subclass):
+        reader = kind()
+        asked(reader, tmp_path)
+        assert reader.calls == []
+
+
 def test_a_class_that_travels_by_value_keeps_its_flags() -> None:
     """As one of a notebook does: what it says is not looked for again."""
     with pytest.warns(DeprecationWarning, match="acknowledges"):
