@@ -21,7 +21,6 @@ def check_capabilities(implementation: type, contract: type, methods: Mapping[st
     Raises:
         ConfigError: If a flag is True, and the method is not there.
     """
-    own = implementation.__mro__[: implementation.__mro__.index(contract)]
     for flag, method in methods.items():
         has_method = getattr(implementation, method) is not getattr(contract, method)
         if getattr(implementation, flag) is True and not has_method:
@@ -29,7 +28,7 @@ def check_capabilities(implementation: type, contract: type, methods: Mapping[st
                 f"{implementation.__qualname__} says {flag} = True, and has no {method}",
                 hint=f"write {method}, or leave {flag} out",
             )
-        if has_method and not any(flag in vars(base) for base in own):
+        if has_method and getattr(implementation, flag) is getattr(contract, flag):
             text = f"{implementation.__qualname__} has {method}: say so by {flag} = True, as 0.4 will not look for it"
             warnings.warn(text, DeprecationWarning, stacklevel=4)
             setattr(implementation, flag, True)
