@@ -92,6 +92,8 @@ def spark() -> Iterator[SparkSession]:
         # This JVM runs jobs for minutes: it compiles code sooner than that of a user's job.
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:CompileThresholdScaling=2")
         session = open_session("local[2]")
+    # A JVM that a test before has started does not have the variable.
+    session.sparkContext.environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     yield session
     session.stop()
 
