@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # pyiceberg 0.12.0: the first append to a branch of a table without snapshots is a CommitFailedException.
 #
-# That class stands for conflicts with other writers, which callers retry: this one fails each time. Iceberg's Java library
-# makes the branch, and main stays without a snapshot.
+# That class stands for conflicts with other writers, which callers retry: this one fails each time.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -2,7 +2,7 @@
 # PySpark 4.3.0: the first call of a JVM's method with a value loads PySpark's own test helpers, and pandas with them.
 #
 # A converter of numpy arrays asks pyspark.testing.utils whether numpy is there. That module imports unittest, pandas and,
-# if there, protobuf, and looks for sixteen other packages. A driver that never touches pandas pays a quarter of a second of
+# if there, protobuf, and looks for some twenty packages. A driver that never touches pandas pays a quarter of a second of
 # CPU for it at its start. Setting a string in a SparkConf is such a call.
 set -euo pipefail
 folder=$(mktemp -d)
