@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 from array import array
 from contextlib import closing
@@ -207,8 +209,10 @@ def test_a_bounded_run_decides_about_rewritten_tables(shop: Database, tmp_path: 
         )
 
         def commit() -> None:
-            wait_until(lambda: shop.rows(read), 30, "a receiver that has read all that is on disk")
-            connection.commit()
+            try:
+                wait_until(lambda: shop.rows(read), 30, "a receiver that has read all that is on disk")
+            finally:
+                connection.commit()
 
         committing = threading.Thread(target=commit)
         committing.start()
@@ -227,14 +231,39 @@ def test_a_slot_that_waits_for_open_transactions(
         cursor.execute("delete from orders where id = 1")
 
         def commit() -> None:
-            wait_until(lambda: "is not ready" in caplog.text, 30, "the notice")
-            connection.commit()
+            try:
+                wait_until(lambda: "is not ready" in caplog.text, 30, "the notice")
+            finally:
+                connection.commit()
 
         committing = threading.Thread(target=commit)
         committing.start()
         with running(shop.source(), tmp_path) as run:
             assert applied(run.epoch()) == stored(shop)
         committing.join()
+
+
+def test_a_wait_for_the_slot_can_be_interrupted(shop: Database, tmp_path: Path) -> None:
+    waits = f"select from pg_stat_activity where query like '%pg_create_logical%' and datname = '{shop.name}'"
+    waits += " and wait_event_type = 'Lock'"
+    with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
+        cursor.execute("delete from orders where id = 1")
+
+        def interrupt() -> None:
+            try:
+                wait_until(lambda: shop.rows(waits), 30, "a wait for the slot")
+                os.kill(os.getpid(), signal.SIGINT)
+                wait_until(lambda: not shop.rows(waits), 30, "the end of the wait")
+            finally:
+                connection.rollback()
+
+        user = threading.Thread(target=interrupt)
+        user.start()
+        with pytest.raises(KeyboardInterrupt), running(shop.source(), tmp_path):
+            pass
+        user.join()
+    with running(shop.source(), tmp_path) as run:
+        assert applied(run.epoch()) == stored(shop)
 
 
 @pytest.mark.services
@@ -303,6 +332,7 @@ def test_a_crash_takes_back_nothing_that_a_load_has_seen(shop: Database) -> None
 def test_the_server_does_not_end_a_snapshot_that_waits(shop: Database) -> None:
     shop.alone(f"alter database {shop.name} set idle_in_transaction_session_timeout = '20ms'")
     with closing(ExportedSnapshot(_server(shop))) as snapshot:
+        shop.alone(f"alter database {shop.name} reset idle_in_transaction_session_timeout")
         others = f"pg_stat_activity where datname = '{shop.name}' and state = 'idle in transaction'"
         idle = f"select max(clock_timestamp() - state_change) > '200 ms' from {others}"
         wait_until(lambda: shop.rows(idle) == [(True,)], 30, "ten times the bound")

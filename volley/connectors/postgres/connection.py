@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 from psycopg2.extensions import connection as Connection
@@ -17,8 +18,10 @@ from volley.secrets import redact, redacted
 
 __all__ = [
     *("KeptConnection", "LOST", "OPTIONS", "check_session", "connect", "connected", "encoding_hint", "identify"),
-    *("lsn_number", "lsn_text", "query", "replication", "server_errors"),
+    *("interruptible", "lsn_number", "lsn_text", "query", "replication", "server_errors"),
 ]
+
+T = TypeVar("T")
 
 LOST = (psycopg2.OperationalError, psycopg2.InterfaceError)
 """What psycopg2 raises if a connection breaks, or none can be made."""
@@ -34,6 +37,7 @@ _SESSION = {
 OPTIONS = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
 """Settings of every session, for libpq: the load and the stream then write a value as the same text."""
 
+_SIGNAL_SECONDS = 0.2
 # Older servers don't know the setting, and refuse it among the options.
 _TRANSACTIONS_END_SINCE = 170_000
 _POOLER = (
@@ -191,6 +195,22 @@ def query(connection: Connection, sql: str, *values: Any, **named: Any) -> list[
     with connection.cursor() as cursor:
         cursor.execute(sql, named or values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def interruptible(connection: Connection, call: Callable[[Connection], T]) -> T:
+    """Call a function that may wait for the server; a signal that ends the job cancels its query.
+
+    psycopg2 waits in C, where Python handles no signal. Another thread may get the signal: this one looks now and then.
+    """
+    with ThreadPoolExecutor(1, "volley-postgres") as pool:
+        answer = pool.submit(call, connection)
+        try:
+            while not wait([answer], _SIGNAL_SECONDS).done:
+                pass
+        except BaseException:
+            connection.cancel()
+            raise
+        return answer.result()
 
 
 def lsn_number(text: str) -> int:

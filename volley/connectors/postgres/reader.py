@@ -12,11 +12,13 @@ from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
+from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import (
     KeptConnection,
     connected,
     identify,
+    interruptible,
     lsn_number,
     query,
     server_errors,
@@ -29,7 +31,7 @@ from volley.connectors.postgres.receiver import Receiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
 from volley.connectors.postgres.rows import ManyTables, OneTable, form_of
 from volley.connectors.postgres.segments import Capture, Segment
-from volley.connectors.postgres.slot import ensure_slot
+from volley.connectors.postgres.slot import Origin, ensure_slot
 from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads, grouped
 from volley.connectors.postgres.tables import describe_all
 from volley.connectors.postgres.watch import Watch
@@ -170,8 +172,7 @@ class PostgresReader(Reader):
         watch = Watch(capture)
         self._loads.merge()
         with _noticed(capture.slot), connected(server, f"preparing slot {capture.slot}") as connection:
-            ensure_publication(connection, capture.publication, capture.selection)
-            origin = ensure_slot(server, connection, capture.slot, capture.state)
+            origin = interruptible(connection, self._prepare)
             watch.resume()
             ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
             end = max(lsn_number(position), watch.undecided)
@@ -232,6 +233,10 @@ class PostgresReader(Reader):
         # Not more splits than are read at once, unless they are large.
         share = min(MOST_PAGES, max(1, sum(pages.size for pages in ranges) / self.parallelism))
         return [TableLoads(group) for group in grouped(ranges, attrgetter("size"), share)]
+
+    def _prepare(self, connection: Connection) -> Origin:
+        ensure_publication(connection, self.capture.publication, self.capture.selection)
+        return ensure_slot(self.capture.server, connection, self.capture.slot, self.capture.state)
 
     def _close_snapshot(self) -> None:
         if self._snapshot is not None:
