@@ -15,25 +15,25 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
 
     Args:
         condition: What is asked.
-        seconds: The longest to wait.
+        seconds: The longest to wait on a quiet machine; one that is busy gets four times as long.
         what: The condition in words, for the error.
 
     Raises:
         TimeoutError: It did not come true.
     """
     asked = time.monotonic()
-    deadline = asked + seconds
+    deadline = asked + 4 * seconds
     while not condition():
         now = time.monotonic()
         if now > deadline:
-            raise TimeoutError(f"waited {seconds} s for {what}")
+            raise TimeoutError(f"waited {4 * seconds} s for {what}")
         # A question that takes long, such as the load of a table, leaves the CPU to those who work on the answer.
         time.sleep(min(max(0.01, 4 * (now - asked)), 0.1))
         asked = time.monotonic()
 
 
 def wait_while_it_runs(job: Job, condition: Callable[[], object], what: str) -> None:
-    """Ask until the condition is true, for at most two minutes, of a job that goes on meanwhile."""
+    """Ask until the condition is true, for at most four minutes, of a job that goes on meanwhile."""
 
     def reached() -> bool:
         if condition():
@@ -41,4 +41,4 @@ def wait_while_it_runs(job: Job, condition: Callable[[], object], what: str) -> 
         assert not job.wait(0.05), job.exception
         return False
 
-    wait_until(reached, 120, what)
+    wait_until(reached, 60, what)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import requests
 
-START_SECONDS = 90
+START_SECONDS = 300
 
 # Kept until this process ends: Python warns of a server that is left to the run's other processes.
 _started: list[subprocess.Popen[bytes]] = []
