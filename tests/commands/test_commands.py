@@ -85,7 +85,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestExitCodes:
     def test_wrong_arguments(self, project: Path) -> None:
-        for arguments in (["run", "--pipeline", "ordres"], ["preview", "ordres"], ["check", "--sink", "laek"], ["rnu"]):
+        wrong = ("run --pipeline ordres", "run --into all", "preview ordres", "check --sink laek", "rnu")
+        for arguments in map(str.split, wrong):
             ended = volley(project, *arguments)
             assert ended.code == 2, ended
         assert "did you mean 'orders'" in volley(project, "preview", "ordres").err

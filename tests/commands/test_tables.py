@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from volley.cli.app import app
 from volley.iceberg import IcebergTable, SnapshotManager
@@ -30,10 +30,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def ended(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [arguments[0], "-c", str(folder / "volley.yaml"), *arguments[1:]])
+
+
 def volley(folder: Path, *arguments: str) -> str:
-    ended = CliRunner().invoke(app, [arguments[0], "-c", str(folder / "volley.yaml"), *arguments[1:]])
-    assert ended.exit_code == 0, ended.output
-    return ended.output
+    result = ended(folder, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def table_in(folder: Path) -> Table:
@@ -58,6 +62,36 @@ def test_expire_takes_each_setting(folder: Path) -> None:
     assert table_in(folder).snapshots()[0].snapshot_id == second
     volley(folder, "expire", "--snapshot-ids", str(second))
     assert len(table_in(folder).snapshots()) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "changes --to 5",
+        "changes --from 5",
+        "changes --from {last} --to {first}",
+        "changes --key none",
+        "compact --where none=1",
+        "compact --sort-by none",
+        "compact --large-above -1",
+        "expire --older-than once",
+        "expire --snapshot-ids 5",
+        "expire --snapshot-ids {last}",
+        "orphans --older-than once",
+        "snapshots --sink none",
+    ],
+)
+def test_options_that_fit_no_table_are_wrong_arguments(command: str, folder: Path) -> None:
+    snapshots = table_in(folder).snapshots()
+    last, first = snapshots[-1].snapshot_id, snapshots[0].snapshot_id
+    result = ended(folder, *command.format(last=last, first=first).split())
+    assert result.exit_code == 2, result.output
+
+
+def test_a_table_whose_snapshots_have_expired_was_reached(folder: Path) -> None:
+    volley(folder, "expire", "--older-than", "0s", "--retain-last", "1")
+    result = ended(folder, "changes")
+    assert result.exit_code == 1, result.output
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,14 @@ from volley.errors import (
     ConfigError,
     ExpressionError,
     PlanError,
+    SchemaChangedError,
     SchemaMismatchError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+    SnapshotRolledBackError,
     SourceError,
     StorageError,
+    TableReplacedError,
     VolleyError,
 )
 
@@ -67,6 +72,15 @@ _OPTIONS = {r"\bfresh=True": "--fresh", r"\bbackfill=True": "--backfill", r'\bin
 WRONG = (ConfigError, ExpressionError, PlanError, SchemaMismatchError)
 """The errors for which a file is to blame."""
 _CANT_REACH = (CatalogAuthError, CatalogUnreachableError, SourceError, StorageError)
+# The table was reached, and is not what was asked for.
+_REACHED = (
+    SchemaChangedError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+    SnapshotRolledBackError,
+    TableReplacedError,
+)
+_WRONG_OPTIONS = (ConfigError, ExpressionError, SnapshotNotFoundError, SnapshotRolledBackError)
 
 
 class _MaskedLines(logging.Formatter):
@@ -96,20 +110,26 @@ def loaded(file: Path) -> Config:
 
 
 @contextmanager
-def reported(config: Config) -> Iterator[None]:
-    """Print an error of the block without its traceback and exit with its code."""
+def reported(config: Config, options: bool = False) -> Iterator[None]:
+    """Print an error of the block without its traceback and exit with its code.
+
+    Args:
+        options: True if the user gave options that the block uses: what they name may not exist.
+    """
     try:
         yield
     except VolleyError as problem:
         error(config.redact(str(problem)))
-        raise typer.Exit(code_of([problem])) from None
+        wrong = options and problem.place is None and isinstance(problem, _WRONG_OPTIONS)
+        raise typer.Exit(USAGE if wrong else code_of([problem])) from None
 
 
 def code_of(problems: Sequence[VolleyError]) -> int:
     """Return the exit code for errors: 78 if the file is to blame for all, 69 if all can't reach something, else 1."""
     if all(problem.place is not None and isinstance(problem, WRONG) for problem in problems):
         return WRONG_FILE
-    return UNREACHABLE if all(isinstance(problem, _CANT_REACH) for problem in problems) else FAILED
+    unreached = (isinstance(problem, _CANT_REACH) and not isinstance(problem, _REACHED) for problem in problems)
+    return UNREACHABLE if all(unreached) else FAILED
 
 
 def choose(part: str, name: str, known: Sequence[str]) -> str:

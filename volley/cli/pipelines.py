@@ -191,6 +191,8 @@ def run(
     """
     config = loaded(file)
     pipelines, views = _chosen(config, pipeline)
+    if into is not None:
+        choose("--into", into, ["append", "replace"])
     if dry_run:
         _dry_run(config, pipelines)
         _explain_views(config, views)

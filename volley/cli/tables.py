@@ -136,7 +136,7 @@ def changes(
 
     config = loaded(file)
     table = _table(config, sink)
-    with reported(config):
+    with reported(config, options=start is not None or end is not None or bool(key)):
         if start is None:
             manager = SnapshotManager(table)
             last = manager.current_snapshot() if end is None else manager.snapshot_by_id(end)
@@ -160,7 +160,7 @@ def compact(file: File = DEFAULT, sink: SinkName = None, **options: Any) -> None
     from volley.iceberg.time_travel import IcebergTable
 
     config = loaded(file)
-    with reported(config):
+    with reported(config, options=bool(options)):
         say(str(IcebergTable(_table(config, sink)).compact(**options)), config)
 
 
@@ -177,7 +177,7 @@ def expire(file: File = DEFAULT, sink: SinkName = None, **options: Any) -> None:
     from volley.iceberg.maintain.snapshots import SnapshotManager
 
     config = loaded(file)
-    with reported(config):
+    with reported(config, options=bool(options)):
         say(str(SnapshotManager(_table(config, sink)).expire_snapshots(**options)), config)
 
 
@@ -199,7 +199,7 @@ def orphans(
 
     config = loaded(file)
     table = _table(config, sink)
-    with reported(config):
+    with reported(config, options=True):
         files = remove_orphan_files(table, older_than) if remove else orphan_files(table, older_than)
         say("\n".join([*files, str(files)]), config)
 
