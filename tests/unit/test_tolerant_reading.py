@@ -229,10 +229,29 @@ def test_compressed_files_are_read_tolerantly(tmp_path: Path) -> None:
     assert read(FileSource(tmp_path / "a.json.gz", schema="id long"), tmp_path)[1] == [("a.json.gz, line 2", "no")]
 
 
-@pytest.mark.parametrize("behind", [b"\0" * 512, b"\0", b"rest"])
+@pytest.mark.parametrize("behind", [b"rest", b"\0" * 512 + b"rest"])
 def test_bytes_behind_what_is_compressed_are_told(behind: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\n') + behind)
-    with pytest.raises(SourceError, match=r"a\.json\.gz can't be read: .*\n.*other bytes, such as zeros, stand behind"):
+    with pytest.raises(SourceError, match=r"a\.json\.gz can't be read: .*\n.*other bytes stand behind"):
+        read_strictly(FileSource(tmp_path / "a.json.gz", schema="id long"), tmp_path)
+
+
+@pytest.mark.parametrize("zeros", [1, 512, 1 << 20])
+@pytest.mark.parametrize(("name", "line"), [("a.json.gz", '{"id": %d}\n'), ("a.csv.gz", "%d\n")])
+def test_zeros_behind_a_gzip_file_are_no_rows(name: str, line: str, zeros: int, tmp_path: Path) -> None:
+    # Two members, and more text than one read takes.
+    lines = ["id\n" if "csv" in name else "", *(line % number for number in range(150_000))]
+    members = ["".join(lines[:100_000]), "".join(lines[100_000:])]
+    packed = b"".join(gzip.compress(member.encode(), 1) for member in members)
+    (tmp_path / name).write_bytes(packed + bytes(zeros))
+    good, bad = read(FileSource(tmp_path / name, schema="id long"), tmp_path)
+    assert ([value for _, value in good], bad) == (list(range(150_000)), [])
+
+
+@pytest.mark.parametrize("cut", [1, 8, 20])
+def test_a_gzip_file_that_is_cut_is_told(cut: int, tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\n' * 1000)[:-cut])
+    with pytest.raises(SourceError, match=r"a\.json\.gz can't be read: .*\n.*it is damaged or cut"):
         read_strictly(FileSource(tmp_path / "a.json.gz", schema="id long"), tmp_path)
 
 

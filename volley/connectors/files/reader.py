@@ -17,6 +17,7 @@ from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
+from volley.formats.gunzip import Gunzip
 from volley.formats.input_file import Columns, InputFile
 from volley.formats.rows import strict
 from volley.secrets import redact_uri, redacted
@@ -29,7 +30,7 @@ __all__ = ["FileReader", "open_reader", "preview"]
 
 _REASON = 400
 _GONE = "it was there when it was found: was it removed or cut?"
-_PACKED = "it is damaged or cut, or other bytes, such as zeros, stand behind what is compressed: compress it again"
+_PACKED = "it is damaged or cut, or other bytes stand behind what is compressed: compress it again"
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
@@ -267,12 +268,17 @@ def _input_file(files: Files, logged: LoggedFile) -> InputFile:
     @contextmanager
     def opened() -> Iterator[Any]:
         with storage.open(logged.path, "rb") as file:
-            compression = FORMATS[files.format].compression(logged.path)
-            text = file if compression is None else pa.input_stream(file, compression=compression)
+            text = _decompressed(file, FORMATS[files.format].compression(logged.path))
             encoding = files.encoding
             yield text if encoding is None else pa.transcoding_input_stream(pa.input_stream(text), encoding, "utf8")
 
     return InputFile(logged.path, size, opened)
+
+
+def _decompressed(file: Any, codec: str | None) -> Any:
+    if codec is None:
+        return file
+    return Gunzip(file) if codec == "gzip" else pa.input_stream(file, compression=codec)
 
 
 def _url_of(files: Files, path: str) -> str:
