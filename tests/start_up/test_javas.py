@@ -53,7 +53,7 @@ shutil.which = lambda name, *more, **others: None if name == "java" else which(n
 
 
 def run(folder: Path, script: str, **variables: str) -> list[str]:
-    """Run the job in a folder; return the version and home of its Java. It prints nothing else, no warning of Java's."""
+    """Run the job in a folder, where it prints no warning of Java's; return the version and home of its Java."""
     (folder / "events").mkdir()
     for epoch in range(3):
         rows = [{"id": 20 * epoch + n, "at": f"2026-11-01T0{epoch}:{n:02}:00Z", "price": n / 4} for n in range(20)]
@@ -68,8 +68,8 @@ def run(folder: Path, script: str, **variables: str) -> list[str]:
     assert epochs == "3"
     files = [*map(str, (folder / "lake").rglob("*.parquet"))]
     query = f"select hour(window_start), odd, n, total from read_parquet({files}) order by all"
-    rows = duckdb.sql(query).fetchall()
-    assert rows == [
+    sums = duckdb.sql(query).fetchall()
+    assert sums == [
         *((0, 0, 8, 22.0), (0, 1, 9, 24.75)),
         *((1, 0, 10, 22.5), (1, 1, 10, 25.0), (2, 0, 10, 22.5), (2, 1, 10, 25.0)),
     ]
