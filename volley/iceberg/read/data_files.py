@@ -32,7 +32,7 @@ from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted
 
-__all__ = ["OpenDataFile", "check_format", "open_data_file", "open_input", "open_stored"]
+__all__ = ["OpenDataFile", "check_format", "is_local", "open_data_file", "open_input", "open_stored"]
 
 StoredFile = OpenParquet | OpenOrc | OpenAvro
 
@@ -47,6 +47,11 @@ _LOCAL = ("", "file")
 # What an object store transfers in the time that a request takes, in bytes.
 _REMOTE_READ = 5 << 20
 _ALL: Mapping[int, Sequence[range]] = {}
+
+
+def is_local(path: str) -> bool:
+    """Return True if a file is on a local disk."""
+    return urlsplit(path).scheme in _LOCAL
 
 
 @contextmanager
@@ -227,7 +232,7 @@ class OpenDataFile:
 
     def _pays(self, names: Sequence[str], group: int, ranges: Sequence[range]) -> bool:
         """Return True unless reading single pages from an object store takes longer than the whole row group."""
-        if urlsplit(self._parquet.file.name).scheme in _LOCAL:
+        if is_local(self._parquet.file.name):
             return True
         row_group = self._parquet.groups[group]
         size = sum(chunk.size for chunk in row_group.chunks if chunk.leaf.path.partition(".")[0] in names)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
@@ -25,7 +26,7 @@ from volley.iceberg.read.entries import Cache, Content, FileEntry
 from volley.iceberg.read.skipping import Positions
 from volley.secrets import redact_uri
 
-__all__ = ["Mask", "columns_of", "deleted_by_position", "deleted_positions", "equal_positions"]
+__all__ = ["Mask", "columns_of", "deleted_by_position", "deleted_positions", "equal_positions", "remember_positions"]
 
 _PATH, _POSITION = "file_path", "pos"
 _MAGIC = b"\xd1\xd3\x39\x64"
@@ -40,6 +41,11 @@ _cache: Cache[Positions] = Cache(32 << 20)
 _AT = "at"
 # Rows of a data file that are joined at a time: the join hashes the deleted keys once for each of these.
 _JOINED_ROWS = 1 << 20
+
+
+def remember_positions(path: str, delete: DataFile, positions: Positions) -> None:
+    """Keep the positions in a data file of a delete file that was just written: this process may need them soon."""
+    _cache.put((delete.file_path, delete.file_size_in_bytes, None, None, path), positions, positions.nbytes)
 
 
 def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:

@@ -28,12 +28,14 @@ from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.skipping import Positions, matching_parts
 from volley.iceberg.schema.mapping import mapped_fields
-from volley.iceberg.schema.types import rows_schema
+from volley.iceberg.schema.types import arrow_schema, rows_schema
 from volley.secrets import redact_uri
 
 __all__ = ["FileTask", "RowReader", "file_task"]
 
 _BATCH_ROWS = 65_536
+# Values that are decoded in the time that the page index takes.
+_SMALL_ROWS = 1 << 18
 _ALL_ROWS = AlwaysTrue()
 
 
@@ -218,6 +220,37 @@ class RowReader:
         """Return which rows of a task its delete files delete. Raises like `read`."""
         with self._open(io, task) as file:
             return self._deleted(io, task, file)
+
+    def find(
+        self, io: FileIO, task: FileTask, matches: Callable[[pa.Table], Positions], may_have: Predicate[FileEntry]
+    ) -> tuple[Positions, Mask]:
+        """Return the positions of the rows that match, deleted ones too, and which rows of the file are deleted.
+
+        Where no row matches, the delete files are not read: no row counts as deleted then. Raises like `read`.
+
+        Args:
+            task: The data file, a whole one.
+            matches: Returns the numbers of the matching rows of a table, ascending.
+            may_have: Whether a file with some statistics may have matching rows.
+        """
+        with self._open(io, task) as file:
+            groups, ranges = self._parts_with(file, may_have)
+            batches = list(file.batches(self.schema, False, self.batch_rows, groups, ranges))
+            found = matches(pa.Table.from_batches((rows for rows, _ in batches), arrow_schema(self.schema)))
+            if len(found) == 0:
+                return found, np.zeros(len(file.positions), np.bool_)
+            starts = np.cumsum([0, *(rows.num_rows for rows, _ in batches[:-1])])
+            shifts = np.array([position for _, position in batches]) - starts
+            return found + shifts[np.searchsorted(starts, found, "right") - 1], self._deleted(io, task, file)
+
+    def _parts_with(
+        self, file: OpenDataFile, may_have: Predicate[FileEntry]
+    ) -> tuple[list[int] | None, dict[int, list[range]]]:
+        """Return the row groups and pages to read of a file; all of a small one, whose statistics cost more."""
+        if not isinstance(file.stored, OpenParquet) or len(file.positions) <= _SMALL_ROWS:
+            return None, {}
+        ids = {field.field_id for field in self.schema.fields}
+        return matching_parts(file.stored, file.paged, file.fields, file.groups, self.schema, may_have, ids)
 
     def _matching(self, file: OpenDataFile) -> tuple[list[int] | None, dict[int, list[range]]]:
         """Return the row groups that may have matching rows, and the rows of those of which most rows do not match."""

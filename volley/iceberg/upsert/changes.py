@@ -25,6 +25,7 @@ from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.columns import deletions, truncates
+from volley.iceberg.upsert.ranges import KeyRange, ranges_of
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import Format
 from volley.store.batch_file import BatchFileWriter, open_batches
@@ -32,7 +33,7 @@ from volley.store.files import checked
 
 __all__ = [
     *("BUCKETS", "DELETED", "ORDER", "UNCHANGED"),
-    *("ChangeFile", "ChangeWriter", "KeyRange", "UpsertWriter", "is_incomplete", "lacks", "moves"),
+    *("ChangeFile", "ChangeWriter", "UpsertWriter", "is_incomplete", "lacks", "moves"),
 ]
 
 BUCKETS = 32
@@ -43,13 +44,10 @@ ORDER = "_volley_order"
 """The column of changes with their order, if that is not a column of the table."""
 UNCHANGED = "_volley_unchanged"
 """The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
-KeyRange = tuple[Any, Any]
-"""A lowest and a highest value, in the form of Iceberg's bounds."""
 
 _FORMAT = Format("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _BUFFER_BYTES = 64 << 20
-_PIECES = 32
 
 
 @dataclass(frozen=True)
@@ -343,7 +341,7 @@ class ChangeWriter(TaskWriter):
 
     def _note_ranges(self, keys: pa.RecordBatch) -> None:
         for number, column in enumerate(keys.columns):
-            known, new = self._ranges[number], _ranges(column)
+            known, new = self._ranges[number], ranges_of(column)
             self._ranges[number] = None if known is None or new is None else known + new
 
     def _finished(self, file: BatchFileWriter) -> ChangeFile:
@@ -360,26 +358,3 @@ class ChangeWriter(TaskWriter):
             moves=self._moves,
             truncated=max(self._truncations, default=None),
         )
-
-
-def _ranges(column: pa.Array) -> list[KeyRange] | None:
-    """Return ranges that contain all values; several for numbers, so that gaps between them are known."""
-    numbers = _as_numbers(column)
-    if numbers is not None:
-        pieces = np.array_split(np.sort(numbers), min(_PIECES, len(numbers)))
-        return [(int(piece[0]), int(piece[-1])) for piece in pieces]
-    try:
-        limits = pc.min_max(column).as_py()
-    except pa.ArrowNotImplementedError:
-        return None
-    return [(limits["min"], limits["max"])]
-
-
-def _as_numbers(column: pa.Array) -> np.ndarray[Any, Any] | None:
-    """Return whole numbers, dates and times as Iceberg's integers; None for other types."""
-    data_type = column.type
-    if pa.types.is_date32(data_type):
-        column = column.cast(pa.int32())
-    elif not (pa.types.is_integer(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type)):
-        return None
-    return np.asarray(column.cast(pa.int64()).to_numpy())

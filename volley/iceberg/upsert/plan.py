@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
@@ -16,24 +14,27 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     IcebergType,
-    NestedField,
-    PrimitiveType,
     TimestampType,
     TimestamptzType,
 )
 
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
-from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
+from volley.iceberg.read.data_files import is_local
+from volley.iceberg.read.entries import PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
-from volley.iceberg.upsert.changes import BUCKETS, ChangeFile, KeyRange, UpsertWriter
+from volley.iceberg.upsert.changes import BUCKETS, ChangeFile, UpsertWriter
+from volley.iceberg.upsert.ranges import KeyRange, SearchedKey, may_have, union
 from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replace, Replaced
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
 __all__ = ["EpochUpsert"]
 
 _MERGE_BYTES = 64 << 20
+# What a task searches, and what opening a file counts for: bytes that are searched in the same time.
+_TASK_BYTES = 64 << 20
+_LOCAL_BYTES, _REMOTE_BYTES = 1 << 20, 16 << 20
 # The dates that Python has, in days since 1970; a day in microseconds.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
@@ -90,7 +91,8 @@ class EpochUpsert:
         new = [planned for version, planned in candidates.items() if version not in self._replaced]
         base = len(merges) + len(self._replaced)
         replaces = [
-            Replace(writer, number, self._without_ranges, metadata, planned) for number, planned in enumerate(new, base)
+            Replace(writer, number, self._without_ranges, metadata, files)
+            for number, files in enumerate(_shared(new), base)
         ]
         self._take(self._run([*merges, *replaces]) if merges or replaces else [], candidates)
         results = [self._replaced[version] for version in candidates]
@@ -109,7 +111,10 @@ class EpochUpsert:
         # After a truncation, the table has none of the rows that they replace.
         sources = () if self._truncated is not None else candidates.values()
         self._completions = self._changes_by(
-            [ReadStored(writer, number, self._without_ranges, metadata, file) for number, file in enumerate(sources)]
+            [
+                ReadStored(writer, number, self._without_ranges, metadata, files)
+                for number, files in enumerate(_shared(sources))
+            ]
         )
         if any(file.moves for file in self._changes):
             self._completions += self._changes_by([FollowMoves(writer, 0, self._all, self._truncated)])
@@ -146,17 +151,15 @@ class EpochUpsert:
         head = head_of(table, self._branch)
         if head is None:
             return
-        keys = {key: self._ranges(number) for number, key in enumerate(writer.keys)}
-        fields = [(table.schema().find_field(key), ranges) for key, ranges in keys.items()]
-        statistics = frozenset(field.field_id for field, _ in fields)
-        for planned in plan(table.io, table.metadata, head, _between(fields), statistics=statistics).files:
-            bounds = [(ranges, _bounds(planned.file, field)) for field, ranges in fields]
-            if all(_may_meet(ranges, limits) for ranges, limits in bounds):
+        keys = [(table.schema().find_field(key), self._ranges(number)) for number, key in enumerate(writer.keys)]
+        statistics = frozenset(field.field_id for field, _ in keys)
+        for planned in plan(table.io, table.metadata, head, _between(keys), statistics=statistics).files:
+            if may_have(keys, planned.file):
                 yield PlannedFile(planned.file.without_statistics(), planned.deletes)
 
     def _ranges(self, key: int) -> list[KeyRange] | None:
         """Return the ranges of a key whose rows may be replaced; None = of any value, as by a truncation."""
-        return None if self._truncated is not None else _union(file.ranges[key] for file in self._changes)
+        return None if self._truncated is not None else union(file.ranges[key] for file in self._changes)
 
     @property
     def _truncated(self) -> int | None:
@@ -180,6 +183,20 @@ def _without_history(metadata: TableMetadata) -> TableMetadata:
     )
 
 
+def _shared(files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, ...]]:
+    """Yield the files of each task: several small ones, as a task has a cost of its own."""
+    group, total = list[PlannedFile](), 0
+    for planned in files:
+        size = planned.file.size + (_LOCAL_BYTES if is_local(planned.file.path) else _REMOTE_BYTES)
+        if group and total + size > _TASK_BYTES:
+            yield tuple(group)
+            group, total = [], 0
+        group.append(planned)
+        total += size
+    if group:
+        yield tuple(group)
+
+
 def _parts(sizes: Sequence[int]) -> Iterator[range]:
     """Yield ranges of buckets, each as large as one merge can hold in memory."""
     start, total = 0, 0
@@ -191,21 +208,7 @@ def _parts(sizes: Sequence[int]) -> Iterator[range]:
     yield range(start, len(sizes))
 
 
-def _union(parts: Iterable[tuple[KeyRange, ...] | None]) -> list[KeyRange] | None:
-    """Return the ranges of all parts, sorted and without overlaps; None if one is unknown."""
-    known = list(parts)
-    if any(part is None for part in known):
-        return None
-    joined: list[KeyRange] = []
-    for low, high in sorted(chain.from_iterable(part for part in known if part is not None)):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(high, joined[-1][1])
-        else:
-            joined.append((low, high))
-    return joined
-
-
-def _between(keys: Iterable[tuple[NestedField, list[KeyRange] | None]]) -> BooleanExpression:
+def _between(keys: Iterable[SearchedKey]) -> BooleanExpression:
     row_filter: BooleanExpression = AlwaysTrue()
     for key, ranges in keys:
         if ranges is not None and not isinstance(key.field_type, BooleanType):
@@ -221,20 +224,3 @@ def _is_planned(data_type: IcebergType, value: Any) -> bool:
     if isinstance(data_type, DateType):
         return bool(_FIRST_DAY < value < _LAST_DAY)
     return not isinstance(data_type, TimestampType | TimestamptzType) or bool(_FIRST_DAY < value // _DAY < _LAST_DAY)
-
-
-def _bounds(file: FileEntry, field: NestedField) -> KeyRange | None:
-    low, high = file.lower.get(field.field_id), file.upper.get(field.field_id)
-    data_type = field.field_type
-    if low is None or high is None or not isinstance(data_type, PrimitiveType):
-        return None
-    return from_bytes(data_type, low), from_bytes(data_type, high)
-
-
-def _may_meet(ranges: list[KeyRange] | None, bounds: KeyRange | None) -> bool:
-    """Return True if one of the ranges overlaps the bounds."""
-    if ranges is None or bounds is None:
-        return True
-    low, high = bounds
-    first = bisect_left(ranges, low, key=lambda key_range: key_range[1])
-    return first < len(ranges) and bool(ranges[first][0] <= high)

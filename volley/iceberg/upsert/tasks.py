@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,15 +20,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley.columns.batches import conform
-from volley.columns.keys.equality import distinct, rows_among
+from volley.columns.keys.equality import distinct
 from volley.columns.keys.normal import normal_rows
 from volley.columns.keys.order import ascending_order, ranks
+from volley.columns.keys.search import KeySearch
 from volley.contracts.epoch import WriteResult
 from volley.errors import SourceError
-from volley.iceberg.read.delete_files import Mask
+from volley.iceberg.read.delete_files import Mask, remember_positions
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import (
     DELETED,
     ORDER,
@@ -38,6 +41,7 @@ from volley.iceberg.upsert.changes import (
     lacks,
     moves,
 )
+from volley.iceberg.upsert.ranges import may_have, ranges_of
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import write_batches
 from volley.iceberg.write.written import WrittenFile
@@ -158,81 +162,121 @@ def _without_source(rows: int, column: str) -> SourceError:
 
 
 @dataclass(frozen=True)
-class _FileTask(_UpsertTask):
-    """Work on the rows of one data file."""
+class _FilesTask(_UpsertTask):
+    """Work on the rows of some data files."""
 
     metadata: TableMetadata
-    planned: PlannedFile
+    files: tuple[PlannedFile, ...]
 
-    def _matching(self, keys: pa.Table) -> _Numbers:
-        """Return the positions of the rows with one of these keys."""
-        schema = self.writer.key_schema
-        columns = (batch.select(self.writer.keys) for batch in self._read(self.writer.keys))
-        batches = [conform(batch.rename_columns(schema.names), schema) for batch in columns]
-        return rows_among(pa.Table.from_batches(batches, schema), keys.cast(schema))
-
-    def _kept(self) -> Mask:
-        """Return which rows of the file are not deleted yet."""
-        if not self.planned.deletes:
-            return np.ones(self.planned.file.rows, np.bool_)
-        task = file_task(self.planned, self.metadata)
-        return ~RowReader.of(self.metadata).deleted(self.writer.rows.io, task)
-
-    def _read(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of the file in order, deleted ones too, in the table's schema."""
-        schema = self.metadata.schema()
-        if columns is not None:
-            schema = Schema(*(schema.find_field(column) for column in columns))
-        task = file_task(PlannedFile(self.planned.file), self.metadata)
+    def _read(self, planned: PlannedFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a file in order, deleted ones too, in the table's schema."""
+        schema = None if columns is None else _columns(self.metadata, columns)
+        task = file_task(PlannedFile(planned.file), self.metadata)
         return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
 
 
-class Replace(_FileTask):
-    """Takes the rows that have the key of a change out of a data file: writes the others anew, or position deletes."""
+def _columns(metadata: TableMetadata, names: list[str]) -> Schema:
+    return Schema(*(metadata.schema().find_field(name) for name in names))
+
+
+class _Finder:
+    """Finds the rows of data files with one of some keys."""
+
+    def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata) -> None:
+        self._io, self._metadata, self._schema = writer.rows.io, metadata, writer.key_schema
+        columns = _columns(metadata, writer.keys)
+        self._reader = RowReader.of(metadata, columns)
+        self._keys = KeySearch(keys.cast(self._schema))
+        self._ranges = [(field, ranges_of(keys[number])) for number, field in enumerate(columns.fields)]
+
+    def find(self, planned: PlannedFile) -> tuple[_Numbers, Mask]:
+        """Return the positions of the rows with one of the keys, deleted ones too, and which rows are deleted.
+
+        Without such a row, none counts as deleted.
+        """
+        may_match = partial(may_have, self._ranges)
+        return self._reader.find(self._io, file_task(planned, self._metadata), self._rows, may_match)
+
+    def _rows(self, stored_keys: pa.Table) -> _Numbers:
+        columns = stored_keys.rename_columns(self._schema.names)
+        batches = [conform(batch, self._schema) for batch in columns.to_batches()]
+        return self._keys.rows(pa.Table.from_batches(batches, self._schema))
+
+
+class Replace(_FilesTask):
+    """Takes the rows that have the key of a change out of data files: writes the others anew, or position deletes."""
 
     def __call__(self) -> WriteResult:
-        file = self.planned.file
+        finder = _Finder(self.writer.all_keys(self.changes), self.writer, self.metadata)
+        results = list[WriteResult]()
+        try:
+            for planned in self.files:
+                results.append(self._replaced(planned, finder))
+        except BaseException:
+            delete_new_files(self.writer.rows.io, [path for result in results for path in _written(result)])
+            raise
+        return WriteResult(
+            **{
+                name: sum(getattr(result, name) for result in results) for name in ("rows", "bytes", "seconds", "files")
+            },
+            committables=tuple(chain.from_iterable(result.committables for result in results)),
+        )
+
+    def _replaced(self, planned: PlannedFile, finder: _Finder) -> WriteResult:
+        file = planned.file
         with storage_errors(file.path, "reading"):
-            kept = self._kept()
-            matching = self._matching(self.writer.all_keys(self.changes))
-            new = matching[kept[matching]]
-        kept[new] = False
-        remaining = int(kept.sum())
+            matching, deleted = finder.find(planned)
+        new = matching[~deleted[matching]]
         if len(new) == 0:
             return WriteResult(committables=(Replaced(file),))
+        kept = ~deleted
+        kept[new] = False
+        remaining = int(np.count_nonzero(kept))
         if remaining == 0:
             return WriteResult(committables=(Replaced(file, removed=True),))
         if self._should_rewrite(len(new) / (remaining + len(new))):
-            return self._rewrite(kept)
-        return self._write_deletes(new)
+            return self._rewrite(planned, kept)
+        return self._write_deletes(file, new)
 
     def _should_rewrite(self, part: float) -> bool:
         # Format version 1 has no delete files.
         strategy = self.writer.mode.strategy if self.metadata.format_version > 1 else "copy_on_write"
         return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
 
-    def _rewrite(self, kept: Mask) -> WriteResult:
-        result = write_batches(self.writer.rows.open(self.number), _filter(self._read(), kept))
-        return replace(result, committables=(Replaced(self.planned.file, True, added=result.committables),))
+    def _rewrite(self, planned: PlannedFile, kept: Mask) -> WriteResult:
+        result = write_batches(self.writer.rows.open(self.number), _filter(self._read(planned), kept))
+        return replace(result, committables=(Replaced(planned.file, True, added=result.committables),))
 
-    def _write_deletes(self, positions: _Numbers) -> WriteResult:
-        file = self.planned.file
+    def _write_deletes(self, file: FileEntry, positions: _Numbers) -> WriteResult:
         deletes = write_position_deletes(self.writer.rows, to_data_file(file), positions)
+        remember_positions(file.path, deletes.data_file, positions)
         return WriteResult(
             files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(file, deletes=(deletes,)),)
         )
 
 
-class ReadStored(_FileTask):
-    """Writes the rows of a data file that have values which changes leave out, as changes."""
+def _written(result: WriteResult) -> Iterator[str]:
+    """Yield the paths of the files that replace rows."""
+    return (file.path for replaced in result.committables for file in (*replaced.added, *replaced.deletes))
+
+
+class ReadStored(_FilesTask):
+    """Writes the rows of data files that have values which changes leave out, as changes."""
 
     def __call__(self) -> WriteResult:
+        finder = _Finder(self.writer.incomplete_keys(self.changes), self.writer, self.metadata)
+        rows = chain.from_iterable(self._stored(planned, finder) for planned in self.files)
+        return self.writer.open(self.number).add_all(map(self.writer.stored_as_changes, rows))
+
+    def _stored(self, planned: PlannedFile, finder: _Finder) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file with one of the keys, and the columns that changes leave out."""
         columns = sorted({*self.writer.keys, *_left_out(self.changes)})
-        with storage_errors(self.planned.file.path, "reading"):
-            kept = self._kept()
-            kept[np.setdiff1d(np.arange(len(kept)), self._matching(self.writer.incomplete_keys(self.changes)))] = False
-            rows = _filter(self._read(columns), kept)
-            return self.writer.open(self.number).add_all(map(self.writer.stored_as_changes, rows))
+        with storage_errors(planned.file.path, "reading"):
+            matching, deleted = finder.find(planned)
+            if len(matching):
+                mask = np.zeros(len(deleted), np.bool_)
+                mask[matching[~deleted[matching]]] = True
+                yield from _filter(self._read(planned, columns), mask)
 
 
 def _filter(batches: Iterator[pa.RecordBatch], kept: Mask) -> Iterator[pa.RecordBatch]:

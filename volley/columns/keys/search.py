@@ -1,0 +1,117 @@
+"""Searches many rows for a few keys: whole numbers by a small table of bits, what that leaves by Arrow's join."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from volley.columns.keys.equality import Indices, distinct, rows_among
+
+__all__ = ["KeySearch", "Numbers", "whole_numbers"]
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_NOTHING: Indices = np.empty(0, np.int64)
+# Comparing with so many numbers one by one takes no longer than a look into the table of bits.
+_FEW = 8
+# Of more keys, Arrow's join is as fast.
+_MANY = 1 << 16
+# A bit is set by one in so many other numbers.
+_BITS_FOR_A_KEY = 64
+_LEAST_BITS, _MOST_BITS = 16, 22
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+# Rows that are looked up at a time, in the processor's cache.
+_ROWS = 1 << 16
+
+
+class KeySearch:
+    """Finds the rows with one of some keys.
+
+    Args:
+        keys: Columns in their normal form, not nested, without nulls; a key may be there several times.
+
+    Example:
+        >>> KeySearch(pa.table({"id": [1, 2]})).rows(pa.table({"id": [3, 1, 2, 1, None]})).tolist()
+        [1, 2, 3]
+    """
+
+    def __init__(self, keys: pa.Table) -> None:
+        self._keys = distinct(keys)
+        columns = {name: whole_numbers(keys[name]) for name in keys.column_names}
+        self._numbers = {name: np.unique(numbers) for name, numbers in columns.items() if numbers is not None}
+
+    def rows(self, rows: pa.Table) -> Indices:
+        """Return the numbers of the rows that are equal to one of the keys, ascending: a null equals nothing.
+
+        Args:
+            rows: Columns of the names and types of the keys, in their normal form.
+        """
+        candidates: Indices | None = None
+        searched = 0
+        for name, numbers in self._numbers.items():
+            values = whole_numbers(rows[name])
+            if values is not None and len(in_range := _between(numbers, values)) <= _MANY:
+                searched += 1
+                places = _among(values if candidates is None else values[candidates], in_range)
+                candidates = places if candidates is None else candidates[places]
+        if candidates is None:
+            return rows_among(rows, self._keys)
+        if len(candidates) == 0 or searched == rows.num_columns == 1:
+            return candidates
+        matches: Indices = candidates[rows_among(rows.take(pa.array(candidates)), self._keys)]
+        return matches
+
+
+def whole_numbers(column: pa.Array | pa.ChunkedArray) -> Numbers | None:
+    """Return whole numbers, dates and times as Iceberg's integers; None for other types, and if one is null.
+
+    Example:
+        >>> whole_numbers(pa.array([1, 2], pa.date32())).tolist()
+        [1, 2]
+    """
+    data_type = column.type
+    if column.null_count:
+        return None
+    if pa.types.is_date32(data_type):
+        column = column.cast(pa.int32())
+    elif not (pa.types.is_integer(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type)):
+        return None
+    return np.asarray(column.cast(pa.int64()).to_numpy())
+
+
+def _between(numbers: Numbers, values: Numbers) -> Numbers:
+    """Return the sorted numbers that are neither below nor above all values."""
+    if len(values) == 0:
+        return _NOTHING
+    return numbers[np.searchsorted(numbers, values.min()) : np.searchsorted(numbers, values.max(), "right")]
+
+
+def _among(values: Numbers, numbers: Numbers) -> Indices:
+    """Return the places of the values that are one of some sorted numbers."""
+    if len(numbers) == 0:
+        return _NOTHING
+    if len(numbers) <= _FEW:
+        return np.flatnonzero(np.logical_or.reduce([values == number for number in numbers]))
+    bits = _bits(len(numbers))
+    table = np.zeros(1 << bits, np.bool_)
+    table[_hashes(numbers, bits)] = True
+    parts = (
+        start + np.flatnonzero(table[_hashes(values[start : start + _ROWS], bits)])
+        for start in range(0, len(values), _ROWS)
+    )
+    candidates = np.concatenate([_NOTHING, *parts])
+    places = np.searchsorted(numbers, values[candidates])
+    is_equal = numbers[np.minimum(places, len(numbers) - 1)] == values[candidates]
+    matches: Indices = candidates[is_equal]
+    return matches
+
+
+def _bits(count: int) -> int:
+    return min(max((count * _BITS_FOR_A_KEY).bit_length(), _LEAST_BITS), _MOST_BITS)
+
+
+def _hashes(numbers: Numbers, bits: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return the upper bits of each number times a large odd one."""
+    return (numbers.view(np.uint64) * _FACTOR) >> np.uint64(64 - bits)
