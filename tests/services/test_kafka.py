@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -359,6 +360,20 @@ def test_a_bad_message_is_named_with_its_place(kafka: Kafka, tmp_path: Path) -> 
     assert good == [(f"{topic}/0/{number + (number > 4)}", number) for number in range(7)] + [
         (f"{topic}/1/{number - 7}", number) for number in (7, 8)
     ]
+
+
+def test_of_what_lies_behind_a_short_range_little_is_fetched(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic(partitions=2)
+    for partition in range(2):
+        kafka.produce(topic, numbers(0, 20_000, partition=partition), **{"batch.size": 2_000})
+    properties = {"debug": "msg", "log_level": 7, "logger": logging.getLogger("librdkafka")}
+    run = Run(of_numbers(kafka, topic, properties=properties), tmp_path)
+    with caplog.at_level(logging.DEBUG, "librdkafka"):
+        assert run.ids(limit=40) == [*range(20)] * 2
+    fetched = sum(map(int, re.findall(r"Enqueue (\d+) message", caplog.text)))
+    assert 40 <= fetched < 10_000
 
 
 def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(stoppable_kafka: Kafka, tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ _NO_PROPERTY = "volley.no.property"
 _UNKNOWN = ("No such configuration property", "Java JAAS configuration is not supported")
 _PLUGINS = "plugin.library.paths"
 _POLL_SECONDS = 0.1
+# How many messages are fetched ahead: of a small range, and at most.
+_FEW, _MANY = 1_000, 20_000
+# A message, compressed with others, in bytes: a guess, which only says in how many fetches a small range comes.
+_WIRE_BYTES = 256
+# A fetch of a small range, and of a large one, in bytes.
+_SMALL_FETCH, _FETCH = 64 << 10, 1 << 20
 # A request to a broker that is gone fails only after its timeout, although another broker could answer: start short.
 _FIRST_TIMEOUT_SECONDS = 2.0
 # A wrong address, port or security.protocol fails at once, and for ever; a broker that starts takes some seconds.
@@ -144,19 +150,26 @@ class Client:
         _library()
 
     def consumer(
-        self, errors: ConnectionErrors, group: str = "volley", on_commit: Callable[[Any, Any], None] | None = None
+        self,
+        errors: ConnectionErrors,
+        largest: int = 0,
+        group: str = "volley",
+        on_commit: Callable[[Any, Any], None] | None = None,
     ) -> Any:
         """Return a consumer for assigned partitions; it joins no group.
 
         Args:
+            largest: The number of offsets in the largest range to read.
             on_commit: Called with an error (or None) and the partitions when an asynchronous commit is done.
         """
         settings = {
-            # The default wait of half a second is long for an epoch; a millisecond of sleep between fetches is not.
-            "fetch.wait.max.ms": 10,
+            # All of a range is there when it is planned. A broker that waits for more than that delays the first fetch
+            # of the next range.
+            "fetch.wait.max.ms": 1,
             "fetch.queue.backoff.ms": 1,
-            # Messages that are fetched beyond the end of a split are thrown away.
-            "queued.min.messages": 20_000,
+            # Messages that are fetched beyond the end of a range are thrown away, which costs half of reading them.
+            "queued.min.messages": min(max(largest // 32, min(largest, _FEW), 1), _MANY),
+            "fetch.message.max.bytes": min(max(largest * _WIRE_BYTES, _SMALL_FETCH), _FETCH),
             "reconnect.backoff.max.ms": 1_000,
         }
         fixed = {

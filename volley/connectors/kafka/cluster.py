@@ -234,7 +234,7 @@ class Cluster:
         def on_commit(error: Any, partitions: Iterable[Any]) -> None:
             results.append(error or next((partition.error for partition in partitions if partition.error), None))
 
-        return self.client.consumer(self._errors, self.group, on_commit), results
+        return self.client.consumer(self._errors, group=self.group, on_commit=on_commit), results
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

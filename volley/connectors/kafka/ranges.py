@@ -76,14 +76,18 @@ class Messages:
 
 
 class RangeReader:
-    """Reads ranges one after the other, with one consumer."""
+    """Reads ranges one after the other, with one consumer.
 
-    def __init__(self, client: Client, skip_lost: bool, parts: frozenset[str]) -> None:
+    Args:
+        largest: The number of offsets in the largest range.
+    """
+
+    def __init__(self, client: Client, skip_lost: bool, parts: frozenset[str], largest: int) -> None:
         self._client = client
         self._skip_lost = skip_lost
         self._parts = parts
         self._errors = ConnectionErrors()
-        self._consumer = client.consumer(self._errors)
+        self._consumer = client.consumer(self._errors, largest)
         self._count = _FIRST_FETCH
 
     def read(self, offset_range: OffsetRange) -> Iterator[Messages]:

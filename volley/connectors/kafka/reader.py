@@ -83,7 +83,8 @@ class KafkaReader(Reader):
         metadata: list[str] = self.schema.names[len(self.rows.decoder.schema) :]
         names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
         parts = frozenset(name.removeprefix("kafka_") for name in names)
-        with closing(RangeReader(self.cluster.client, self.skip_lost, parts)) as reader:
+        largest = max((offset_range.size for offset_range in split), default=0)
+        with closing(RangeReader(self.cluster.client, self.skip_lost, parts, largest)) as reader:
             for offset_range in split:
                 yield from reader.read(offset_range)
 
