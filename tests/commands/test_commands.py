@@ -103,16 +103,6 @@ class TestExitCodes:
         assert (told["ok"], mistake["line"], mistake["column"]) == (False, 1, 27)
         assert volley(project, "check", "-c", "none.yaml").code == 78
 
-    @pytest.mark.nightly
-    def test_a_package_that_is_missing(self, tmp_path: Path) -> None:
-        volley(tmp_path, "init")
-        (tmp_path / "sqlglot.py").write_text("raise ImportError")
-        for command in ("check", "show"):
-            ended = volley(tmp_path, command)
-            assert (ended.code, "sql needs sqlglot" in ended.err, "Traceback" in ended.err) == (78, True, False), ended
-        (mistake,) = json.loads(volley(tmp_path, "check", "--json").out)["mistakes"]
-        assert mistake["hint"] == 'pip install "volley-stream[sql]"'
-
     def test_a_folder_that_can_not_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         for folder in ("file", "file/below"):

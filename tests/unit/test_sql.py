@@ -126,6 +126,9 @@ def test_values_are_those_of_duckdb(text: str) -> None:
         ("Status <=> 'x'", ~when(col("Status").is_null() | lit("x").is_null())
             .then(col("Status").is_null() != lit("x").is_null()).otherwise(col("Status") != "x")),
         ("COALESCE(a.b.c, 1)", coalesce(col("a")["b"]["c"], 1)),
+        ("a.b.c.d.e.f", col("a")["b"]["c"]["d"]["e"]["f"]),
+        ("a is not nan", ~col("a").is_nan().fill_null(False)),
+        ("a = uuid 'ABCDEF00-0000-0000-0000-000000000001'", col("a") == "abcdef00-0000-0000-0000-000000000001"),
         ("concat(a, 'x')", concat_str(col("a"), "x")),
         ("timestamp '2024-01-01 10:00:00'", lit(datetime(2024, 1, 1, 10, tzinfo=UTC))),
         ("timestamp_ntz '2024-01-01T10:00:00.5'", lit(datetime(2024, 1, 1, 10, 0, 0, 500_000))),

@@ -255,8 +255,9 @@ class IcebergSourceConfig(FromDocuments):
         """Read only the rows for which a predicate is true; files that can't have any are not opened.
 
         Args:
-            predicate: SQL such as ``"year = 2024 and month = 10"``, or an expression. Any column will do; partition
-                columns prune best.
+            predicate: SQL such as ``"year = 2024 and month = 10"``, as for `volley.sql`, or an expression. In SQL,
+                constants have the types of the columns that they are compared with: ``"day >= '2026-11-01'"``. Any
+                column will do; partition columns prune best.
         """
         return replace(self, partition_filter=predicate.node if isinstance(predicate, Expr) else predicate)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volley.errors import ExpressionError, MissingDependencyError, brief
+from volley.errors import ExpressionError, brief
 from volley.plan.expressions import Expr
 
 __all__ = ["sql"]
@@ -17,14 +17,13 @@ def sql(text: str) -> Expr:
     double, ``timestamp '…'`` is an instant, in UTC without an offset, and ``timestamp_ntz '…'`` is a wall-clock time. A
     number with a point is a double, in Spark a decimal; write ``decimal '0.1'`` for a decimal. ``a.b`` is the field b
     of the struct a. Function names are not case-sensitive;
-    `docs/reference/functions.md` lists them. Parsed by sqlglot, which the extra ``sql`` installs.
+    `docs/reference/functions.md` lists them.
 
     Args:
         text: One expression, without aggregates and subqueries; ``as`` names it.
 
     Raises:
         ExpressionError: If the text is wrong, with the line and column of the mistake, or says what expressions can't.
-        MissingDependencyError: If sqlglot is not installed.
 
     Example:
         >>> sql("price * 1.2 > 10 and status in ('a', 'b')")
@@ -32,8 +31,6 @@ def sql(text: str) -> Expr:
     """
     if not isinstance(text, str):
         raise ExpressionError(f"sql takes a text, not {type(text).__name__}", hint="""sql("status = 'active'")""")
-    try:
-        from volley.plan.sql_nodes import expression_of
-    except ImportError as error:
-        raise MissingDependencyError("sql needs sqlglot", hint='pip install "volley-stream[sql]"') from error
+    from volley.plan.sql_nodes import expression_of
+
     return expression_of(text)

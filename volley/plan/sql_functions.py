@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
+from uuid import UUID
 
 from volley.errors import ExpressionError
 from volley.plan.choices import coalesce, concat_str, greatest, least, murmur3, xxhash64
@@ -261,5 +262,7 @@ LITERALS: dict[str, Callable[[str], Any]] = {
     "timestamp": _instant,
     "timestamp_ntz": _naive,
     "decimal": _decimal,
+    # Expressions compare the texts of UUIDs.
+    "uuid": lambda text: str(UUID(text)),
 }
 """The constants that are written as a type and a text, such as ``date '2024-01-01'``."""

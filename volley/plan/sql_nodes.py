@@ -16,6 +16,7 @@ from sqlglot.parser import Parser
 from volley.errors import ConfigError, ExpressionError, near
 from volley.plan.choices import concat_str, when
 from volley.plan.expressions import Expr, col, lit
+from volley.plan.sql_columns import Resolve, with_columns
 from volley.plan.sql_functions import FIRST_CONSTANT, FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
 
 __all__ = ["expression_of"]
@@ -56,19 +57,25 @@ class _Mistake(Exception):
         self.message, self.node, self.hint = message, node, hint
 
 
-def expression_of(text: str) -> Expr:
-    """Return the expression that a SQL text says; see `volley.sql`."""
+def expression_of(text: str, resolve: Resolve | None = None) -> Expr:
+    """Return the expression that a SQL text says; see `volley.sql`.
+
+    Args:
+        resolve: Returns the columns that the text can name: constants have the types of those that they are compared
+            with. None = columns are not known, and constants have types of their own.
+    """
     try:
         trees = _Dialect().parse_into(exp.Expr, text)
         if not any(trees):
             raise ExpressionError("the SQL text is empty", hint='for example "price > 10"')
         if len(trees) > 1 or not isinstance(trees[0], exp.Expression):
             raise ExpressionError(f"the SQL text {text!r} has several expressions", hint="leave ; out")
-        return _expr(trees[0])
+        return _expr(trees[0] if resolve is None else with_columns(trees[0], resolve))
     except _Mistake as mistake:
         raise ExpressionError(f"{mistake.message}{_at_node(text, mistake.node)}", hint=mistake.hint) from None
     except ParseError as error:
-        raise ExpressionError(_parse_error(text, error), hint="write one expression of SQL") from error
+        hint = 'write one expression of SQL; a column that is named like a word of SQL stands in "'
+        raise ExpressionError(_parse_error(text, error), hint=hint) from error
     except SqlglotError as error:
         hint = "a text ends with ', a quoted name with \""
         raise ExpressionError(f"the SQL text {text!r} can't be read: {error}", hint=hint) from error
@@ -165,8 +172,10 @@ def _is(node: exp.Is) -> Expr:
     value, expected = _expr(node.this), node.expression
     if isinstance(expected, exp.Null):
         return value.is_not_null() if node.args.get("negate") else value.is_null()
+    if isinstance(expected, exp.Column) and expected.sql().lower() == "nan":
+        return value.is_nan().fill_null(False)
     if not isinstance(expected, exp.Boolean):
-        raise _Mistake("IS is followed by NULL, TRUE or FALSE", node, "compare other values by =")
+        raise _Mistake("IS is followed by NULL, TRUE, FALSE or NAN", node, "compare other values by =")
     return (value if expected.this else ~value).fill_null(False)
 
 
@@ -311,6 +320,8 @@ _OPERANDS = {"this", "expression"}
 # How each kind of node is converted, and the arguments that are looked at.
 _CONVERSIONS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
     exp.Column: (_column, {"this", "table", "db", "catalog"}),
+    # What stands behind the fourth name.
+    exp.Dot: (lambda node: _expr(node.this)[node.name], _OPERANDS),
     exp.Literal: (_literal, {"this", "is_string"}),
     exp.Boolean: (lambda node: bool(node.this), {"this"}),
     exp.Null: (lambda node: None, set()),

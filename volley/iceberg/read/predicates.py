@@ -1,15 +1,13 @@
-"""Translates predicates between Volley's expressions and Iceberg's, which prune files."""
+"""Translates predicates to Iceberg's expressions, which prune files."""
 
 from __future__ import annotations
 
 import math
-import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from pyiceberg.expressions import (
     AlwaysFalse,
@@ -24,21 +22,11 @@ from pyiceberg.expressions import (
     IsNull,
     LessThan,
     LessThanOrEqual,
-    LiteralPredicate,
-    Not,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
     NotNull,
-    NotStartsWith,
     Or,
     Reference,
     StartsWith,
-    UnboundPredicate,
-    parser,
 )
-from pyiceberg.expressions.literals import AboveMax, BelowMin
-from pyiceberg.expressions.literals import Literal as IcebergLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -53,20 +41,14 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
-    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
-    UUIDType,
 )
-from pyiceberg.utils import datetime as dates
 
-from volley.errors import ConfigError
-from volley.iceberg.schema.types import ROW_TYPES
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
-from volley.plan.expressions import Expr, col, lit
 
-__all__ = ["parse_predicate", "pruning"]
+__all__ = ["pruning"]
 
 _COMPARISONS: dict[str, Any] = {
     "eq": EqualTo,
@@ -75,24 +57,8 @@ _COMPARISONS: dict[str, Any] = {
     "lt": LessThan,
     "lt_eq": LessThanOrEqual,
 }
-# The pattern of `like`; any other quoted part is passed over with what it has in it.
-_LIKE = re.compile(r"""(?is)\blike\s*('(?:\\.|''|[^'\\])*')|'(?:\\.|''|[^'\\])*'|["](?:\\.|[^"\\])*["]""")
-# A text or a name in quotes, which stays; or the type before a constant, which its column has anyway.
-_TYPED = re.compile(
-    r"""(?i)('(?:\\.|''|[^'\\])*'|["](?:\\.|[^"\\])*["])|\b(?:date|time|timestamp|timestamptz)\s+(?=')"""
-)
 _MIRRORED = {"eq": "eq", "gt": "lt", "gt_eq": "lt_eq", "lt": "gt", "lt_eq": "gt_eq"}
 
-_OPERATORS: dict[type[BooleanExpression], Callable[[Expr, Any], Expr]] = {
-    EqualTo: Expr.eq,
-    NotEqualTo: Expr.ne,
-    GreaterThan: Expr.gt,
-    GreaterThanOrEqual: Expr.gt_eq,
-    LessThan: Expr.lt,
-    LessThanOrEqual: Expr.lt_eq,
-    StartsWith: Expr.starts_with,
-    NotStartsWith: lambda column, prefix: ~column.starts_with(prefix),
-}
 _LONGEST = {
     **{"year": timedelta(days=366), "quarter": timedelta(days=92), "month": timedelta(days=31)},
     **{"week": timedelta(days=7), "day": timedelta(days=1), "hour": timedelta(hours=1)},
@@ -230,122 +196,6 @@ def _single(value: float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
         return math.nan
-
-
-def parse_predicate(text: str, schema: Schema) -> ExprNode:
-    """Parse a predicate in SQL, such as ``"year = 2024 and month = 10"``.
-
-    Args:
-        text: Comparisons of columns with constants, ``in``, ``like 'abc%'``, ``is null``, ``is nan``, joined by
-            ``and``, ``or`` and ``not``. Dates, times and UUIDs are texts, also as in ``date '2026-11-01'``;
-            ``place.city`` is a field of a struct.
-        schema: The table's schema, which determines the constants' types.
-
-    Raises:
-        ConfigError: If it can't be parsed, or does not fit the schema.
-
-    Example:
-        >>> from pyiceberg.schema import Schema
-        >>> from pyiceberg.types import DateType, NestedField
-        >>> parse_predicate("day >= '2026-11-01'", Schema(NestedField(1, "day", DateType())))
-        col('day') >= lit(datetime.date(2026, 11, 1))
-    """
-    columns = f"columns: {', '.join(field.name for field in schema.fields)}"
-    try:
-        parsed = parser.parse(_TYPED.sub(r"\1", text))
-    except Exception as error:
-        # pyparsing's message lists its whole grammar.
-        raise ConfigError(
-            f"partition_filter {text!r} is not a predicate",
-            hint="for example \"year = 2024 and city in ('Oslo', 'Rome')\", or an expression: col(\"year\") == 2024",
-        ) from error
-    if any("_" in pattern for pattern in _LIKE.findall(text)):
-        # pyiceberg takes it for the character itself.
-        raise ConfigError(
-            f"partition_filter {text!r}: like has no wildcard _ here, only % at the end",
-            hint='give an expression, where it is one: sql("name like \'x_\'"); or col("name").starts_with("x_")',
-        )
-    try:
-        return _expression(parsed, schema).node
-    except ConfigError as error:
-        raise error.within(f"partition_filter {text!r}") from error
-    except (ValueError, TypeError) as error:
-        is_time = "ISO-8601" in str(error)
-        hint = "as '2026-11-01T09:30:00', with +00:00 behind it for a time with a zone" if is_time else columns
-        raise ConfigError(f"partition_filter {text!r}: {error}", hint=hint) from error
-
-
-def _columns(struct: StructType, within: Expr | None = None) -> Iterator[tuple[int, Expr]]:
-    """Yield the id and the expression of each column, and of each field of a struct at every level."""
-    for field in struct.fields:
-        column = col(field.name) if within is None else within[field.name]
-        yield field.field_id, column
-        if isinstance(field.field_type, StructType):
-            yield from _columns(field.field_type, column)
-
-
-def _expression(parsed: BooleanExpression, schema: Schema) -> Expr:
-    match parsed:
-        case And():
-            return _expression(parsed.left, schema) & _expression(parsed.right, schema)
-        case Or():
-            return _expression(parsed.left, schema) | _expression(parsed.right, schema)
-        case Not():
-            return ~_expression(parsed.child, schema)
-        case AlwaysTrue():
-            return lit(True)
-        case AlwaysFalse():
-            return lit(False)
-    assert isinstance(parsed, UnboundPredicate)
-    assert isinstance(parsed.term, Reference)
-    field = schema.find_field(parsed.term.name)
-    column = dict(_columns(schema.as_struct())).get(field.field_id)
-    if column is None:
-        raise ConfigError(
-            f"{parsed.term.name!r} is in a list or map",
-            hint='give an expression: col("tags").list.contains("new"), col("labels").map.get("country") == "NO"',
-        )
-    # pyiceberg takes a required field for one that is never null, but it is null where its struct is.
-    if isinstance(parsed, IsNull | NotNull):
-        return column.is_null() if isinstance(parsed, IsNull) else column.is_not_null()
-    if isinstance(field.field_type, UUIDType):
-        # Expressions compare no UUIDs, but their texts, which have the same order.
-        column = column.cast("string")
-    is_float = isinstance(field.field_type, FloatType | DoubleType)
-    match parsed:
-        case IsNaN():
-            return column.eq(math.nan) if is_float else lit(False)
-        case NotNaN():
-            return column.is_null() | column.ne(math.nan) if is_float else lit(True)
-        case In() | NotIn():
-            is_in = column.is_in(sorted((_constant(value, field.field_type) for value in parsed.literals), key=repr))
-            return is_in if isinstance(parsed, In) else ~is_in
-    assert isinstance(parsed, LiteralPredicate)
-    return _OPERATORS[type(parsed)](column, _constant(parsed.literal, field.field_type))
-
-
-def _constant(literal: IcebergLiteral[Any], data_type: IcebergType) -> Any:
-    """Return a constant that is compared with a column as a Python value."""
-    data_type = ROW_TYPES.get(data_type, data_type)
-    converted = literal.to(data_type)
-    is_rounded = isinstance(data_type, IntegerType | LongType) and Decimal(literal.value) != converted.value
-    if is_rounded or isinstance(converted, AboveMax | BelowMin):
-        # A comparison widens the column to the number, which the column's type does not have.
-        return float(literal.value) if isinstance(data_type, FloatType) else Decimal(literal.value)
-    return _python(data_type, converted.value)
-
-
-def _python(data_type: IcebergType, value: Any) -> Any:
-    """Return a constant of Iceberg, which has numbers for dates and times, as a Python value; a UUID as its text."""
-    if isinstance(data_type, DateType):
-        return dates.days_to_date(value)
-    if isinstance(data_type, TimestamptzType):
-        return dates.micros_to_timestamptz(value)
-    if isinstance(data_type, TimestampType):
-        return dates.micros_to_timestamp(value)
-    if isinstance(data_type, UUIDType):
-        return str(UUID(bytes=value))
-    return dates.micros_to_time(value) if isinstance(data_type, TimeType) else value
 
 
 def of_moment(op: str, call: Call, value: Any, field: NestedField) -> BooleanExpression:

@@ -15,12 +15,11 @@ from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
 from volley.columns.nodes import CompiledSteps, lower
 from volley.contracts.source import Offset
-from volley.errors import ConfigError, SnapshotNotFoundError, near
+from volley.errors import ConfigError, ExpressionError, SnapshotNotFoundError, near
 from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.read.changes import CHANGE_COLUMNS
 from volley.iceberg.read.history import snapshot_at, snapshot_of, snapshot_of_ref
-from volley.iceberg.read.predicates import parse_predicate
-from volley.iceberg.schema.types import check_readable
+from volley.iceberg.schema.types import arrow_schema, check_readable
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
 from volley.iceberg.table import TableRef
 from volley.plan import nodes
@@ -256,13 +255,30 @@ def filtered(predicate: ExprNode | None, names: Sequence[str], schema: pa.Schema
 def predicate_of(config: IcebergSourceConfig, schema: Schema) -> ExprNode | None:
     """Return a source's own filter; raise ConfigError if it does not fit the schema."""
     predicate = config.partition_filter
-    if isinstance(predicate, str):
-        predicate = parse_predicate(predicate, schema)
     if predicate is None:
         return None
+    try:
+        return _checked(_parsed(predicate, schema), config, schema)
+    except (ConfigError, ExpressionError) as error:
+        shown = f" {predicate!r}" if isinstance(predicate, str) else ""
+        raise ConfigError(f"partition_filter{shown}: {error.message}", hint=error.hint) from error
+
+
+def _parsed(predicate: str | ExprNode, schema: Schema) -> ExprNode:
+    if isinstance(predicate, str):
+        # Imports sqlglot.
+        from volley.iceberg.read.filters import parse_predicate
+
+        return parse_predicate(predicate, schema)
+    return predicate
+
+
+def _checked(predicate: ExprNode, config: IcebergSourceConfig, schema: Schema) -> ExprNode:
     named = column_names(predicate)
     known = [field.name for field in schema.fields]
     for name in sorted(named - set(known)):
-        raise ConfigError(f"partition_filter: table {config.ref.name} has no column {name!r}", hint=near(name, known))
+        raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))
     _check_readable(named, config, schema)
+    columns = arrow_schema(selected(schema, [name for name in known if name in named]))
+    lower([nodes.Filter(nodes.Union(()), predicate)], columns)
     return predicate
