@@ -130,7 +130,7 @@ pipelines is `volley.yaml` here, unless `-c FILE` or the environment variable `V
 | --- | --- |
 | 0 | all is fine; pipelines have ended, or were stopped by a signal |
 | 1 | a pipeline or a command failed |
-| 2 | wrong arguments |
+| 2 | wrong arguments, also a snapshot or column that the table lacks |
 | 69 | something can't be reached: catalog, storage, source |
 | 78 | the file is wrong |
 | 130, 143 | a second Ctrl-C or SIGTERM ended the process at once |

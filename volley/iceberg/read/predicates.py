@@ -83,6 +83,7 @@ def pruning(predicate: ExprNode | None, schema: Schema) -> BooleanExpression:
     Example:
         >>> from pyiceberg.schema import Schema
         >>> from pyiceberg.types import LongType, NestedField
+        >>> from volley import col
         >>> schema = Schema(NestedField(1, "id", LongType()))
         >>> pruning(((col("id") > 5) & (col("id") % 2 == 0)).node, schema)
         GreaterThan(term=Reference(name='id'), literal=LongLiteral(5))
