@@ -25,7 +25,7 @@ from volley.cli.output import (
     print_rows,
 )
 from volley.config.load import check_file
-from volley.config.values import Branch, Config, ConfiguredPipeline, ConfiguredView
+from volley.config.values import Config, ConfiguredBranch, ConfiguredPipeline, ConfiguredView
 from volley.contracts.reports import Probe
 from volley.contracts.sink import Sink
 from volley.documents.mistakes import Mistake, dotted, error_of
@@ -192,7 +192,7 @@ def _columns(pipeline: ConfiguredPipeline, schemas: dict[str, pa.Schema]) -> lis
     return [Probe("columns", partial(_keep_columns, branch, schemas)) for branch in pipeline.branches]
 
 
-def _keep_columns(branch: Branch, schemas: dict[str, pa.Schema]) -> str:
+def _keep_columns(branch: ConfiguredBranch, schemas: dict[str, pa.Schema]) -> str:
     try:
         schema = branch.stream.schema
     except PlanError as problem:

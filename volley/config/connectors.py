@@ -89,7 +89,7 @@ def _auth(values: dict[str, Any], collector: Collector, path: Path) -> HmacAuth 
 _LOADS = {"incremental": "snapshot", "changes_only": "none"}
 
 
-class CapturedTable(Model):
+class CapturePattern(Model):
     """A table that is captured, or several."""
 
     name: str = Field(description="The table's name; * and ? stand for any characters.")
@@ -116,7 +116,7 @@ def postgres_source(values: Any, collector: Collector, path: Path) -> Source | N
     """Return the source of a document's values; None after mistakes."""
     settings = {name: value for name, value in values.items() if name != "streams"}
     beside, listed = (*path[:-1], "streams"), values.get("streams", [])
-    streams = [collector.check(CapturedTable, stream, (*beside, number)) for number, stream in enumerate(listed)]
+    streams = [collector.check(CapturePattern, stream, (*beside, number)) for number, stream in enumerate(listed)]
     tables = [table for table in streams if table is not None]
     model = collector.check(postgres_model(), settings, path)
     if model is None:

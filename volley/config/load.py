@@ -15,7 +15,7 @@ from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, YamlCon
 from volley.config.models import DocumentModel, PartModel, PipelineModel, RestartModel, RuntimeModel
 from volley.config.pipelines import PipelineBuilder, configured_view
 from volley.config.scope import Parts, Scope
-from volley.config.values import Branch, Config, ConfiguredPipeline
+from volley.config.values import Config, ConfiguredBranch, ConfiguredPipeline
 from volley.contracts.sink import Sink
 from volley.contracts.source import Source
 from volley.documents.collector import Collector
@@ -63,7 +63,7 @@ def check_columns(pipelines: Iterable[ConfiguredPipeline], scope: Scope, sinks: 
             _check_branch(branch, ("pipelines", pipeline.name), scope, sinks)
 
 
-def _check_branch(branch: Branch, path: Path, scope: Scope, sinks: Parts[Sink]) -> None:
+def _check_branch(branch: ConfiguredBranch, path: Path, scope: Scope, sinks: Parts[Sink]) -> None:
     from volley.engine.collect import declared_schema
 
     try:

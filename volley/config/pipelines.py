@@ -11,7 +11,7 @@ from pydantic import Field
 from volley.config.models import BranchModel, EndpointModel, PipelineModel, RestartModel, RowsModel
 from volley.config.scope import Parts, Scope
 from volley.config.steps import apply_steps
-from volley.config.values import Branch, ConfiguredPipeline, ConfiguredView
+from volley.config.values import ConfiguredBranch, ConfiguredPipeline, ConfiguredView
 from volley.connectors.console import ConsoleSink
 from volley.connectors.rate import RateSource
 from volley.contracts.sink import Sink
@@ -110,11 +110,11 @@ class PipelineBuilder:
 
     def _ends(
         self, stream: DataStream, model: BranchModel, dead_letter: str | None, path: Path
-    ) -> Iterator[tuple[Branch, Pipeline]]:
+    ) -> Iterator[tuple[ConfiguredBranch, Pipeline]]:
         """Yield the branches of a stream with their pipelines; a stream without a split is one branch."""
         if model.split is None:
             names = self._sink_names(model, path)
-            yield Branch(stream, names), self._pipeline(stream, names, dead_letter, path)
+            yield ConfiguredBranch(stream, names), self._pipeline(stream, names, dead_letter, path)
             return
         for name in {"sink", "sinks"} & given(model).keys():
             self._collector.add((*path, name), f"{name} beside split", "its branches have sinks", of_key=True)
@@ -128,7 +128,7 @@ class PipelineBuilder:
             rows = apply_steps(rows, branch.steps or [], self._scope, (*place, "steps"))
             yield from self._ends(rows, branch, branch.dead_letter or dead_letter, place)
 
-    def _check_branches(self, branches: Sequence[Branch], path: Path) -> None:
+    def _check_branches(self, branches: Sequence[ConfiguredBranch], path: Path) -> None:
         names = [name for branch in branches for name in set(branch.sinks)]
         for name, count in Counter(names).items():
             if count > 1:

@@ -26,8 +26,8 @@ __all__ = ["Config", "ConfiguredPipeline"]
 
 
 @dataclass(frozen=True)
-class Branch:
-    """Rows of a pipeline, and where they go."""
+class ConfiguredBranch:
+    """Rows of a pipeline of a file, and where they go."""
 
     stream: DataStream
     sinks: tuple[str, ...]
@@ -52,7 +52,7 @@ class ConfiguredPipeline:
     stream: DataStream
     pipeline: Pipeline
     sources: tuple[str, ...]
-    branches: tuple[Branch, ...]
+    branches: tuple[ConfiguredBranch, ...]
     enabled: bool = True
     restart: Restart = field(default_factory=Restart)
     options: StartOptions = field(default_factory=StartOptions, hash=False)

@@ -11,7 +11,7 @@ from textwrap import shorten
 from volley.errors import ConfigError, near
 from volley.secrets import FOREIGN, is_secret_name, is_shown
 
-__all__ = ["Mistake", "Path", "Place", "Secrecy", "dotted", "error_of", "is_secret", "nearest"]
+__all__ = ["FilePlace", "Mistake", "Path", "Secrecy", "dotted", "error_of", "is_secret", "nearest"]
 
 # Narrower than what volley.secrets masks: here `key_fields` and `keys` are names of columns.
 SECRET_NAME = (
@@ -24,7 +24,7 @@ Path = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class FilePlace:
     """A place in a file.
 
     Args:
@@ -51,13 +51,13 @@ class Mistake:
     message: str
     path: Path = ()
     hint: str | None = None
-    place: Place | None = None
+    place: FilePlace | None = None
 
     def describe(self, file: str) -> str:
         """Return the mistake in words, with the line and a caret below the place.
 
         Example:
-            >>> place = Place(3, 5, "    pth: in")
+            >>> place = FilePlace(3, 5, "    pth: in")
             >>> mistake = Mistake("unknown key 'pth'", ("sources", "a", "pth"), "did you mean 'path'?", place)
             >>> print(mistake.describe("a.yaml"))
             a.yaml:3:5: unknown key 'pth' (sources.a.pth)
@@ -93,7 +93,7 @@ def error_of(file: str, mistakes: Sequence[Mistake]) -> ConfigError:
     Args:
         mistakes: The mistakes; at least one.
     """
-    ordered = sorted(mistakes, key=lambda mistake: mistake.place or Place(0, 0))
+    ordered = sorted(mistakes, key=lambda mistake: mistake.place or FilePlace(0, 0))
     count = "1 mistake" if len(ordered) == 1 else f"{len(ordered)} mistakes"
     shown = [*ordered[:-1], replace(ordered[-1], hint=None)]
     return ConfigError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from volley.documents.mistakes import SECRET_NAME, Mistake, Path, Place, Secrecy, error_of, is_secret
+from volley.documents.mistakes import SECRET_NAME, FilePlace, Mistake, Path, Secrecy, error_of, is_secret
 from volley.documents.references import References, UnresolvedReference, is_reference
 from volley.secrets import FOREIGN, MASK, redact_uri
 
@@ -86,12 +86,12 @@ class Document:
     lines: list[str]
     hidden: dict[int, list[tuple[int, int]]]
     value: Any = None
-    keys: dict[Path, Place] = field(default_factory=dict)
-    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, FilePlace] = field(default_factory=dict)
+    values: dict[Path, FilePlace] = field(default_factory=dict)
     references: dict[Path, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
-    def place(self, path: Path, of_key: bool = False) -> Place:
+    def place(self, path: Path, of_key: bool = False) -> FilePlace:
         """Return the place of a value or a key; of one that is missing, that of what it is missing in."""
         if of_key and path in self.keys:
             return self.keys[path]
@@ -101,17 +101,17 @@ class Document:
             return self.at(0, 0)
         return self.keys.get(path[:-1]) or self.place(path[:-1])
 
-    def at(self, line: int, column: int) -> Place:
+    def at(self, line: int, column: int) -> FilePlace:
         """Return a place, line and column from 0."""
         shift = len(self._line(line)[:column]) - len(self._masked(line, column))
-        return Place(line + 1, column + 1, self._masked(line), shift)
+        return FilePlace(line + 1, column + 1, self._masked(line), shift)
 
     def is_quoted(self, path: Path) -> bool:
         """Return True if a value stands in quotes."""
         place = self.place(path)
         return self._line(place.line - 1)[place.column - 1 : place.column] in ("'", '"')
 
-    def before(self, place: Place) -> str:
+    def before(self, place: FilePlace) -> str:
         """Return what stands before a place in its line, and the character there, secrets not masked."""
         return self._line(place.line - 1)[: place.column]
 
@@ -329,7 +329,7 @@ class _Values:
     def _refuse_tag(self, node: yaml.Node, path: Path) -> None:
         self._add(path, f"tag {node.tag.replace(_TAG, '!!')!r} is not allowed", node, "leave it out")
 
-    def _at(self, node: yaml.Node) -> Place:
+    def _at(self, node: yaml.Node) -> FilePlace:
         return self._document.at(node.start_mark.line, node.start_mark.column)
 
     def _add(self, path: Path, message: str, node: yaml.Node, hint: str | None = None) -> None:

@@ -22,7 +22,7 @@ from volley.storage.state_formats import SEGMENT
 from volley.store.files import COMPRESSED, NewFile, OpenFile, open_file
 from volley.store.journal import NumberedFiles
 
-__all__ = ["Capture", "Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
+__all__ = ["Capture", "Segment", "SegmentChain", "SegmentTaken", "SegmentWriter", "Segments"]
 
 SCHEMA = pa.schema([("message", pa.binary())])
 _BATCH_MESSAGES = 20_000
@@ -47,7 +47,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Chain:
+class SegmentChain:
     """How far the segments reach."""
 
     next: int
@@ -78,13 +78,13 @@ class Segments:
         """Return all segments, in order."""
         return [Segment(first, size) for first, size in self._files.sizes().items()]
 
-    def chain(self, origin: int) -> Chain:
+    def chain(self, origin: int) -> SegmentChain:
         """Return how far the segments reach."""
         listed, told = self.listed(), max([origin, *self._told.numbers()])
         if not listed:
-            return Chain(1, origin, told)
+            return SegmentChain(1, origin, told)
         end = self.opened(listed[-1].first).end
-        return Chain(listed[-1].first + end["messages"], end["position"], max(end["position"], told))
+        return SegmentChain(listed[-1].first + end["messages"], end["position"], max(end["position"], told))
 
     def last_commit(self, first: int) -> float:
         """Return when a segment's last transaction was committed, in seconds since 1970."""
@@ -102,7 +102,7 @@ class Segments:
         except FileNotFoundError as error:
             raise _lost(self._files.file(first)[1], "is gone") from error
 
-    def writer(self, chain: Chain) -> SegmentWriter:
+    def writer(self, chain: SegmentChain) -> SegmentWriter:
         """Return a writer of the segment that continues the chain."""
         return SegmentWriter(self._files.url_of(chain.next))
 

@@ -17,7 +17,7 @@ import psycopg2
 
 from volley.connectors.postgres.connection import connect, lsn_text, query, replication
 from volley.connectors.postgres.messages import BEGIN, COMMIT, RELATION, TRUNCATE, TYPE, begin_of, commit_of
-from volley.connectors.postgres.segments import Capture, Chain, SegmentTaken, SegmentWriter
+from volley.connectors.postgres.segments import Capture, SegmentChain, SegmentTaken, SegmentWriter
 from volley.connectors.postgres.slot import Origin, check_position
 from volley.connectors.postgres.watch import Watch
 from volley.task.failpoints import reach
@@ -58,7 +58,7 @@ class Replication:
         self._watch = watch
         self._reached = reached
         self._stopping = stopping
-        self._chain = Chain(0, 0, 0)
+        self._chain = SegmentChain(0, 0, 0)
         self._open: SegmentWriter | None = None
         self._end = (0, 0.0)
         # What the server has described so far: it does so once a session, and each segment begins with it.
@@ -198,7 +198,7 @@ class Replication:
         messages = segment.finish(position, committed)
         self._open = None
         reach("after-segment", number)
-        self._chain = Chain(number + messages, position, max(self._chain.told, position))
+        self._chain = SegmentChain(number + messages, position, max(self._chain.told, position))
         self._watch.passed(position)
         self._reached(position, self._is_full())
 

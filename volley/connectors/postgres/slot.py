@@ -9,7 +9,7 @@ from typing import Any
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import identify, lsn_number, lsn_text, query
-from volley.connectors.postgres.segments import Chain
+from volley.connectors.postgres.segments import SegmentChain
 from volley.connectors.postgres.settings import ANEW, ServerAddress
 from volley.errors import SourceError
 from volley.storage.remembered import Record
@@ -98,7 +98,7 @@ def _check_slot(connection: Connection, name: str, slot: list[tuple[Any, ...]]) 
         )
 
 
-def check_position(connection: Connection, name: str, chain: Callable[[], Chain]) -> Chain:
+def check_position(connection: Connection, name: str, chain: Callable[[], SegmentChain]) -> SegmentChain:
     """Return how far the segments reach, once the slot is ours; compare it with what the server was told.
 
     Raises:
