@@ -15,13 +15,13 @@ import pytest
 from tests.golden.samples import SAMPLES
 from volley import VolleyError
 from volley.storage import state_formats
-from volley.storage.envelope import MAGIC, Format
+from volley.storage.envelope import MAGIC, StateFormat
 from volley.store.batch_file import open_batches
 
 HERE = Path(__file__).parent
 TODAY = "0.3.0"
 VERSIONS = ["0.2.0", "0.3.0.dev1", TODAY]
-FORMATS = {format.name: format for format in vars(state_formats).values() if isinstance(format, Format)}
+FORMATS = {format.name: format for format in vars(state_formats).values() if isinstance(format, StateFormat)}
 MARKS = ("log/durable", "log/released")
 VALUES: dict[str, str] = json.loads((HERE / "values.json").read_text())
 samples = pytest.mark.parametrize("name", SAMPLES)
@@ -116,7 +116,7 @@ def flips(whole: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
 @samples
 def test_what_a_newer_version_wrote_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(Format, "version", property(lambda format: 9))
+        newer.setattr(StateFormat, "version", property(lambda format: 9))
         folder = written(name, tmp_path)
     with pytest.raises(VolleyError, match=r"was written by a newer Volley: format '[a-z-]+' version 9, .* up to \d"):
         SAMPLES[name].read(folder)

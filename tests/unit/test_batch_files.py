@@ -13,11 +13,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from volley import StorageError
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.store.batch_file import BatchFileWriter, Damaged, damage, open_batches
 from volley.store.files import new_file, open_file
 
-FORMAT = Format("example", 2)
+FORMAT = StateFormat("example", 2)
 ROWS = [
     pa.record_batch({"k": pa.array(["a", None, "c"]), "n": pa.array([1, 2, None])}),
     pa.record_batch({"k": pa.array([], pa.string()), "n": pa.array([], pa.int64())}),
@@ -25,7 +25,7 @@ ROWS = [
 ]
 
 
-def written(compressed: bool = False, format: Format = FORMAT) -> bytes:
+def written(compressed: bool = False, format: StateFormat = FORMAT) -> bytes:
     sink = io.BytesIO()
     file = BatchFileWriter(sink, format, pa.ipc.IpcWriteOptions(compression="lz4") if compressed else None)
     for rows in ROWS:
@@ -86,9 +86,9 @@ def test_a_newer_file_is_refused_by_name_and_another_format_is_none() -> None:
     with pytest.raises(
         StorageError, match=r"^file was written by a newer Volley: format 'example' version 3, this one"
     ):
-        read(written(format=Format("example", 3)))
+        read(written(format=StateFormat("example", 3)))
     with pytest.raises(Damaged, match="'other' and not 'example'"):
-        read(written(format=Format("other", 2)))
+        read(written(format=StateFormat("other", 2)))
 
 
 @pytest.mark.parametrize("of", [pa.ipc.new_file, pa.ipc.new_stream])
@@ -123,9 +123,9 @@ def test_a_file_that_can_not_be_reached_is_not_called_damaged(error: OSError, mo
     fsspec.register_implementation("unreachable", Unreachable, clobber=True)
     monkeypatch.setattr(Unreachable, "error", error, raising=False)
     url = "unreachable://folder/state.arrow"
-    with new_file(url, Format("example")) as file:
+    with new_file(url, StateFormat("example")) as file:
         file.write_batch(pa.record_batch({"a": [1]}))
     with pytest.raises(StorageError, match=f"state.arrow can't be read: {error}") as caught:
-        open_file(url, Format("example"), lambda path, fault: StorageError(f"{path} {fault}"))
+        open_file(url, StateFormat("example"), lambda path, fault: StorageError(f"{path} {fault}"))
     assert "damaged" not in str(caught.value)
     assert "start the job again" in str(caught.value.hint)

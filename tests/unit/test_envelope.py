@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from volley import StorageError
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 
-FORMAT = Format("example", 2)
+FORMAT = StateFormat("example", 2)
 
 
 def test_the_first_line_says_what_follows() -> None:
@@ -21,18 +21,18 @@ def test_what_is_sealed_is_read_back(body: bytes) -> None:
 
 def test_what_an_older_version_wrote_is_read() -> None:
     assert FORMAT.load(b'{"a": 1}', "file") == {"a": 1}
-    assert Format("example", 3).unseal(FORMAT.seal(b"body"), "file") == b"body"
+    assert StateFormat("example", 3).unseal(FORMAT.seal(b"body"), "file") == b"body"
 
 
 def test_what_a_newer_version_wrote_is_refused_by_name() -> None:
-    newer = Format("example", 3).seal(b"body")
+    newer = StateFormat("example", 3).seal(b"body")
     with pytest.raises(StorageError, match=r"^some/file was written by a newer Volley: format 'example' version 3, "):
         FORMAT.unseal(newer, "some/file")
 
 
 def test_another_format_is_not_read() -> None:
     with pytest.raises(ValueError, match="'other' and not 'example'"):
-        FORMAT.unseal(Format("other").seal(b"body"), "file")
+        FORMAT.unseal(StateFormat("other").seal(b"body"), "file")
 
 
 def test_no_flipped_bit_gives_another_value() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from volley import StorageError
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.store.journal import Journal, NumberedFiles
 
-FORMAT = Format("example")
+FORMAT = StateFormat("example")
 
 
 def journal(url: str) -> Journal[Any]:
-    return Journal(url, FORMAT, lambda number, value: value["text"], merged=Format("merged-example"))
+    return Journal(url, FORMAT, lambda number, value: value["text"], merged=StateFormat("merged-example"))
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -83,7 +83,9 @@ def test_what_a_dead_writer_has_begun_is_no_entry(tmp_path: Path) -> None:
     assert journal(str(tmp_path)).entries() == {1: "a", 2: "b"}
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"{}", FORMAT.dump({"text": "a"})[:-1], Format("other").dump({"text": 1})])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"{}", FORMAT.dump({"text": "a"})[:-1], StateFormat("other").dump({"text": 1})]
+)
 def test_a_damaged_entry_is_named(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "000001.json").write_bytes(data)
     with pytest.raises(StorageError, match=r"000001\.json is damaged"):

@@ -15,7 +15,7 @@ from volley.engine.checkpoint import PIPELINE, claim
 from volley.errors import StorageError, brief
 from volley.spark.log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of, is_log_entry, metadata_of, usable
 from volley.storage.durable import write_durably
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.storage.remembered import MALFORMED
 from volley.storage.state_formats import INITIAL_OFFSET, LANDED, RUN, SCHEMA
 from volley.types.arrow import read_schema
@@ -265,14 +265,14 @@ def _damages_of_file_log(log: SparkLog, folder: str) -> Iterator[Damage]:
         yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
 
 
-def _parses(log: SparkLog, path: str, format: Format, parse: Callable[[bytes], object]) -> bool:
+def _parses(log: SparkLog, path: str, format: StateFormat, parse: Callable[[bytes], object]) -> bool:
     try:
         return parse(format.unseal(log.files.cat_file(path), path)) is not False
     except MALFORMED:
         return False
 
 
-_SOURCE_FILES: dict[str, tuple[Format, Callable[[bytes], object]]] = {
+_SOURCE_FILES: dict[str, tuple[StateFormat, Callable[[bytes], object]]] = {
     "schema.arrow": (SCHEMA, read_schema),
     "schema.avsc": (SCHEMA, json.loads),
     _INITIAL_OFFSET: (INITIAL_OFFSET, json.loads),

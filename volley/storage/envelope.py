@@ -10,14 +10,14 @@ from typing import Any
 
 from volley.errors import StorageError
 
-__all__ = ["MAGIC", "Format"]
+__all__ = ["MAGIC", "StateFormat"]
 
 MAGIC = b"volley "
 _HEAD = re.compile(rb"volley ([a-z-]+) (\d{1,9}) ([0-9a-f]{8}) (\d{1,18})")
 
 
 @dataclass(frozen=True)
-class Format:
+class StateFormat:
     """What the bytes of a file mean.
 
     Version 1 is what Volley 0.2.0 wrote, without the line: it is read as it is.
@@ -27,7 +27,7 @@ class Format:
         version: The version that is written, and the latest that can be read.
 
     Example:
-        >>> example = Format("example", 2)
+        >>> example = StateFormat("example", 2)
         >>> example.seal(b"bytes")
         b'volley example 2 0e8bf4f5 5\\nbytes'
         >>> example.unseal(example.seal(b"bytes"), "file")

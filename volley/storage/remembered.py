@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from volley.errors import StorageError, VolleyError
 from volley.storage.durable import write_durably
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.storage.paths import filesystem
 from volley.storage.state_formats import FAILURE
 
@@ -35,7 +35,7 @@ class Record(Generic[T]):
     """
 
     url: str
-    format: Format
+    format: StateFormat
     parse: Callable[[Any], T]
 
     def read(self) -> T | None:
@@ -103,7 +103,7 @@ class FailureRecord:
             files.rm_file(path)
 
 
-def read_or_create(url: str, format: Format, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
+def read_or_create(url: str, format: StateFormat, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
     """Read a value from a file; if the file does not exist, create it from `make()` first.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 
 __all__ = [
     *("BACKLOG", "CAPTURED_TABLE", "FAILURE", "FENCE", "FILE_LOG", "INITIAL_OFFSET", "JOIN_LIST", "JOIN_PIN"),
@@ -32,42 +32,42 @@ __all__ = [
 ]
 
 # The job.
-PIPELINE = Format("pipeline")
-LANDED = Format("landed")
-RUN = Format("run")
+PIPELINE = StateFormat("pipeline")
+LANDED = StateFormat("landed")
+RUN = StateFormat("run")
 
 # Windows, series and joins of streams.
-STATE_PLAN = Format("state-plan")
-STATE_OF_EPOCH = Format("state-of-epoch", 3)
-STATE = Format("state")
+STATE_PLAN = StateFormat("state-plan")
+STATE_OF_EPOCH = StateFormat("state-of-epoch", 3)
+STATE = StateFormat("state")
 
 # Joins with tables.
-JOIN_PIN = Format("join-pin")
-JOIN_LIST = Format("join-list")
-JOIN_ROWS = Format("join-rows")
+JOIN_PIN = StateFormat("join-pin")
+JOIN_LIST = StateFormat("join-list")
+JOIN_ROWS = StateFormat("join-rows")
 
 # Sources.
-INITIAL_OFFSET = Format("initial-offset")
-SCHEMA = Format("schema")
-FILE_LOG = Format("file-log")
-MERGED_FILE_LOG = Format("merged-file-log")
-FAILURE = Format("failure")
+INITIAL_OFFSET = StateFormat("initial-offset")
+SCHEMA = StateFormat("schema")
+FILE_LOG = StateFormat("file-log")
+MERGED_FILE_LOG = StateFormat("merged-file-log")
+FAILURE = StateFormat("failure")
 
 # PostgreSQL.
-SLOT = Format("slot")
-LOAD = Format("load")
-MERGED_LOADS = Format("merged-loads")
-FENCE = Format("fence")
-CAPTURED_TABLE = Format("captured-table")
-SEGMENT = Format("segment")
+SLOT = StateFormat("slot")
+LOAD = StateFormat("load")
+MERGED_LOADS = StateFormat("merged-loads")
+FENCE = StateFormat("fence")
+CAPTURED_TABLE = StateFormat("captured-table")
+SEGMENT = StateFormat("segment")
 
 # Webhooks: the version of the whole log, whose id is read first.
-WEBHOOK_LOG = Format("webhook-log")
-WEBHOOK_KEYS = Format("webhook-keys")
+WEBHOOK_LOG = StateFormat("webhook-log")
+WEBHOOK_KEYS = StateFormat("webhook-keys")
 
 # Sinks.
-SINK_FOLDER = Format("sink-folder")
-SINK_MARK = Format("sink-mark")
-ROUTED_TABLES = Format("routed-tables")
-BACKLOG = Format("backlog")
-PARKED_ROWS = Format("parked-rows")
+SINK_FOLDER = StateFormat("sink-folder")
+SINK_MARK = StateFormat("sink-mark")
+ROUTED_TABLES = StateFormat("routed-tables")
+BACKLOG = StateFormat("backlog")
+PARKED_ROWS = StateFormat("parked-rows")

@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
-from volley.storage.envelope import MAGIC, Format
+from volley.storage.envelope import MAGIC, StateFormat
 
 __all__ = ["BatchFile", "BatchFileWriter", "Batches", "Damaged", "damage", "open_batches"]
 
@@ -51,7 +51,7 @@ class Batches(Protocol):
 class BatchFileWriter:
     """Writes a file."""
 
-    def __init__(self, sink: IO[bytes], format: Format, options: pa.ipc.IpcWriteOptions | None = None) -> None:
+    def __init__(self, sink: IO[bytes], format: StateFormat, options: pa.ipc.IpcWriteOptions | None = None) -> None:
         self._sink = sink
         self._options = options
         self._line = b"volley %s %d\n" % (format.name.encode(), format.version)
@@ -99,7 +99,7 @@ class BatchFile:
         StorageError: If a newer Volley wrote it.
     """
 
-    def __init__(self, source: pa.NativeFile, format: Format, path: str) -> None:
+    def __init__(self, source: pa.NativeFile, format: StateFormat, path: str) -> None:
         self._source = source
         line, index = _index_of(source)
         name, version = _named(line)
@@ -168,7 +168,7 @@ class _ArrowStream:
         return self._batches[number]
 
 
-def open_batches(source: pa.NativeFile, format: Format, path: str) -> Batches:
+def open_batches(source: pa.NativeFile, format: StateFormat, path: str) -> Batches:
     """Return the batches of a file of any version.
 
     Raises:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from volley.errors import StorageError, VolleyError
 from volley.storage.durable import creation, sync
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.storage.local import begin_file, make_folder, no_room
 from volley.storage.paths import filesystem
 from volley.store.batch_file import Batches, BatchFileWriter, Damaged, damage, open_batches
@@ -41,7 +41,7 @@ class NewFile:
     """
 
     def __init__(
-        self, url: str, format: Format, options: pa.ipc.IpcWriteOptions | None = None, exclusive: bool = False
+        self, url: str, format: StateFormat, options: pa.ipc.IpcWriteOptions | None = None, exclusive: bool = False
     ) -> None:
         self._files, self.path = filesystem(url, {})
         self._exclusive = exclusive
@@ -106,7 +106,7 @@ class NewFile:
 
 @contextmanager
 def new_file(
-    url: str, format: Format, durable: bool = True, options: pa.ipc.IpcWriteOptions | None = None
+    url: str, format: StateFormat, durable: bool = True, options: pa.ipc.IpcWriteOptions | None = None
 ) -> Iterator[NewFile]:
     """Write a file, and publish it if the block does not raise.
 
@@ -153,7 +153,7 @@ class OpenFile:
             return self.batches.batch(number)
 
 
-def open_file(url: str, format: Format, fault: Fault, size: int | None = None, mapped: bool = False) -> OpenFile:
+def open_file(url: str, format: StateFormat, fault: Fault, size: int | None = None, mapped: bool = False) -> OpenFile:
     """Open a file.
 
     Args:

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from volley.storage.durable import create_all_durably, write_all_durably, write_durably
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, damaged, malformed
 
@@ -99,17 +99,17 @@ class Journal(Generic[T]):
 
     Example:
         >>> import tempfile
-        >>> example = Journal(tempfile.mkdtemp(), Format("example"), lambda number, value: value["text"])
+        >>> example = Journal(tempfile.mkdtemp(), StateFormat("example"), lambda number, value: value["text"])
         >>> example.append({"text": "one"}, {"text": "two"})
         >>> example.entries()
         {1: 'one', 2: 'two'}
     """
 
     url: str
-    format: Format
+    format: StateFormat
     parse: Callable[[int, Any], T]
     name: str = "{:06}.json"
-    merged: Format | None = None
+    merged: StateFormat | None = None
     _known: dict[int, T] = field(default_factory=dict, init=False, repr=False)
     # The number of the last entry of the merged file that was read.
     _end: int = field(default=0, init=False, repr=False)

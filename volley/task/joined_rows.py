@@ -20,7 +20,7 @@ import pyarrow as pa
 from volley.columns.join_index import JoinBuckets, JoinIndex
 from volley.contracts.dimension import Version
 from volley.errors import StorageError
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.storage.local import temporary_folder
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED
@@ -100,7 +100,7 @@ def read_list(url: str) -> list[TableFile]:
     return _parsed(url, JOIN_LIST, lambda value: [TableFile(**file) for file in value])
 
 
-def _parsed(url: str, format: Format, parse: Callable[[Any], T]) -> T:
+def _parsed(url: str, format: StateFormat, parse: Callable[[Any], T]) -> T:
     files, path = filesystem(url, {})
     try:
         return parse(format.load(files.cat_file(path), path))

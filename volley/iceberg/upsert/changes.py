@@ -27,7 +27,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.columns import deletions, truncates
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
 from volley.iceberg.write.writer import IcebergWriter
-from volley.storage.envelope import Format
+from volley.storage.envelope import StateFormat
 from volley.store.batch_file import BatchFileWriter, open_batches
 from volley.store.files import checked
 
@@ -45,7 +45,7 @@ ORDER = "_volley_order"
 UNCHANGED = "_volley_unchanged"
 """The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
 
-_FORMAT = Format("upsert-changes")
+_FORMAT = StateFormat("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _BUFFER_BYTES = 64 << 20
 

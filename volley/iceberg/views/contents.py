@@ -32,7 +32,7 @@ from volley.iceberg.schema.types import arrow_schema, iceberg_type, is_widened
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import Operator, copies
+from volley.iceberg.views.operators import ViewOperator, copies
 from volley.iceberg.views.states import OWN_PREFIX
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import IcebergWriter, write_batches
@@ -265,7 +265,7 @@ class Maintained(Protocol):
         """Write the files that bring the table up to date."""
 
 
-def maintained(operator: Operator) -> Maintained:
+def maintained(operator: ViewOperator) -> Maintained:
     """Return how the rows of an operator are kept in a table."""
     return _MaintainedGroups(operator) if isinstance(operator, Group) else _MaintainedRows(operator)
 
@@ -302,7 +302,7 @@ class _MaintainedGroups:
 class _MaintainedRows:
     """Rows without a key: equal ones are copies of each other."""
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: ViewOperator) -> None:
         self._operator = operator
         self.schema = operator.schema
         self.order: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
 from volley.iceberg.views.group import Group, rereading
-from volley.iceberg.views.operators import Operator
+from volley.iceberg.views.operators import ViewOperator
 from volley.iceberg.views.scan import Scan
 
 __all__ = ["COSTS", "Cost", "Kind", "Measured", "Measures", "cost_of", "full_cost"]
@@ -203,7 +203,7 @@ class Cost:
         return f"about {self.seconds('full'):.2g} s, by changes {self.seconds('incremental'):.2g} s"
 
 
-def full_cost(operator: Operator, view_rows: int) -> Cost:
+def full_cost(operator: ViewOperator, view_rows: int) -> Cost:
     """Return the cost of computing a view anew alone, which needs no changes.
 
     Args:
@@ -213,7 +213,7 @@ def full_cost(operator: Operator, view_rows: int) -> Cost:
     return Cost(0, 0, _rows_of(operator), view_rows)
 
 
-def cost_of(operator: Operator, view_rows: int, measures: Measures) -> Cost:
+def cost_of(operator: ViewOperator, view_rows: int, measures: Measures) -> Cost:
     """Return what a refresh of a query costs.
 
     Args:
@@ -227,15 +227,15 @@ def cost_of(operator: Operator, view_rows: int, measures: Measures) -> Cost:
     return Cost(changed, again, _rows_of(operator), view_rows, measures, len(scans))
 
 
-def _rereads(operator: Operator) -> bool:
+def _rereads(operator: ViewOperator) -> bool:
     """Return True if rows have to be read again for changed ones."""
     loses_rows = any(scan.loses_rows for scan in _scans(operator))
     return bool(rereading(operator)) or (isinstance(operator, Group) and operator.is_fragile and loses_rows)
 
 
-def _rows_of(operator: Operator) -> int:
+def _rows_of(operator: ViewOperator) -> int:
     return sum(scan.all_rows for scan in _scans(operator))
 
 
-def _scans(operator: Operator) -> list[Scan]:
+def _scans(operator: ViewOperator) -> list[Scan]:
     return [part for part in operator.walk() if isinstance(part, Scan)]

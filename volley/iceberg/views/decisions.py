@@ -19,7 +19,7 @@ from volley.iceberg.views.costs import Cost, Measures, cost_of
 from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
 from volley.iceberg.views.group import Group, rereading
 from volley.iceberg.views.join import ViewJoin
-from volley.iceberg.views.operators import Operator, ViewSteps, ViewUnion
+from volley.iceberg.views.operators import ViewOperator, ViewSteps, ViewUnion
 from volley.iceberg.views.scan import Pin, Scan, Tally
 from volley.iceberg.views.values import View, obstacles
 from volley.plan import graph, keyed_nodes, nodes
@@ -54,16 +54,16 @@ class Compiler:
     query: nodes.Node
     pin: Callable[[IcebergSourceConfig], Pin]
     tally: Tally
-    _operators: dict[int, Operator] = field(default_factory=dict)
+    _operators: dict[int, ViewOperator] = field(default_factory=dict)
 
-    def operator(self, node: nodes.Node) -> Operator:
+    def operator(self, node: nodes.Node) -> ViewOperator:
         """Return the operator of a node; of a node that several steps continue, the same one."""
         if id(node) not in self._operators:
             with naming(node):
                 self._operators[id(node)] = self._compiled(node)
         return self._operators[id(node)]
 
-    def _compiled(self, node: nodes.Node) -> Operator:
+    def _compiled(self, node: nodes.Node) -> ViewOperator:
         match node:
             case nodes.Read():
                 return self._scan(node)
@@ -77,7 +77,7 @@ class Compiler:
                 return ViewJoin(node, self.operator(node.input), self._table(node))
         return self._steps(node)
 
-    def _steps(self, node: nodes.Node) -> Operator:
+    def _steps(self, node: nodes.Node) -> ViewOperator:
         steps, before = [node], node.inputs[0]
         while _is_step(before):
             steps.insert(0, before)
@@ -123,7 +123,7 @@ class Decision:
     cost: Cost | None = None
 
 
-def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | None = None) -> Operator:
+def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | None = None) -> ViewOperator:
     """Return the operator of a view's query, between the cursor's snapshots and the current ones of its sources.
 
     Args:
@@ -146,12 +146,12 @@ def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | N
     return Compiler(view.query, pin, tally).operator(view.query)
 
 
-def scans_of(operator: Operator) -> list[Scan]:
+def scans_of(operator: ViewOperator) -> list[Scan]:
     """Return the sources of a query, in plan order."""
     return [part for part in operator.walk() if isinstance(part, Scan)]
 
 
-def positions_of(operator: Operator) -> tuple[SourcePosition, ...]:
+def positions_of(operator: ViewOperator) -> tuple[SourcePosition, ...]:
     """Return the snapshots that a view stands for after a refresh."""
     return tuple(_position(scan) for scan in scans_of(operator))
 
@@ -186,7 +186,7 @@ def check_own(table: Table, branch: str, cursor: Cursor | None, forced: bool) ->
             )
 
 
-def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) -> Decision:
+def decide(view: View, cursor: Cursor | None, operator: ViewOperator, table: Table) -> Decision:
     """Return how a view is to be refreshed."""
     if cursor is None:
         return Decision("full", "it is the first one")
@@ -209,7 +209,7 @@ def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) 
     return Decision("incremental", str(cost), cost)
 
 
-def _check_query(view: View, cursor: Cursor, operator: Operator) -> None:
+def _check_query(view: View, cursor: Cursor, operator: ViewOperator) -> None:
     if cursor.query != fingerprint(view.query):
         raise PlanError(
             f"the query of view {view.name!r} has changed since its last refresh",
@@ -217,7 +217,7 @@ def _check_query(view: View, cursor: Cursor, operator: Operator) -> None:
         )
 
 
-def _check_sources(view: View, cursor: Cursor, operator: Operator) -> None:
+def _check_sources(view: View, cursor: Cursor, operator: ViewOperator) -> None:
     for old, new, scan in zip(cursor.sources, positions_of(operator), scans_of(operator), strict=True):
         check_same_table(scan.pin.table, old.uuid)
         for column, data_type in new.columns.items():
@@ -229,7 +229,7 @@ def _check_sources(view: View, cursor: Cursor, operator: Operator) -> None:
                 )
 
 
-def _check_snapshots(view: View, cursor: Cursor, operator: Operator) -> None:
+def _check_snapshots(view: View, cursor: Cursor, operator: ViewOperator) -> None:
     for scan in scans_of(operator):
         before, after, metadata = scan.pin.before, scan.pin.after, scan.pin.table.metadata
         if before == after:

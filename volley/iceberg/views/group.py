@@ -18,7 +18,7 @@ from volley.columns.keys.equality import distinct, matching_rows
 from volley.columns.keys.normal import normal, plain
 from volley.errors import JobError
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import WEIGHT, Operator, Side, copies, plain_column, restricted_delta
+from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, copies, plain_column, restricted_delta
 from volley.iceberg.views.scan import Tally
 from volley.iceberg.views.states import KEPT, ROWS, Extreme, GroupState, GroupStates
 from volley.plan import keyed_nodes
@@ -32,7 +32,7 @@ _ALL = "_volley_all"
 _ROWS = 2_000_000
 
 
-class Group(Operator):
+class Group(ViewOperator):
     """Aggregates of groups; without an aggregate, the distinct keys.
 
     Args:
@@ -48,7 +48,7 @@ class Group(Operator):
     reads_before = True
 
     def __init__(
-        self, node: keyed_nodes.Aggregate | keyed_nodes.Deduplicate, before: Operator, tally: Tally, is_kept: bool
+        self, node: keyed_nodes.Aggregate | keyed_nodes.Deduplicate, before: ViewOperator, tally: Tally, is_kept: bool
     ) -> None:
         if isinstance(node, keyed_nodes.Aggregate):
             keys, self._aggregates = node.keys, node.aggregates
@@ -273,7 +273,7 @@ class Group(Operator):
             yield normal(values) if name in self._sources else storage_of(values)
 
 
-def rereading(operator: Operator) -> list[Operator]:
+def rereading(operator: ViewOperator) -> list[ViewOperator]:
     """Return the operators of a query whose changes are computed with rows as they were: not the view's own groups."""
     operators = list(operator.walk())
     inner = operators[1:] if isinstance(operator, Group) else operators

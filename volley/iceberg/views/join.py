@@ -12,7 +12,7 @@ from volley.columns.batches import no_table
 from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
 from volley.columns.joins import lower_join
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import WEIGHT, Operator, Side, united, weighted
+from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, united, weighted
 from volley.iceberg.views.scan import Scan
 from volley.plan import nodes
 from volley.plan.joins import TableJoin
@@ -42,7 +42,7 @@ class _RightRows:
         return JoinIndex.of(build_index(self.table, join.right_keys, join.valid_from, join.added(names)))
 
 
-class ViewJoin(Operator):
+class ViewJoin(ViewOperator):
     """An operator's rows with the columns of a table's rows of the same key.
 
     A row's result depends on that row and on the table's rows with its key. So the changes are: the left side's changed
@@ -54,7 +54,7 @@ class ViewJoin(Operator):
     how = "changed rows joined with the table's, and rows whose key the table has changed, both read by these keys"
     reads_before = True
 
-    def __init__(self, node: nodes.Join, left: Operator, right: Scan) -> None:
+    def __init__(self, node: nodes.Join, left: ViewOperator, right: Scan) -> None:
         self._node = node
         self._left, self._right = left, right
         _, schema = lower_join(self._node_with(no_table(right.schema)), left.schema)

@@ -22,8 +22,8 @@ from volley.plan.expression_nodes import Call, Column, ExprNode, output_name
 
 __all__ = [
     "WEIGHT",
-    "Operator",
     "Side",
+    "ViewOperator",
     "ViewSteps",
     "ViewUnion",
     "copies",
@@ -80,7 +80,7 @@ def copies(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     return values.take(pa.array(added)), values.take(pa.array(removed))
 
 
-class Operator(ABC):
+class ViewOperator(ABC):
     """A part of a view's query."""
 
     how = "of the changed rows alone"
@@ -89,7 +89,7 @@ class Operator(ABC):
     reads_before = False
     """True if its changes are computed with rows as they were before the refresh."""
 
-    def __init__(self, node: nodes.Node, inputs: Sequence[Operator], schema: pa.Schema) -> None:
+    def __init__(self, node: nodes.Node, inputs: Sequence[ViewOperator], schema: pa.Schema) -> None:
         self.nodes: Sequence[nodes.Node] = (node,)
         self.inputs = tuple(inputs)
         self.schema = schema
@@ -106,9 +106,9 @@ class Operator(ABC):
     def delta(self) -> pa.Table:
         """Return the rows that the refresh adds and removes, weighted and consolidated."""
 
-    def walk(self) -> Iterator[Operator]:
+    def walk(self) -> Iterator[ViewOperator]:
         """Yield the operator and all before it, each once."""
-        seen: dict[int, Operator] = {id(self): self}
+        seen: dict[int, ViewOperator] = {id(self): self}
         for operator in self.inputs:
             for before in operator.walk():
                 seen.setdefault(id(before), before)
@@ -119,20 +119,20 @@ class Operator(ABC):
         return pa.Table.from_batches(self.rows(side, keys), self.schema)
 
 
-def restricted_delta(operator: Operator, keys: Keys) -> pa.Table:
+def restricted_delta(operator: ViewOperator, keys: Keys) -> pa.Table:
     """Return the changes of the rows with some keys, by computing them before and after."""
     before, after = (operator.table(side, keys) for side in ("before", "after"))
     return united([weighted(after, 1), weighted(before, -1)], operator.schema)
 
 
-class ViewSteps(Operator):
+class ViewSteps(ViewOperator):
     """Narrow steps: the changes of their rows are the rows of their input's changes.
 
     Args:
         steps: The steps' nodes, the first one first.
     """
 
-    def __init__(self, steps: Sequence[nodes.Node], before: Operator) -> None:
+    def __init__(self, steps: Sequence[nodes.Node], before: ViewOperator) -> None:
         self._steps = lower(steps, before.schema)
         super().__init__(steps[-1], [before], self._steps.schema)
         self.nodes = tuple(steps)
@@ -184,14 +184,14 @@ def plain_column(value: ExprNode) -> str | None:
     return value.name if isinstance(value, Column) else None
 
 
-class ViewUnion(Operator):
+class ViewUnion(ViewOperator):
     """The rows of several operators together.
 
     Args:
         inputs: Operators whose rows have the same columns, in any order.
     """
 
-    def __init__(self, node: nodes.Union, inputs: Sequence[Operator]) -> None:
+    def __init__(self, node: nodes.Union, inputs: Sequence[ViewOperator]) -> None:
         super().__init__(node, inputs, inputs[0].schema)
 
     def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:

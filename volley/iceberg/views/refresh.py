@@ -36,7 +36,7 @@ from volley.iceberg.views.decisions import (
     scans_of,
     sources_of,
 )
-from volley.iceberg.views.operators import Operator
+from volley.iceberg.views.operators import ViewOperator
 from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
 from volley.iceberg.views.values import (
     View,
@@ -277,7 +277,7 @@ def _catalog_of_source(view: View, tables: Tables) -> Catalog | None:
     return next((tables[ref.address, ref.name].catalog for ref in refs), None)
 
 
-def _measures(attempt: _RefreshAttempt, operator: Operator, seconds: float) -> Measures:
+def _measures(attempt: _RefreshAttempt, operator: ViewOperator, seconds: float) -> Measures:
     """Return what refreshes took, with this one."""
     kind: Kind = "incremental" if attempt.decision.mode == "incremental" else "full"
     cost = attempt.decision.cost
@@ -319,7 +319,7 @@ def _estimates(cost: Cost) -> Iterator[ViewEstimate]:
         yield ViewEstimate(kind, cost.seconds(kind), seconds, rows)
 
 
-def _steps(operator: Operator, depth: int) -> Iterator[ViewStep]:
+def _steps(operator: ViewOperator, depth: int) -> Iterator[ViewStep]:
     for node in reversed(operator.nodes):
         against = obstacle(node)
         yield ViewStep(node.label(), depth, against or operator.how, against is None)

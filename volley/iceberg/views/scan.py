@@ -26,7 +26,7 @@ from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import WEIGHT, Operator, Side, united
+from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, united
 from volley.plan import nodes
 from volley.plan.expression_nodes import ExprNode, column_names, joined
 from volley.plan.expressions import lit
@@ -81,7 +81,7 @@ class Pin:
     after: int | None
 
 
-class Scan(Operator):
+class Scan(ViewOperator):
     """A source of a view.
 
     Args:
