@@ -8,11 +8,10 @@ import logging
 import os
 import posixpath
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from volley.contracts.sink import Sink
@@ -23,9 +22,6 @@ from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metada
 from volley.storage.durable import write_durably
 from volley.storage.local import make_folder
 from volley.storage.remembered import MALFORMED, malformed
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["PIPELINE", "Checkpoint", "claim", "locate", "note_hanging", "release", "reserve"]
 
@@ -325,18 +321,12 @@ def release(checkpoint: str) -> None:
         _running.discard(_resolved(checkpoint))
 
 
-def note_hanging(checkpoint: str, query: StreamingQuery) -> None:
+def note_hanging(checkpoint: str, await_end: Callable[[], object]) -> None:
     """Note that a query on a checkpoint has not ended though it was stopped: until it has, no job can run on it."""
-    waiting = threading.Thread(target=_await, args=[query], name="volley-hanging", daemon=True)
+    waiting = threading.Thread(target=await_end, name="volley-hanging", daemon=True)
     waiting.start()
     with _lock:
         _hanging[_resolved(checkpoint)] = waiting
-
-
-def _await(query: StreamingQuery) -> None:
-    # The stop has reported the query's error; or the JVM has ended.
-    with suppress(Exception):
-        query.awaitTermination()
 
 
 def _resolved(checkpoint: str) -> str:

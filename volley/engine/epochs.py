@@ -23,6 +23,7 @@ from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
 from volley.spark.run import EpochCounters, evaluate, run_sources
 from volley.task.failpoints import reach
+from volley.task.joined_rows import EPOCH
 from volley.task.task import InputSplit, Task
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Epochs:
     """Runs the epochs of one job.
 
     Args:
+        query_id: The id of the query, in the checkpoint.
         planned: Has the splits of each epoch.
         counters: The counts of the running epoch.
         landed: The last known epoch of each target.
@@ -67,6 +69,7 @@ class Epochs:
     """
 
     job: JobContext
+    query_id: str
     plan: CompiledPlan
     planned: PlannedEpochs
     sinks: tuple[OpenSink, ...]
@@ -103,9 +106,9 @@ class Epochs:
         """What its tasks have noted while they read."""
         return Notes(self.job.name, self.plan.notes, self.job.metrics.record_lost)
 
-    def epoch(self, query_id: str, number: int) -> Epoch:
+    def epoch(self, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""
-        return Epoch(query_id, number, self.log.digest(number), self.first)
+        return Epoch(self.query_id, number, self.log.digest(number), self.first)
 
     def backfill(self, epoch: Epoch, new: Sequence[bool]) -> None:
         """Write and commit an epoch to new sinks only, and to their dead letters, if these are new, too.
@@ -124,12 +127,12 @@ class Epochs:
         ]
         if any(due):
             splits = self.planned.splits_up_to(epoch.number)
-            self._write_and_commit(self.plan.frame, epoch, splits, [*due, *letters_due], self._no_results())
+            self._write_and_commit(None, epoch, splits, [*due, *letters_due], self._no_results())
 
-    def remember(self, query_id: str) -> None:
+    def remember(self) -> None:
         """Record the last epoch of each target in the checkpoint, for the next run to check."""
         try:
-            self.landed.remember([sink.committer for sink in self.all_sinks], query_id)
+            self.landed.remember([sink.committer for sink in self.all_sinks], self.query_id)
         except Exception as error:
             # Not a failure of the run: the next one checks against the older record.
             _log.warning("%s: the last epochs of its targets were not recorded: %s", self.job.name, error)
@@ -146,11 +149,11 @@ class Epochs:
             )
         return last is None
 
-    def run(self, frame: DataFrame, epoch: Epoch) -> EpochResult:
+    def run(self, frame: DataFrame | None, epoch: Epoch) -> EpochResult:
         """Write and commit an epoch to the sinks that lack it.
 
         Args:
-            frame: The epoch's rows of the sources that Spark reads.
+            frame: The epoch's rows of the sources that Spark reads; None = it reads none.
 
         Raises:
             VolleyError: If it failed; files that are known not to have landed are deleted.
@@ -163,7 +166,7 @@ class Epochs:
             reach("in-recovery", epoch.number)
             if self.levels is not None:
                 self.levels.skip(epoch.number)
-            if self.plan.has_frames:
+            if frame is not None:
                 evaluate(frame)
         else:
             reach("before-files", epoch.number)
@@ -200,7 +203,7 @@ class Epochs:
 
     def _write_and_commit(
         self,
-        frame: DataFrame,
+        frame: DataFrame | None,
         epoch: Epoch,
         splits: Sequence[tuple[int, Split]],
         due: list[bool],
@@ -227,7 +230,7 @@ class Epochs:
             sink.taken()
 
     def _write(
-        self, frame: DataFrame, epoch: Epoch, splits: Sequence[tuple[int, Split]], all_due: Sequence[bool]
+        self, frame: DataFrame | None, epoch: Epoch, splits: Sequence[tuple[int, Split]], all_due: Sequence[bool]
     ) -> list[list[WriteResult]]:
         due, letters_due = all_due[: len(self.sinks)], all_due[len(self.sinks) :]
         writers = writers_of(self.sinks, due, epoch)
@@ -238,11 +241,15 @@ class Epochs:
             task = self.levels.task(task, due)
         inputs = [InputSplit(reader, split) for reader, split in splits]
         reading = replace(task, writers=task.plan.reached(task.writers))
-        results = run_sources(frame.sparkSession, reading, inputs, frame if self.plan.has_frames else None)
+        # Spark runs an epoch of its query in a session of its own.
+        spark = self.plan.session if frame is None else frame.sparkSession
+        if self.tables:
+            spark.sparkContext.setLocalProperty(EPOCH, str(epoch.number))
+        results = run_sources(spark, reading, inputs, frame)
         tasks = [result for _, result in results]
         self.notes.record(tasks)
         if self.levels is not None:
-            tasks = self.levels.run(frame.sparkSession, task, results)
+            tasks = self.levels.run(spark, task, results)
         return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
 
     def _commit_all(

@@ -57,7 +57,7 @@ def launch(job: JobContext, undo: ExitStack) -> Epochs:
     begun, bound = job.checkpoint.begun, _bound(job)
     end = _end_of_run(job)
     plan = _compiled(job, end)
-    epochs = _opened(job, tables, plan, end, known=(bound.targets or {}).keys() if begun else ())
+    epochs = _opened(job, bound, tables, plan, end, known=(bound.targets or {}).keys() if begun else ())
     _resume(epochs, bound, begun)
     return epochs
 
@@ -114,7 +114,12 @@ def _compiled(job: JobContext, end: RunEnd | None) -> CompiledPlan:
 
 
 def _opened(
-    job: JobContext, tables: JoinedTables, plan: CompiledPlan, end: RunEnd | None, known: Collection[str]
+    job: JobContext,
+    bound: Binding,
+    tables: JoinedTables,
+    plan: CompiledPlan,
+    end: RunEnd | None,
+    known: Collection[str],
 ) -> Epochs:
     """Open the sinks, and return the job's epochs.
 
@@ -122,7 +127,7 @@ def _opened(
         end: Where a run over bounded sources ends.
         known: The names of the targets that the job has written to before.
     """
-    writes, spark, metrics = job.graph.writes, plan.frame.sparkSession, job.metrics
+    writes, spark, metrics = job.graph.writes, plan.session, job.metrics
     counters = EpochCounters(spark.sparkContext, len(plan.tasks.trees), plan.groups)
     metrics.begin_run()
     metrics.follow(lambda: counters.progress)
@@ -144,8 +149,10 @@ def _opened(
     _check_distinct([sink.committer for sink in (*sinks, *letters.sinks)])
     runners = (*plan.tasks.readers, *(sink.committer for sink in sinks))
     preload(spark.sparkContext, {type(runner).__module__ for runner in runners})
+    assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     return Epochs(
         job=job,
+        query_id=bound.query_id,
         plan=plan,
         planned=PlannedEpochs(job.checkpoint.log, plan.readers),
         sinks=tuple(sinks),
@@ -167,18 +174,17 @@ def _resume(epochs: Epochs, bound: Binding, begun: bool) -> None:
         begun: True if an epoch was planned in it.
     """
     job, opened = epochs.job, [sink.committer for sink in epochs.all_sinks]
-    assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     if not begun:
-        _check_earlier_rows(opened, bound.query_id, job)
+        _check_earlier_rows(opened, epochs.query_id, job)
         if job.start.into == "replace":
             _check_clearable(opened)
             # Past this point the old checkpoint must not be restored: it skips rows that are deleted here.
             job.checkpoint.forget()
             _clear(opened)
     elif bound.targets is None:
-        _check_marks(opened, bound.query_id, job.checkpoint.url)
+        _check_marks(opened, epochs.query_id, job.checkpoint.url)
     else:
-        _backfill(epochs, bound.query_id, bound.targets)
+        _backfill(epochs, bound.targets)
     targets = zip(job.graph.targets, opened, strict=True)
     job.checkpoint.bind_targets(bound, {name: committer.identity for name, committer in targets if name is not None})
 
@@ -199,7 +205,7 @@ def _run_start(job: JobContext) -> RunStart | None:
 def _levels(job: JobContext, plan: CompiledPlan, end: RunEnd | None, metrics: Sequence[Metrics]) -> Levels | None:
     if plan.merging is None:
         return None
-    tasks, states, first = plan.frame.sparkSession.sparkContext.defaultParallelism, [], len(metrics)
+    tasks, states, first = plan.session.sparkContext.defaultParallelism, [], len(metrics)
     ends = end.reached if end else lambda epoch: False
     for number, operator in enumerate(plan.operators):
         intakes = range(first, first := first + len(operator.states))
@@ -273,7 +279,7 @@ def _check_marks(opened: Sequence[Committer], query_id: str, checkpoint: str) ->
             )
 
 
-def _backfill(epochs: Epochs, query_id: str, known: Mapping[str, str | None]) -> None:
+def _backfill(epochs: Epochs, known: Mapping[str, str | None]) -> None:
     """Write the rows of all epochs so far to new sinks, as one epoch: the last planned one."""
     named = zip(epochs.job.graph.targets, epochs.committers, strict=False)
     new = [_is_new(name, committer, known) for name, committer in named]
@@ -281,11 +287,11 @@ def _backfill(epochs: Epochs, query_id: str, known: Mapping[str, str | None]) ->
         return
     _check_backfill(epochs)
     added = [committer for committer, is_new in zip(epochs.committers, new, strict=True) if is_new]
-    _prepare_backfill(added, query_id, epochs.job.start)
+    _prepare_backfill(added, epochs.query_id, epochs.job.start)
     number = epochs.job.checkpoint.log.last_planned
     assert number is not None
     _log.info("%s: filling %d new sinks with the rows up to epoch %d", epochs.job.name, sum(new), number)
-    epochs.backfill(epochs.epoch(query_id, number), new)
+    epochs.backfill(epochs.epoch(number), new)
 
 
 def _is_new(name: str | None, committer: Committer, known: Mapping[str, str | None]) -> bool:
@@ -303,7 +309,7 @@ def _check_backfill(epochs: Epochs) -> None:
             "that came out are not kept",
             hint=elsewhere,
         )
-    if epochs.plan.has_frames:
+    if epochs.plan.frame is not None:
         raise PlanError(
             "backfill can't fill a sink of a job with a source that Spark reads: Volley can't read its rows again",
             hint=elsewhere,

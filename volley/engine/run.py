@@ -1,4 +1,4 @@
-"""One run of a job: a Spark query from its start to its end, with the readers and committers that it needs."""
+"""One run of a job: a query from its start to its end, with the readers and committers that it needs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -25,15 +23,15 @@ from volley.contracts.epoch import Epoch
 from volley.engine.acknowledge import Readers
 from volley.engine.checkpoint import note_hanging
 from volley.engine.epochs import EpochResult, Epochs
+from volley.engine.query import OwnQuery, Query, SparkQuery
 from volley.errors import CatalogUnreachableError, CommitStateUnknownError, JobError, SourceError, VolleyError
 from volley.metrics.figures import FinishedEpoch
 from volley.spark.errors import translate
-from volley.spark.session import STOP_SECONDS, start_in_pool
+from volley.spark.session import STOP_SECONDS
 from volley.task.failpoints import reach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["OnEpochEnd", "Run", "through_outages"]
 
@@ -43,7 +41,6 @@ OnEpochEnd = Callable[[FinishedEpoch, Sequence[str]], None]
 _log = logging.getLogger(__name__)
 _WARNING_SECONDS = 60
 _POLL_SECONDS = 1
-_COMMIT_SECONDS = 10
 _LONGEST_SILENCE = 3600
 _T = TypeVar("_T")
 _LONGEST_WAIT = 15.0
@@ -52,7 +49,7 @@ _OUTAGES = (CatalogUnreachableError, CommitStateUnknownError)
 
 
 class _Stopping(Exception):
-    """Raised in Spark's callback to prevent a new epoch after `Run.stop`."""
+    """Raised in the query's thread to prevent a new epoch after `Run.stop`."""
 
 
 class Run:
@@ -80,8 +77,8 @@ class Run:
         self._stopping = False
         self._stopped = threading.Event()
         self._ended = threading.Event()
-        self._query: StreamingQuery | None = None
-        self._query_id: str | None = None
+        self._query: Query | None = None
+        self._has_run = False
 
     def start(self) -> None:
         """Start the query.
@@ -89,14 +86,10 @@ class Run:
         Raises:
             VolleyError: If it can't start.
         """
-        every = f"{round(self.job.interval.total_seconds() * 1000)} milliseconds"
         try:
             self._readers.start()
-            writer = self.epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.job.name)
-            writer = writer.option("checkpointLocation", self.epochs.log.checkpoint)
-            writer = writer.trigger(availableNow=True) if self.bounded else writer.trigger(processingTime=every)
-            session = self.epochs.plan.frame.sparkSession
-            self._query = start_in_pool(session, self.job.name, writer.start)
+            self._query = self._new_query()
+            self._query.start()
         except BaseException as error:
             self._readers.stop()
             if not isinstance(error, Exception):
@@ -105,6 +98,12 @@ class Run:
             raise translated from translated.__cause__
         for committer in self.epochs.committers:
             committer.start()
+
+    def _new_query(self) -> Query:
+        plan, every = self.epochs.plan, None if self.bounded else self.job.interval
+        if plan.frame is None:
+            return OwnQuery(plan, self.epochs.planned, self.job.name, every, self._epoch)
+        return SparkQuery(plan.frame, self.epochs.log.checkpoint, self.job.name, every, self._epoch)
 
     def wait(self) -> VolleyError | None:
         """Wait for the end, let go of readers and committers, and return the error that the run failed with."""
@@ -122,8 +121,8 @@ class Run:
             self._stopped.wait()
         if self.bounded and self.failure is None and not self._stopping:
             self.failure = self._unfinished() or self._end()
-        if self.failure is None and self._query_id is not None:
-            self.epochs.remember(self._query_id)
+        if self.failure is None and self._has_run:
+            self.epochs.remember()
         self._readers.stop()
         for committer in self.epochs.committers:
             committer.stop()
@@ -140,37 +139,25 @@ class Run:
             self._gate.wait_for(lambda: not self._in_epoch)
         assert self._query is not None
         try:
-            self._stop_query(self._query)
+            if (doing := self._query.stop()) is not None:
+                self._abandon(self._query, doing)
         finally:
             self._stopped.set()
 
-    def _stop_query(self, query: StreamingQuery) -> None:
-        # If a signal has killed the JVM already, there is nothing to stop.
-        with suppress(Py4JError, OSError):
-            # Wait for Spark to log the commit; otherwise the next start re-checks this epoch.
-            deadline = time.monotonic() + _COMMIT_SECONDS
-            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-                self._ended.wait(0.02)
-            try:
-                query.stop()
-            except Py4JJavaError as error:
-                if error.java_exception.getClass().getSimpleName() == "TimeoutException":
-                    self._abandon(query)
-
-    def _abandon(self, query: StreamingQuery) -> None:
+    def _abandon(self, query: Query, doing: str) -> None:
         """Let the run end without its query, whose thread is in a source that does not answer."""
-        note_hanging(self.epochs.log.checkpoint, query)
+        note_hanging(self.epochs.log.checkpoint, query.await_end)
         self.failure = SourceError(
             f"{self.job.name}: its query has not ended {STOP_SECONDS} s after it was stopped, as a source does not "
-            f"answer: {self.job.sources} (Spark: {query.status['message']})",
+            f"answer: {self.job.sources} ({doing})",
             hint="no epoch comes any more, and the sinks are whole; the job can start again once the source answers",
         )
         _log.warning("%s", self.failure)
 
-    def _await_query(self, query: StreamingQuery) -> None:
+    def _await_query(self, query: Query) -> None:
         """Wait for a query's end; warn while there was no row yet, after a minute, two, four, …."""
         began, due = time.monotonic(), _WARNING_SECONDS
-        while not query.awaitTermination(_POLL_SECONDS):
+        while not query.wait(_POLL_SECONDS):
             if time.monotonic() - began < due:
                 continue
             if not self._has_rows:
@@ -206,8 +193,8 @@ class Run:
         fault.__cause__ = error
         return fault
 
-    def _epoch(self, frame: DataFrame, number: int) -> None:
-        """Run one epoch; Spark calls this for each of its batches."""
+    def _epoch(self, frame: DataFrame | None, number: int) -> None:
+        """Run one epoch; the query calls this for each that is planned."""
         with self._gate:
             if self._stopping:
                 raise _Stopping
@@ -215,11 +202,10 @@ class Run:
         began = time.monotonic()
         try:
             reach("before-planning", number)
-            query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-            attempt = partial(self._attempt, frame, self.epochs.epoch(query_id, number))
+            attempt = partial(self._attempt, frame, self.epochs.epoch(number))
             result = through_outages(attempt, self.job.outage, self._halt, self.job.name)
             finished = self._finished(result, time.monotonic() - began)
-            self._query_id = query_id
+            self._has_run = True
             self.has_epochs |= not finished.skipped
             self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
             self._count_rows_read()
@@ -243,7 +229,7 @@ class Run:
         for source, rows in zip(self.epochs.plan.sources, self.epochs.counters.rows_read, strict=True):
             self.job.metrics.record_read(source.identity, rows)
 
-    def _attempt(self, frame: DataFrame, epoch: Epoch) -> EpochResult:
+    def _attempt(self, frame: DataFrame | None, epoch: Epoch) -> EpochResult:
         """Run an epoch once; what an attempt before has counted does not count."""
         self.epochs.counters.begin(epoch.number)
         return self.epochs.run(frame, epoch)

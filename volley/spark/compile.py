@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -48,9 +48,11 @@ class CompiledPlan:
     """A job compiled for Spark.
 
     Args:
-        frame: The streaming DataFrame: it has the epochs of all sources, and the rows of those that Spark reads.
+        frame: The streaming DataFrame: it has the epochs of all sources, and the rows of those that Spark reads; None =
+            Spark reads none.
         tasks: What the tasks do: they read the splits of the other sources.
         readers: One per line of an epoch's entry in Spark's offset log; None = Spark reads that source.
+        targets: Per reader, the last offset that a bounded run reads; None = the reader says at the run's start.
         sources: The source of each tree in `tasks`.
         operators: The keyed steps; their inputs follow the sinks in `tasks`.
         merging: What the tasks of the keyed steps do, which read what comes out of these; None without any.
@@ -58,9 +60,11 @@ class CompiledPlan:
     """
 
     graph: JobGraph
-    frame: DataFrame
+    session: SparkSession
+    frame: DataFrame | None
     tasks: TaskPlan
     readers: tuple[Reader | None, ...]
+    targets: tuple[Offset | None, ...]
     sources: tuple[Source, ...]
     operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
@@ -71,11 +75,6 @@ class CompiledPlan:
         """The group of each sink, see `grouped`."""
         trees = (*self.tasks.trees, *(self.merging.trees if self.merging else ()))
         return grouped(trees, len(self.tasks.sinks))[: len(self.graph.writes)]
-
-    @property
-    def has_frames(self) -> bool:
-        """True if Spark reads a source; its frame may keep state, and must be evaluated in every epoch."""
-        return None in self.readers
 
 
 def compile_plan(
@@ -138,7 +137,9 @@ class _Compiler:
         tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
         lines = tuple(reader for source in self._inputs for reader in source.lines)
         sources, notes = tuple(source.read.source for source in inputs), NotesBox()
-        plan = CompiledPlan(self._graph, self._frame(notes), tasks, lines, sources, notes=notes)
+        targets = {line: self._end(line, reader) for line, reader in enumerate(lines) if reader is not None}
+        frame, ends = self._frame(targets, notes), tuple(targets.values())
+        plan = CompiledPlan(self._graph, self._spark, frame, tasks, lines, ends, sources, notes=notes)
         keyed = self._graph.keyed
         if not keyed:
             return plan
@@ -149,21 +150,21 @@ class _Compiler:
     def _tree(self, root: nodes.Node, dictionaries: bool = False) -> Tree:
         return grow(root, self._graph.ends, self._graph.followers, self._schemas, dictionaries)
 
-    def _frame(self, notes: NotesBox) -> DataFrame:
-        """Return the frame of all sources, in plan order, as Spark's offset log has them.
+    def _frame(self, targets: Mapping[int, Offset | None], notes: NotesBox) -> DataFrame | None:
+        """Return the frame of all sources, in plan order, as Spark's offset log has them; None if Spark reads none.
 
         The rows of several frames of Spark are in a struct column for each; a row has one struct, the others are null.
         """
         frames = [source.frame for source in self._inputs if source.frame is not None]
         if not frames:
-            # Spark would compile Java code for a frame that is never evaluated.
-            self._spark.conf.set("spark.sql.codegen.wholeStage", "false")
+            return None
         self._size_batches([sink.batch_size for sink in self._sinks if sink.batch_size])
         parts, lines, number = [], 0, 0
         for source in self._inputs:
             if source.frame is None:
                 assert source.reader is not None
-                parts.append(self._offsets(lines, source.reader, notes))
+                name = f"volley-{self._job}-{lines}"
+                parts.append(offset_stream(self._spark, name, source.reader, targets[lines], notes))
             elif len(frames) == 1:
                 parts.append(source.frame)
             else:
@@ -223,12 +224,6 @@ class _Compiler:
         if max(sizes, default=0) <= _DEFAULT_BATCH_ROWS and conf.get(f"{_BATCH}.maxBytesPerBatch", None) is None:
             # Otherwise Spark re-measures the batch after every row: half of the JVM's CPU.
             conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
-
-    def _offsets(self, number: int, reader: Reader, notes: NotesBox) -> DataFrame:
-        return offset_stream(self._spark, self._name(number), reader, self._end(number, reader), notes)
-
-    def _name(self, number: int) -> str:
-        return f"volley-{self._job}-{number}"
 
     def _end(self, number: int, reader: Reader) -> Offset | None:
         return None if self._target is None else self._target(number, reader)

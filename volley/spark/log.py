@@ -1,17 +1,19 @@
-"""Reads Spark's files in a checkpoint: the query id, the offset log of planned epochs, the commit log."""
+"""Reads and writes Spark's files in a checkpoint: the query id, the offset log of planned epochs, the commit log."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import time
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from volley.contracts.source import Offset, Reader, Split
-from volley.errors import StorageError, VolleyError
-from volley.storage.durable import sync
+from volley.errors import JobError, StorageError, VolleyError
+from volley.storage.durable import create_durably, sync, write_atomically
 
 __all__ = [
     "COMMITS",
@@ -35,6 +37,9 @@ OFFSETS = "offsets"
 COMMITS = "commits"
 STATE = "state"
 _VERSION = "v1"
+_COMMITTED = b'v1\n{"nextBatchWatermarkMs":0}'
+# The entries before the last one that Spark keeps, too.
+_KEPT = 100
 # Spark logs this for a source without an offset.
 NO_OFFSET = "-"
 _FULL = re.compile("no space left|quota exceeded", re.IGNORECASE)
@@ -55,6 +60,8 @@ class SparkLog:
         with usable(checkpoint):
             self.files, self.root = fsspec.core.url_to_fs(checkpoint)
         self._read: dict[int, list[str]] = {}
+        self._durable: int | None = None
+        self._kept: deque[int] | None = None
 
     def epochs(self, log: str) -> list[int]:
         """Return the epochs in a log, ascending.
@@ -97,6 +104,49 @@ class SparkLog:
             self._read = {epoch: self._lines(epoch)}
         return self._read[epoch]
 
+    def plan(self, epoch: int, offsets: Sequence[str]) -> None:
+        """Write the entry of an epoch that is planned, durably.
+
+        Args:
+            offsets: Where it ends, a JSON text per source.
+
+        Raises:
+            JobError: If there is one already: another driver runs the job.
+            StorageError: If it can't be written.
+        """
+        settings = {"batchWatermarkMs": 0, "batchTimestampMs": round(time.time() * 1000), "conf": {}}
+        text = "\n".join([_VERSION, json.dumps(settings, separators=(",", ":")), *offsets])
+        with usable(self.checkpoint):
+            is_new = create_durably(self.files, f"{self.root}/{OFFSETS}/{epoch}", text.encode())
+        if not is_new:
+            raise JobError(
+                f"epoch {epoch} was planned by another driver meanwhile, on checkpoint {self.checkpoint}",
+                hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
+            )
+        self._read, self._durable = {epoch: list(offsets)}, epoch
+
+    def finish(self, epoch: int) -> None:
+        """Write the entry of an epoch that every sink has, and delete old ones as Spark does.
+
+        Raises:
+            StorageError: If it can't be written.
+        """
+        if self._kept is None:
+            self._kept = deque(self.epochs(OFFSETS))
+        with usable(self.checkpoint):
+            write_atomically(self.files, f"{self.root}/{COMMITS}/{epoch}", _COMMITTED)
+            self._kept.append(epoch)
+            while self._kept[0] < epoch - _KEPT:
+                self._delete(self._kept.popleft())
+
+    def _delete(self, epoch: int) -> None:
+        for log in (OFFSETS, COMMITS):
+            path = f"{self.root}/{log}/{epoch}"
+            # Spark's own entries have checksums.
+            for name in (path, checksums_of(path)):
+                with suppress(FileNotFoundError):
+                    self.files.rm_file(name)
+
     def _lines(self, epoch: int) -> list[str]:
         with usable(self.checkpoint):
             # The version, Spark's settings, a line per source.
@@ -112,6 +162,8 @@ class SparkLog:
 
     def make_durable(self, epoch: int) -> None:
         """Sync an epoch's entry to disk before its commit: a power loss then can't lose a committed epoch's offsets."""
+        if epoch == self._durable:
+            return
         with usable(self.checkpoint):
             sync(self.files, f"{self.root}/{OFFSETS}/{epoch}")
             sync(self.files, f"{self.root}/{OFFSETS}")
@@ -165,7 +217,7 @@ class PlannedEpochs:
     """
 
     def __init__(self, log: SparkLog, readers: Sequence[Reader | None]) -> None:
-        self._log = log
+        self.log = log
         self._lines = len(readers)
         self._readers = {line: reader for line, reader in enumerate(readers) if reader is not None}
         self._last = -1, self._initial()
@@ -179,10 +231,18 @@ class PlannedEpochs:
         """
         before, starts = self._last
         if before != epoch - 1:
-            starts = self._ends(epoch - 1) if epoch else self._initial()
+            starts = self.starts(epoch)
         ends = self._ends(epoch)
         self._last = epoch, ends
         return self._between(starts, ends)
+
+    def starts(self, epoch: int) -> list[Offset]:
+        """Return where an epoch begins, an offset per reader.
+
+        Raises:
+            StorageError: If the checkpoint can't be read.
+        """
+        return self._ends(epoch - 1) if epoch else self._initial()
 
     def splits_up_to(self, epoch: int) -> list[tuple[int, Split]]:
         """Return the splits of all epochs up to this one, each with the index of its reader."""
@@ -201,8 +261,8 @@ class PlannedEpochs:
         return [reader.initial_offset() for reader in self._readers.values()]
 
     def _ends(self, epoch: int) -> list[Offset]:
-        lines = self._log.offsets(epoch)
-        with usable(self._log.checkpoint):
+        lines = self.log.offsets(epoch)
+        with usable(self.log.checkpoint):
             if len(lines) != self._lines:
                 raise ValueError(f"{OFFSETS}/{epoch} has {len(lines)} sources and not {self._lines}")
             return [

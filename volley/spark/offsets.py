@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.serializers import CloudPickleSerializer
@@ -186,6 +186,11 @@ class Offsets:
     reader: Reader
     target: Offset | None
     is_bounded: bool = False
+
+    @classmethod
+    def of_copy(cls, reader: Reader, target: Offset | None, is_bounded: bool = False) -> Self:
+        """Return the offsets of a run with its own copy of a reader."""
+        return cls(_PICKLES.loads(_PICKLES.dumps(reader)), target, is_bounded)
 
     def latest(self, start: Offset) -> Offset:
         """Return the end of the epoch that begins at `start`.

@@ -14,7 +14,15 @@ from typing import Any
 
 from volley.storage.local import begin_file
 
-__all__ = ["create_all_durably", "create_durably", "creation", "sync", "write_all_durably", "write_durably"]
+__all__ = [
+    "create_all_durably",
+    "create_durably",
+    "creation",
+    "sync",
+    "write_all_durably",
+    "write_atomically",
+    "write_durably",
+]
 
 _AT_ONCE = 16
 
@@ -39,6 +47,21 @@ def write_durably(files: Any, path: str, data: bytes, shared: bool = False) -> N
     sync(files, hidden)
     files.mv(hidden, path)
     sync(files, posixpath.dirname(path))
+
+
+def write_atomically(files: Any, path: str, data: bytes) -> None:
+    """Write a private file like `write_durably`, without waiting for the disk: a power loss may take it.
+
+    Raises:
+        OSError: If the file can't be written.
+    """
+    if "file" not in files.protocol:
+        files.pipe_file(path, data)
+        return
+    hidden = f"{path}.tmp"
+    begin_file(files, hidden)
+    files.pipe_file(hidden, data)
+    files.mv(hidden, path)
 
 
 def sync(files: Any, path: str) -> None:

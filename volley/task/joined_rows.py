@@ -29,6 +29,7 @@ from volley.store.files import open_file
 from volley.task.worker import task_context
 
 __all__ = [
+    "EPOCH",
     "EpochRows",
     "LoadedRows",
     "TableFile",
@@ -43,8 +44,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-# The number of the running epoch, in Spark's properties of a task.
-_EPOCH = "streaming.sql.batchId"
+EPOCH = "volley.epoch"
+"""The number of the running epoch, in Spark's properties of a task that joins a table."""
 
 
 def digest(*parts: object) -> str:
@@ -164,7 +165,7 @@ class EpochRows:
         """
         task = task_context()
         assert task is not None, "joins run in Spark's tasks"
-        files = _of_epoch(self.folder, self.layout, int(str(task.getLocalProperty(_EPOCH))), task.taskAttemptId())
+        files = _of_epoch(self.folder, self.layout, int(str(task.getLocalProperty(EPOCH))), task.taskAttemptId())
         mapped = _mapped(self.folder, self.layout, self.max_bytes)
         return JoinBuckets(
             _bits(files), lambda bucket: mapped.index(files, bucket), lambda bucket: mapped.has(files[bucket])
