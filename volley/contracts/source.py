@@ -238,6 +238,14 @@ class Reader(SplitReader):
             SourceError: If the source does not have these offsets.
         """
 
+    def size(self, split: Split) -> int | None:
+        """Return about how many bytes a split has in its source, by what the driver has in memory.
+
+        On one machine the driver itself reads the splits of an epoch that has few: it saves a Spark job. None (default)
+        = not known: executors read it.
+        """
+        return None
+
     def split_reader(self) -> SplitReader:
         """Return what the executors need to read splits; the default is the reader itself.
 

@@ -21,18 +21,21 @@ from volley.engine.sinks import DeadLetterSinks, OpenSink, writers_of
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
-from volley.spark.run import EpochCounters, evaluate, run_sources
+from volley.spark.run import EpochCounters, evaluate, of_sources, run_on_driver, run_sources
+from volley.spark.session import runs_once_locally
 from volley.task.failpoints import reach
 from volley.task.joined_rows import EPOCH
 from volley.task.task import InputSplit, Task
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["EpochResult", "Epochs"]
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 4
+# In bytes. The driver reads and writes them in some 10 ms, as long as Spark takes for a job without any.
+_SMALL = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -245,12 +248,24 @@ class Epochs:
         spark = self.plan.session if frame is None else frame.sparkSession
         if self.tables:
             spark.sparkContext.setLocalProperty(EPOCH, str(epoch.number))
-        results = run_sources(spark, reading, inputs, frame)
+        if frame is None and self._suits_driver(spark, reading, inputs):
+            results = of_sources([split.reader for split in inputs], run_on_driver(reading, inputs))
+        else:
+            results = run_sources(spark, reading, inputs, frame)
         tasks = [result for _, result in results]
         self.notes.record(tasks)
         if self.levels is not None:
             tasks = self.levels.run(spark, task, results)
         return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
+
+    def _suits_driver(self, spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> bool:
+        """Return True if the rows are so few that a Spark job would cost more than the work in its tasks."""
+        letters = task.letters.writers if task.letters else ()
+        if not runs_once_locally(spark) or not task.plan.suits_driver((*task.writers, *letters)):
+            return False
+        readers = [reader for reader in self.plan.readers if reader is not None]
+        sizes = [readers[split.reader].size(split.split) for split in splits]
+        return None not in sizes and sum(filter(None, sizes)) <= _SMALL
 
     def _commit_all(
         self,

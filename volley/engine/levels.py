@@ -15,7 +15,7 @@ from volley.engine.state import EpochMerge, KeyedState
 from volley.metrics.metrics import Metrics
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import NO_OFFSET, SparkLog
-from volley.spark.run import TaskResults, of_sources, run_splits
+from volley.spark.run import TaskResults, of_sources, run_on_driver, run_splits
 from volley.spark.session import runs_locally
 from volley.task.failpoints import reach
 from volley.task.partials import NO_ROWS
@@ -121,8 +121,7 @@ class Levels:
         is_small = all(merge.is_small for merge in merges.values())
         if is_small and runs_locally(spark) and self.merging.suits_driver(stage.writers):
             # One split a step.
-            tasks = (replace(stage, first=first + number) for number in range(len(splits)))
-            results = [result for split, own in zip(splits, tasks, strict=True) for result in own([split])]
+            results = run_on_driver(stage, splits)
         else:
             results = run_splits(spark, stage, splits)
         for number, merge in merges.items():

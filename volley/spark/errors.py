@@ -62,7 +62,7 @@ def translate(error: BaseException, job: str) -> VolleyError:
     if full := full_disk(text):
         return _no_space(full, job, error)
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
-    cause = lines[-1] if lines else text.partition("\n")[0]
+    cause = lines[-1] if lines else _told(error, text.partition("\n")[0])
     hint = "the whole trace is in this error's cause"
     # PySpark keeps Java's stack trace to itself, and Spark's text has the message of Java's exception, not its class.
     if trace := getattr(error, "_stackTrace", None):
@@ -73,6 +73,12 @@ def translate(error: BaseException, job: str) -> VolleyError:
     translated = JobError(f"job {job!r} failed: {cause}", hint)
     translated.__cause__ = error
     return translated
+
+
+def _told(error: BaseException, line: str) -> str:
+    """Return the message of an error with its class, unless it is one of Spark's, whose class says nothing."""
+    of_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+    return line if of_spark else f"{type(error).__name__}: {line}"
 
 
 def _no_space(line: str, job: str, cause: BaseException) -> JobError:

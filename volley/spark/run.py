@@ -31,6 +31,7 @@ __all__ = [
     "evaluate",
     "of_sources",
     "run_beside",
+    "run_on_driver",
     "run_sources",
     "run_splits",
     "run_tasks",
@@ -82,6 +83,12 @@ def run_splits(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) ->
     if not task.plan.exchanges or not splits:
         return _in_tasks(spark, task, splits)
     return _exchanged(task, _divided(spark, task, splits))
+
+
+def run_on_driver(task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
+    """Run one task per split in this process, one after the other; return their results as `run_splits` does."""
+    tasks = (replace(task, first=task.first + number) for number in range(len(splits)))
+    return [results for split, own in zip(splits, tasks, strict=True) for results in own([split])]
 
 
 def _divided(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> RDD[Any]:

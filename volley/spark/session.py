@@ -29,6 +29,7 @@ __all__ = [
     "open_session",
     "refuse_connect",
     "runs_locally",
+    "runs_once_locally",
     "session_for_job",
     "start_in_pool",
     "usable_session",
@@ -117,6 +118,11 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
 def runs_locally(session: SparkSession) -> bool:
     """Return True if the tasks of a session run on the driver's machine."""
     return str(session.sparkContext.master).startswith("local")
+
+
+def runs_once_locally(session: SparkSession) -> bool:
+    """Return True if the tasks of a session run on the driver's machine, and Spark does not repeat one that fails."""
+    return runs_locally(session) and "," not in str(session.sparkContext.master)
 
 
 def start_in_pool(session: SparkSession, pool: str, start: Callable[[], T]) -> T:

@@ -50,7 +50,8 @@ WINDOW_POINTS = ("after-partials", "after-merge", "after-state")
 tasks that read have made states of their rows; those that merge have written the state; the state is durable."""
 
 TASK_POINTS = ("in-task", "after-task")
-"""The executors' failpoints: a task has written rows, has closed its files. Only its first attempt is killed."""
+"""The executors' failpoints: a task has written rows, has closed its files. Only its first attempt is killed. The
+driver passes them, too, in a task of its own over the rows of sources."""
 
 EXECUTOR_TASK_POINT = "after-executor-task"
 """An executor's failpoint: the last ExecutorTask of a commit has closed its files. Only its first attempt is killed."""

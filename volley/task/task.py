@@ -208,7 +208,7 @@ class Task:
         return results
 
     def _reach(self, point: str, attempt: int, is_spark_task: bool) -> None:
-        if is_spark_task and attempt == 0:
+        if (is_spark_task or self.plan.of_sources) and attempt == 0:
             reach(point, self.epoch)
 
     def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> Sequence[int]:

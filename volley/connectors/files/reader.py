@@ -76,6 +76,9 @@ class FileReader(Reader):
         files = self.log.files(self.log.count(start), self.log.count(end))
         return pack([(file, file.size, self.files.undivided(file.path) is None) for file in files], self.parallelism)
 
+    def size(self, split: FileSplit) -> int:
+        return sum(logged.size // parts for logged, (_, parts) in split)
+
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         reader = self._format.reader
         rows = (reader.encoded_rows if self.dictionaries else None) or reader.rows

@@ -103,6 +103,9 @@ class MemoryReader(Reader):
             splits.append((begin, last, True))
         return splits
 
+    def size(self, split: tuple[int, int, bool]) -> int:
+        return int(self.table.slice(split[0], split[1] - split[0]).nbytes)
+
     def _aborts_at(self, position: int) -> bool:
         """Return True in the first run that reaches this ABORT; a file in the state folder records that it fired."""
         files, path = filesystem(f"{self.state}/abort-{position}", {})
