@@ -21,10 +21,12 @@ from pyspark.sql import SparkSession
 
 import volley.engine.run
 import volley.spark.session
+from tests.spark.files import SparkFiles
 from tests.waiting import wait_until, wait_while_it_runs
 from volley import (
     ABORT,
     ConfigError,
+    DataStream,
     Environment,
     FileSource,
     FinishedEpoch,
@@ -295,7 +297,6 @@ def test_a_source_that_hangs_does_not_hold_up_a_stop(
     native: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(volley.spark.session, "STOP_SECONDS", 1)
-    monkeypatch.setattr(volley.engine.run, "_COMMIT_SECONDS", 0)
     sink = MemorySink("out")
     environment = replace(native, checkpoint_interval=0.1)
     stream = environment.from_source(HangingSource(tmp_path / "asked")).to_sink(sink)
@@ -375,11 +376,19 @@ def test_a_sparks_error_has_its_cause_first(environment: Environment) -> None:
     assert not str(caught.value).startswith("[STREAM_FAILED]")
 
 
+def beside_a_source_of_sparks(environment: Environment) -> DataStream:
+    """One row, in a job whose epochs Spark plans."""
+    folder = Path(str(environment.checkpoint_dir)) / "none"
+    folder.mkdir(parents=True)
+    rows = environment.from_source(MemorySource([{"id": 1}], schema="id long"))
+    return rows.union(environment.from_source(SparkFiles(folder, "id long")))
+
+
 def test_an_error_of_java_has_its_class_and_its_trace_is_in_the_log(
     native: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_Stream, "planInputPartitions", lambda *_: None)
-    stream = native.from_source(MemorySource([{"id": 1}])).to_sink(MemorySink("out"))
+    stream = beside_a_source_of_sparks(native).to_sink(MemorySink("out"))
     with pytest.raises(JobError, match=r"Cannot .* is null.* \(java.lang.NullPointerException\)\n") as caught:
         stream.execute("nothing")
     log = str(caught.value.hint).rpartition(" ")[2]
@@ -514,7 +523,7 @@ def test_a_query_whose_thread_dies_is_no_end(native: Environment, monkeypatch: p
         return "rows"
 
     sink = MemorySink("rows")
-    pipeline = native.from_source(MemorySource([{"id": 1}])).to_sink(sink)
+    pipeline = beside_a_source_of_sparks(native).to_sink(sink)
     with monkeypatch.context() as patch:
         patch.setattr(_Stream, "planInputPartitions", plan)
         patch.setattr(_Stream, "toString", name)

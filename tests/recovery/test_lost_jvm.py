@@ -47,9 +47,10 @@ def sink(name):
 
 
 def run(name, sink, kill_at=None, **options):
-    source = MemorySource([{"id": number} for number in range(6)], rows_per_epoch=2)
+    # The driver alone runs no function of a user's.
+    rows = environment.from_source(MemorySource([{"id": number} for number in range(6)], rows_per_epoch=2)).map(dict)
     options["on_epoch"] = lambda epoch: kill() if epoch.number == kill_at and not epoch.skipped else None
-    job = environment.from_source(source).to_sink(sink).start(name, **options)
+    job = rows.to_sink(sink).start(name, **options)
     job.wait()
     print(name, job.progress.state.value, job.progress.restarts)
     print(sink.table().metadata_location)
@@ -115,7 +116,8 @@ def kill(epoch):
 def run(name, spark, **options):
     environment = Environment(spark=spark, checkpoint_dir="checkpoints")
     try:
-        environment.from_source(MemorySource([{"id": 1}])).to_sink(MemorySink()).execute(
+        rows = environment.from_source(MemorySource([{"id": 1}, {"id": 2}], rows_per_epoch=1)).map(dict)
+        rows.to_sink(MemorySink()).execute(
             name, progress=False, restart=Restart(backoff="1h"), **options
         )
     except SessionLostError as error:

@@ -44,7 +44,7 @@ class Query(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> bool:
-        """Return True once it has ended.
+        """Return True once it has ended, or was told to in vain.
 
         Raises:
             Exception: What it has ended with.
@@ -83,6 +83,7 @@ class OwnQuery(Query):
         targets = zip(filter(None, plan.readers), plan.targets, strict=True)
         self._offsets = [Offsets.of_copy(reader, target, every is None) for reader, target in targets]
         self._stopping = threading.Event()
+        self._hangs = False
         self._error: BaseException | None = JobError(f"the epochs of job {job!r} did not begin", "start it again")
         self._thread = InheritableThread(self._run, name=f"volley-{job}-epochs", daemon=True)
 
@@ -92,7 +93,7 @@ class OwnQuery(Query):
     def wait(self, seconds: float) -> bool:
         self._thread.join(seconds)
         if self._thread.is_alive():
-            return False
+            return self._hangs
         if self._error is not None:
             raise self._error
         return True
@@ -100,7 +101,8 @@ class OwnQuery(Query):
     def stop(self) -> str | None:
         self._stopping.set()
         self._thread.join(session.STOP_SECONDS)
-        return "it asks for offsets" if self._thread.is_alive() else None
+        self._hangs = self._thread.is_alive()
+        return "it asks for offsets" if self._hangs else None
 
     def await_end(self) -> None:
         self._thread.join()

@@ -6,15 +6,14 @@ import io
 import json
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from pyiceberg import manifest as theirs
 from pyiceberg.avro import file as avro_file
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.avro.reader import DoubleReader, UUIDReader
-from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.io import InputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -24,6 +23,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestListWriter,
     ManifestWriter,
     ManifestWriterV1,
     ManifestWriterV2,
@@ -36,20 +36,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import SnapshotSummaryCollector
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import NestedField, StructType
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from volley.formats.avro_blocks import AvroContainer
 from volley.formats.avro_bounds import Bounds
 from volley.formats.input_file import InputFile as File
 from volley.iceberg.layout.partitions import path_of, summaries
+from volley.iceberg.pyiceberg_private.forms import Form, FormedFile
 
 __all__ = ["CheckedAvroFile", "DatedManifestWriter", "DeleteManifestWriter", "SummaryCollector", "manifest_writer"]
 
 D = TypeVar("D", bound=StructProtocol)
 
-_AVRO_SCHEMA = "avro.schema"
 # Some 64 KB, like Avro's own writers: wide tables have entries of a kilobyte.
 _BLOCK_ENTRIES = 128
+# Kept of the manifests' kinds: a table has one for each of its partition specs.
+_FORMS = 256
 # The version whose entries have all fields, and the ids of two of them.
 _ALL_FIELDS: Any = 3
 _DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
@@ -136,27 +137,14 @@ UUIDReader.read = _read_uuid  # type: ignore[method-assign]
 class _Exact(ManifestWriter):
     """The common part of all manifest writers."""
 
-    def _with_partition(self, format_version: Any) -> Schema:
-        """Return the schema of entries; partition values are nullable, like in Iceberg's own writer."""
-        data_file = data_file_with_partition(StructType(*self._partition_fields), format_version)
-        return manifest_entry_schema_with_data_file(format_version, data_file)
-
     @property
-    def _partition_fields(self) -> list[NestedField]:
+    def _partition_fields(self) -> tuple[NestedField, ...]:
+        """The fields of partition values, which are nullable, like in Iceberg's own writer."""
         fields = self._spec.partition_type(self._schema).fields
-        return [field.model_copy(update={"required": False}) for field in fields]
+        return tuple(field.model_copy(update={"required": False}) for field in fields)
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        return self._output(self._with_partition(self.version), self._with_partition(DEFAULT_READ_VERSION))
-
-    def _output(self, file_schema: Schema, record_schema: Schema) -> AvroOutputFile[ManifestEntry]:
-        return _ManifestOutput(
-            output_file=self._output_file,
-            file_schema=file_schema,
-            record_schema=record_schema,
-            schema_name="manifest_entry",
-            metadata=self._meta,
-        )
+        return _ManifestOutput(self._output_file, _form_of_data(self.version, self._partition_fields), self._meta)
 
     def to_manifest_file(self) -> ManifestFile:
         partitions, self._partitions = self._partitions, []
@@ -187,12 +175,7 @@ class DeleteManifestWriter(_ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        entries = self._with_partition(_ALL_FIELDS)
-        data_file = entries.find_type(_DATA_FILE_ID)
-        assert isinstance(data_file, StructType)
-        known = {field.field_id for field in DATA_FILE_TYPE[self.version].fields} | {_REFERENCED_FILE_ID}
-        fields = StructType(*(field for field in data_file.fields if field.field_id in known))
-        return self._output(manifest_entry_schema_with_data_file(self.version, fields), entries)
+        return _ManifestOutput(self._output_file, _form_of_deletes(self.version, self._partition_fields), self._meta)
 
     def add_entry(self, entry: ManifestEntry) -> ManifestWriter:
         values = entry.data_file._data
@@ -224,12 +207,9 @@ def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:
     return _ManifestWriterV1(*arguments) if format_version == 1 else _ManifestWriterV2(*arguments)
 
 
-class _ManifestOutput(AvroOutputFile[ManifestEntry]):
-    """An Avro file with blocks of many entries, whose schema gives each named type a unique name.
-
-    pyiceberg compresses each entry alone, which makes manifests four times as large and slower to read. It may name two
-    types of partition fields alike, in a schema that Java and DuckDB can't read.
-    """
+class _ManifestOutput(FormedFile[ManifestEntry]):
+    """An Avro file with blocks of many entries: pyiceberg compresses each alone, which makes manifests four times as
+    large and slower to read."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -250,25 +230,41 @@ class _ManifestOutput(AvroOutputFile[ManifestEntry]):
         self._flush()
         super().__exit__(*exception)
 
-    def _write_header(self) -> None:
-        schema = AvroSchemaConversion().iceberg_to_avro(self.file_schema, schema_name=self.schema_name)
-        for number, named_type in enumerate(_named_types(schema)):
-            named_type["name"] = f"{named_type['name']}_{number}"
-        codec = self.metadata[AVRO_CODEC_KEY]
-        codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec)
-        meta = {**self.metadata, _AVRO_SCHEMA: json.dumps(schema), AVRO_CODEC_KEY: codec}
-        construct_writer(META_SCHEMA).write(self.encoder, AvroFileHeader(MAGIC, meta, self.sync_bytes))
+
+@lru_cache(_FORMS)
+def _form_of_data(version: Any, partition: tuple[NestedField, ...]) -> Form:
+    return Form.of("manifest_entry", _entries(version, partition), _entries(DEFAULT_READ_VERSION, partition))
 
 
-def _named_types(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield the fixed-length types of an Avro schema."""
-    if isinstance(schema, dict):
-        if schema.get("type") == "fixed":
-            yield schema
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _named_types(item)
+@lru_cache(_FORMS)
+def _form_of_deletes(version: Any, partition: tuple[NestedField, ...]) -> Form:
+    entries = _entries(_ALL_FIELDS, partition)
+    data_file = entries.find_type(_DATA_FILE_ID)
+    assert isinstance(data_file, StructType)
+    known = {field.field_id for field in DATA_FILE_TYPE[version].fields} | {_REFERENCED_FILE_ID}
+    fields = StructType(*(field for field in data_file.fields if field.field_id in known))
+    return Form.of("manifest_entry", manifest_entry_schema_with_data_file(version, fields), entries)
+
+
+def _entries(version: Any, partition: tuple[NestedField, ...]) -> Schema:
+    """Return the schema of entries with partition values of these fields."""
+    return manifest_entry_schema_with_data_file(version, data_file_with_partition(StructType(*partition), version))
+
+
+@lru_cache
+def _form_of_lists(version: Any) -> Form:
+    schemas = MANIFEST_LIST_FILE_SCHEMAS
+    return Form.of("manifest_file", schemas[version], schemas[DEFAULT_READ_VERSION])
+
+
+def _open_list(self: ManifestListWriter) -> ManifestListWriter:
+    """Open the writer of a list of manifests, whose form is the same each time."""
+    self._writer = FormedFile(self._output_file, _form_of_lists(self._format_version), self._meta)
+    self._writer.__enter__()
+    return self
+
+
+theirs.ManifestListWriter.__enter__ = _open_list  # type: ignore[method-assign]
 
 
 class SummaryCollector(SnapshotSummaryCollector):
