@@ -17,11 +17,17 @@ from pydantic import BaseModel
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO, InputFile, OutputFile
-from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table import CommitTableResponse, StagedTable, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
 from pyiceberg.typedef import Identifier
 
 from volley.errors import CatalogError, CommitStateUnknownError, ConfigError
@@ -198,6 +204,22 @@ class _ShallowMetadataV2(_ShallowMetadata, TableMetadataV2):
 class _ShallowMetadataV3(_ShallowMetadata, TableMetadataV3):
     pass
 
+
+def _with_updates(self: Transaction) -> TableMetadata:
+    """Return the metadata with a transaction's updates, which pyiceberg works out anew some twenty times a commit."""
+    base, updates = self._table.metadata, self._updates
+    if not isinstance(base, _ShallowMetadata):
+        # Whoever gets it may change it in place.
+        return update_table_metadata(base, updates)
+    known = vars(self).get(_KNOWN)
+    if known is None or known[0] is not base or known[1] is not updates:
+        known = vars(self)[_KNOWN] = base, updates, update_table_metadata(base, updates)
+    metadata: TableMetadata = known[2]
+    return metadata
+
+
+_KNOWN = "_volley_metadata"
+Transaction.table_metadata = property(_with_updates)  # type: ignore[method-assign,assignment]
 
 _SHALLOW: dict[type, Any] = {
     TableMetadataV1: _ShallowMetadataV1,

@@ -49,8 +49,12 @@ D = TypeVar("D", bound=StructProtocol)
 
 # Some 64 KB, like Avro's own writers: wide tables have entries of a kilobyte.
 _BLOCK_ENTRIES = 128
-# Kept of the manifests' kinds: a table has one for each of its partition specs.
+# A table has one kind of manifest for each of its partition specs.
 _FORMS = 256
+# The version in whose lists a manifest is the same record each time, once its commit has numbered it; and how many
+# records are kept, of some 200 bytes.
+_KEPT_VERSION: Any = 2
+_MOST_ENCODED = 10_000
 # The version whose entries have all fields, and the ids of two of them.
 _ALL_FIELDS: Any = 3
 _DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
@@ -264,7 +268,30 @@ def _open_list(self: ManifestListWriter) -> ManifestListWriter:
     return self
 
 
+def _add_manifests(self: ManifestListWriter, manifest_files: list[ManifestFile]) -> ManifestListWriter:
+    """Add manifests to a list; most of them are in the list before it, too."""
+    file: Any = self._writer
+    file.write_encoded([_in_list(self, file, manifest) for manifest in manifest_files])
+    return self
+
+
+def _in_list(writer: ManifestListWriter, file: FormedFile[ManifestFile], manifest: ManifestFile) -> bytes:
+    """Return a manifest as a record of a list."""
+    is_new = theirs.UNASSIGNED_SEQ in (manifest.sequence_number, manifest.min_sequence_number)
+    if is_new or writer._format_version != _KEPT_VERSION:
+        return file.encoded(writer.prepare_manifest(manifest))
+    known = _encoded.get(manifest.manifest_path)
+    if known is None or known[0] != manifest._data:
+        if len(_encoded) >= _MOST_ENCODED:
+            _encoded.clear()
+        known = [*manifest._data], file.encoded(writer.prepare_manifest(manifest))
+        _encoded[manifest.manifest_path] = known
+    return known[1]
+
+
+_encoded: dict[str, tuple[list[Any], bytes]] = {}
 theirs.ManifestListWriter.__enter__ = _open_list  # type: ignore[method-assign]
+theirs.ManifestListWriter.add_manifests = _add_manifests  # type: ignore[method-assign]
 
 
 class SummaryCollector(SnapshotSummaryCollector):
