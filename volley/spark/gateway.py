@@ -104,6 +104,9 @@ def _is_cut(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, Py4JNetworkError) or (isinstance(error, OSError) and _is_of_py4j(error.__traceback__)):
             return True
+        # py4j says of a class that it does not exist, if the JVM can't be asked for it.
+        if type(error) is Py4JError and loss() is not None:
+            return True
         error = error.__cause__ or error.__context__
     return False
 

@@ -126,7 +126,7 @@ def _reader(file_schema: Any, read_schema: Any, read_types: Any, read_enums: Any
 
 
 _readers: dict[tuple[Any, ...], tuple[Any, Any, Reader]] = {}
-avro_file.resolve_reader = _reader  # type: ignore[attr-defined]
+avro_file.resolve_reader = _reader  # type: ignore[attr-defined,assignment]
 
 
 @lru_cache

@@ -1,0 +1,73 @@
+"""What a commit keeps of the lists and manifests before it: the same bytes as if it were worked out anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
+
+import volley.iceberg.pyiceberg_private.manifests as manifests
+
+
+def manifest(path: str, sequence_number: int, snapshot_id: int = 7, rows: int = 10) -> ManifestFile:
+    return ManifestFile.from_args(
+        manifest_path=path,
+        manifest_length=100,
+        partition_spec_id=0,
+        content=ManifestContent.DATA,
+        sequence_number=sequence_number,
+        min_sequence_number=sequence_number,
+        added_snapshot_id=snapshot_id,
+        added_files_count=1,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=rows,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=[],
+    )
+
+
+def listed(path: Path, snapshot_id: int, *files: ManifestFile, version: Any = 2) -> list[dict[str, Any]]:
+    """Write a list, and read it by another library."""
+    output = PyArrowFileIO().new_output(str(path))
+    with write_manifest_list(version, output, snapshot_id, None, snapshot_id, "deflate") as writer:
+        writer.add_manifests(list(files))
+    with path.open("rb") as file:
+        return [dict(record) for record in fastavro.reader(file)]  # type: ignore[arg-type]
+
+
+def test_a_list_repeats_the_records_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = manifest("old.avro", 1), manifest("new.avro", -1, snapshot_id=8)
+    (first,) = listed(tmp_path / "1.avro", 7, old)
+    second = listed(tmp_path / "2.avro", 8, new, old)
+    assert [record["manifest_path"] for record in second] == ["new.avro", "old.avro"]
+    assert second[1] == first
+    # The commit numbers its own manifest; the next one finds another number there.
+    assert [second[0][name] for name in ("sequence_number", "min_sequence_number")] == [8, 8]
+    monkeypatch.setattr(manifests, "_encoded", {})
+    assert listed(tmp_path / "3.avro", 8, new, old) == second
+
+
+def test_a_manifest_of_the_same_path_and_other_counts_is_another_record(tmp_path: Path) -> None:
+    listed(tmp_path / "1.avro", 7, manifest("same.avro", 1))
+    (record,) = listed(tmp_path / "2.avro", 8, manifest("same.avro", 1, rows=11))
+    assert record["added_rows_count"] == 11
+
+
+def test_few_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "_encoded", {})
+    monkeypatch.setattr(manifests, "_MOST_ENCODED", 3)
+    files = [manifest(f"{number}.avro", 1) for number in range(10)]
+    assert len(listed(tmp_path / "1.avro", 7, *files)) == 10
+    assert len(manifests._encoded) <= 3
+
+
+def test_a_list_of_version_1_has_its_own_records(tmp_path: Path) -> None:
+    (record,) = listed(tmp_path / "1.avro", 7, manifest("one.avro", 1), version=1)
+    assert (record["manifest_path"], record["added_rows_count"]) == ("one.avro", 10)
+    assert "sequence_number" not in record
