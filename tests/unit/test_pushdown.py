@@ -202,6 +202,7 @@ def test_predicates_in_sql(text: str, expected: Expr) -> None:
         ("nope = 1", "has no column 'nope'"),
         ("id = 'a'", "'a' is no decimal"),
         ("day = 'x'", "'x' is no date"),
+        ("real > 'much'", "'much' is no decimal"),
         ("at < 'now'", "'now' is no timestamp"),
         ("id", "a filter takes a condition"),
         ("name = 5", "string"),
@@ -264,6 +265,9 @@ NUMBERS = Schema(
         ("small < '1e39'", [0]),
         ("small > '1e39'", [1]),
         ("small > '-1e39'", [0, 1]),
+        ("small = 'inf'", [1]),
+        ("small > '-Infinity' and small < ' inf '", [0]),
+        ("long = - - 5 or long = -(-5)", [0]),
     ],
 )
 def test_null_does_not_match_a_number_beyond_the_columns_type(text: str, expected: list[int]) -> None:

@@ -18,8 +18,6 @@ _TYPES = {
     "time": exp.DType.TIME,
     "timestamp": exp.DType.TIMESTAMP,
     "timestamp_ntz": exp.DType.TIMESTAMPNTZ,
-    "decimal": exp.DType.DECIMAL,
-    "double": exp.DType.DOUBLE,
     "uuid": exp.DType.UUID,
 }
 _PAIRS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -109,7 +107,7 @@ def _text(constant: exp.Expr, to: str) -> str | None:
         return _text(constant.this, to)
     if isinstance(constant, exp.Neg):
         text = _text(constant.this, to)
-        return None if text is None or constant.this.is_string else f"-{text}"
+        return f"-{text}" if text and text[0].isdecimal() and not constant.this.is_string else None
     if isinstance(constant, exp.Cast) and constant.this.is_string and to in _MOMENTS:
         # `timestamp '…'` is of the column's type, with or without a zone.
         is_moment = constant.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPNTZ)
@@ -122,8 +120,8 @@ def _number(text: str, to: str) -> exp.Expr:
     """Return a number that a column of numbers is compared with: exactly, but as a double with a double."""
     match = _NUMBER.fullmatch(text)
     if match is None:
-        # Not a number, NaN or an infinity: the cast tells.
-        return _cast(exp.Literal.string(text), _TYPES["double" if to in ("float", "double") else "decimal"])
+        is_special = to in ("float", "double") and text.strip().lstrip("+-").lower() in ("nan", "inf", "infinity")
+        return _cast(exp.Literal.string(text), exp.DType.DOUBLE if is_special else exp.DType.DECIMAL)
     sign, digits = match.groups()
     is_whole = digits.isdecimal() and int(digits).bit_length() <= _WHOLE.get(to, 63)
     if not is_whole and to not in ("float", "double"):

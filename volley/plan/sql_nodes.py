@@ -230,12 +230,16 @@ def _cast(node: exp.Cast) -> Any:
         try:
             constant = LITERALS[name](value)
         except ValueError as error:
-            raise _Mistake(f"{value!r} is no {name}", node, "for example date '2024-01-31'") from error
+            raise _Mistake(f"{value!r} is no {name}", node, f"for example {name} '{_EXAMPLES[name]}'") from error
         return lit(constant).cast(to) if name != to else constant
     expression = _expr(node.this)
     return expression.try_cast(to) if isinstance(node, exp.TryCast) else expression.cast(to)
 
 
+_EXAMPLES = {
+    **{"date": "2024-01-31", "time": "09:30:00", "timestamp": "2024-01-31 09:30:00+01:00", "decimal": "2.5"},
+    **{"timestamp_ntz": "2024-01-31 09:30:00", "uuid": "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"},
+}
 _TYPE_NAMES = {
     "text": "string",
     "varchar": "string",
