@@ -153,6 +153,7 @@ def test_a_table_can_be_made_of_it(make: Make) -> None:
         (pa.large_list(pa.int16()), "list<int>"),
         (pa.list_(pa.int16(), 3), "list<int>"),
         (pa.list_view(pa.int16()), "list<int>"),
+        (pa.large_list_view(pa.int16()), "list<int>"),
     ],
 )
 def test_types_that_iceberg_lacks_become_the_next_wider_one(arrow: pa.DataType, iceberg: str) -> None:

@@ -19,6 +19,7 @@ from volley import (
     EOF,
     ConfigError,
     ConsoleSink,
+    Environment,
     Epoch,
     FunctionSink,
     MemorySink,
@@ -327,3 +328,13 @@ def discard(batch: pa.RecordBatch, epoch: Epoch) -> None:
 def test_log_lines_call_a_target_by_a_short_name(sink: Sink, name: str) -> None:
     """The line of a commit named the object of a class, with an address or all of its settings."""
     assert str(sink.open(SinkContext("job", pa.schema({"id": pa.int64()}), Metrics()))) == name
+
+
+@pytest.mark.parametrize("lists", [pa.ListViewArray, pa.LargeListViewArray, pa.ListArray, pa.LargeListArray])
+def test_lists_of_each_of_arrows_types_are_lists(lists: Any) -> None:
+    offsets = [0, 2, 2] if lists in (pa.ListViewArray, pa.LargeListViewArray) else [0, 2, 2, 3]
+    sizes = [[2, 0, 1]] if len(offsets) == 3 else []
+    column = lists.from_arrays(offsets, *sizes, pa.array(["a", "b", "c"]))
+    rows = Environment().from_source(MemorySource(pa.table({"x": column}))).to_arrow()
+    assert rows.schema.field("x").type == pa.list_(pa.string())
+    assert rows["x"].to_pylist() == [["a", "b"], [], ["c"]]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from volley.columns.calendar import floored, is_floored, parsed
 from volley.columns.decimals import decimals_of, in_scale
 from volley.columns.dictionaries import decode
-from volley.types.arrow import type_name
+from volley.types.arrow import is_any_list, type_name
 
 __all__ = [
     *("array_of", "doubles", "entry_lists", "exact_cast", "has_uuids", "rescaled", "restored"),
@@ -100,7 +100,7 @@ def _plain_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         return _struct(column, list(data_type))
     if t.is_map(source) and t.is_map(data_type):
         return _map(column, data_type)
-    if _is_list(source) and t.is_list(data_type):
+    if is_any_list(source) and t.is_list(data_type):
         return _list(column, data_type.value_field)
     return _simple_cast(column, data_type)
 
@@ -138,16 +138,6 @@ def entry_lists(maps: pa.MapArray) -> pa.ListArray:
     entry = pa.struct([maps.type.key_field, maps.type.item_field])
     data_type = pa.list_(pa.field(_ENTRIES, entry, False))
     return pa.Array.from_buffers(data_type, len(maps), maps.buffers()[:2], offset=maps.offset, children=[maps.values])
-
-
-def _is_list(data_type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_list(data_type)
-        or t.is_large_list(data_type)
-        or t.is_fixed_size_list(data_type)
-        or t.is_list_view(data_type)
-    )
 
 
 def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:

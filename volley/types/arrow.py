@@ -10,20 +10,25 @@ import pyarrow as pa
 from volley.errors import SourceError
 from volley.types.names import DIGITS, SIMPLE, ParsedType, Parser, TypeLike, check_names, check_type, decimal_fits
 
-__all__ = ["Datum", "read_schema"]
-
-Datum = Any
-"""An Arrow array or scalar: pyarrow has no common type for them."""
-
 if TYPE_CHECKING:
     from volley.types.names import CheckedSchema
 
-__all__ = ["ROLE", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "type_name"]
+__all__ = [
+    *("ROLE", "Datum", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "is_any_list"),
+    *("read_schema", "type_name"),
+]
+
+Datum = Any
+"""An Arrow array or scalar: pyarrow has no common type for them."""
 
 ROLE = b"volley.role"
 """The key of a field's metadata that says what the column tells an upsert; see `ChangeColumns`."""
 # What each message of Arrow begins with.
 _MARK = b"\xff\xff\xff\xff"
+_LISTS = (
+    *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view),
+    pa.types.is_large_list_view,
+)
 
 
 def arrow_type(data_type: TypeLike) -> pa.DataType:
@@ -108,6 +113,11 @@ def _check_fields(struct: pa.StructType) -> None:
     check_names([field.name for field in struct], str(struct))
 
 
+def is_any_list(data_type: pa.DataType) -> bool:
+    """Return True for each of Arrow's types of lists; a map is none."""
+    return any(is_list(data_type) for is_list in _LISTS)
+
+
 def canonical_type(data_type: pa.DataType) -> pa.DataType:
     """Return the counterpart of a type that Arrow, Spark and Iceberg share. See `canonical_schema`."""
     t = pa.types
@@ -124,12 +134,7 @@ def canonical_type(data_type: pa.DataType) -> pa.DataType:
         return pa.decimal128(data_type.precision, data_type.scale)
     if t.is_decimal(data_type):
         raise SourceError(f"{type_name(data_type)} is out of range", hint=DIGITS)
-    if (
-        t.is_list(data_type)
-        or t.is_large_list(data_type)
-        or t.is_fixed_size_list(data_type)
-        or t.is_list_view(data_type)
-    ):
+    if is_any_list(data_type):
         return pa.list_(canonical_type(data_type.value_type))
     raise SourceError(
         f"type {data_type} has no counterpart in Spark and Iceberg",

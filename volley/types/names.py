@@ -16,8 +16,6 @@ from uuid import UUID
 
 from volley.errors import ConfigError, near
 
-__all__ = ["READ", "unknown_directives"]
-
 if TYPE_CHECKING:
     from typing import TypeAlias
 
@@ -27,15 +25,8 @@ if TYPE_CHECKING:
     SchemaLike: TypeAlias = "CheckedSchema | type"
 
 __all__ = [
-    "DIGITS",
-    "SIMPLE",
-    "ParsedType",
-    "Parser",
-    "TypeLike",
-    "check_names",
-    "check_type",
-    "decimal_fits",
-    "fields_of",
+    *("DIGITS", "READ", "SIMPLE", "ParsedType", "Parser", "TypeLike", "check_names", "check_type", "decimal_fits"),
+    *("fields_of", "unknown_directives"),
 ]
 
 TypeLike = str | type

@@ -16,6 +16,7 @@ from volley.columns.calendar import floored, is_floored
 from volley.columns.dictionaries import can_stay_encoded, decode
 from volley.columns.exact import array_of
 from volley.errors import StorageError
+from volley.types.arrow import is_any_list
 
 __all__ = ["FileField", "Projection", "identified"]
 
@@ -78,18 +79,7 @@ def _children(data_type: pa.DataType) -> list[tuple[str, pa.Field]]:
         return [("key", data_type.key_field), ("value", data_type.item_field)]
     if pa.types.is_struct(data_type):
         return [(field.name, field) for field in data_type]
-    return [("element", data_type.value_field)] if _is_list(data_type) else []
-
-
-def _is_list(data_type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_list(data_type)
-        or t.is_large_list(data_type)
-        or t.is_fixed_size_list(data_type)
-        or t.is_list_view(data_type)
-        or t.is_large_list_view(data_type)
-    )
+    return [("element", data_type.value_field)] if is_any_list(data_type) else []
 
 
 @dataclass(frozen=True)
@@ -208,7 +198,7 @@ def _is_map(data_type: pa.DataType) -> bool:
 
 _SHAPES: dict[type, Callable[[pa.DataType], bool]] = {
     StructType: pa.types.is_struct,
-    ListType: _is_list,
+    ListType: is_any_list,
     MapType: _is_map,
 }
 

@@ -23,13 +23,12 @@ from pyiceberg.types import (
 from volley.checks import of_type
 from volley.errors import SourceError
 from volley.iceberg.schema.types import arrow_schema, arrow_type_of, fields_in, iceberg_type
-from volley.types.arrow import canonical_type
+from volley.types.arrow import canonical_type, is_any_list
 from volley.types.names import check_names
 
 __all__ = ["arrow_of", "arrow_schema_of", "iceberg_of", "iceberg_schema_of"]
 
 _NO_ID = -1
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
 _WITHOUT_ARROW = (GeometryType, GeographyType)
 
 
@@ -73,7 +72,7 @@ def _iceberg(data_type: pa.DataType, path: str, version: int) -> IcebergType:
         key = _nested_field(data_type.key_field, _inner(path, "key"), version)
         value = _nested_field(data_type.item_field, _inner(path, "value"), version)
         return MapType(key.field_id, key.field_type, value.field_id, value.field_type, value.required)
-    if any(is_list(data_type) for is_list in _LISTS):
+    if is_any_list(data_type):
         element = _nested_field(data_type.value_field, _inner(path, "element"), version)
         return ListType(element.field_id, element.field_type, element.required)
     if version >= 3 and t.is_null(data_type):
