@@ -40,9 +40,11 @@ _INFINITY = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _HEXADECIMAL = r"(?i)^\s*0x[0-9a-f]+\s*$"
 Codes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint16]
 
-_ZERO = ord("0")
+_ZERO, _X, _LOWER = ord("0"), ord("x"), 0x20
+_NO_BYTE = 256
+# Larger arrays are new pages of memory each time, which take longer than to look at them.
+_PIECE = 64 << 10
 _BLANKS = b"\r\n \t"
 # The most digits of a long, and the characters before an ``x`` that are looked at.
 _DIGITS, _AHEAD = 16, 4
@@ -65,10 +67,7 @@ class Hexadecimals:
         delimiter, quote, escape = (
             (text or "").encode() for text in (options.delimiter, options.quote, options.escape)
         )
-        # Arrow takes away escapes within a value, and the quote that ends behind the zero.
-        self._pairs = [bytes([before]) + x for before in b"0" + escape for x in (b"x", b"X")]
-        self._split_pairs = [(b"0" + quote, quote + x) for x in (b"x", b"X") if quote]
-        self._escapes = bool(escape)
+        self._quote, self._escape = quote, escape
         self._beginnings = _table(BOM_UTF8 + _BLANKS + delimiter + quote + escape)
         self._ends = _table(_BLANKS + delimiter + quote)
         self._width = (_DIGITS + 1) * (2 if escape else 1)
@@ -89,20 +88,28 @@ class Hexadecimals:
         seam = self._width + _AHEAD
         around = self._before + (data[:seam] or b"\n" * seam)
         self._before = (self._before + data[-seam:])[-seam:]
-        self.seen = self._is_in(around) or self._is_in(data)
+        codes = np.frombuffer(data, np.uint8)
+        pieces = (codes[start : start + _PIECE + 2 * seam] for start in range(0, len(codes), _PIECE))
+        self.seen = self._is_in(np.frombuffer(around, np.uint8)) or any(map(self._is_in, pieces))
 
-    def _is_in(self, text: bytes) -> bool:
+    def _is_in(self, codes: Codes) -> bool:
         """Return True if a number is in a text, but not at its very beginning or end."""
-        codes = np.frombuffer(text, np.uint8)
-        words = [codes[odd : odd + (len(codes) - odd) // 2 * 2].view(np.uint16) for odd in (0, 1)]
-        pairs = [_word(pair) for pair in self._pairs if pair[1:] in text]
-        split_pairs = [(_word(first), _word(then)) for first, then in self._split_pairs if then[1:] in text]
-        return any(self._is_at(codes, at) for at in _places(words, pairs)) or _follow(words, split_pairs)
+        is_x = codes | _LOWER == _X
+        if not is_x.any():
+            return False
+        behind_zero = is_x[1:] & (codes[:-1] == _ZERO)
+        # Arrow takes away escapes within a value, and the quote that ends behind the zero.
+        behind_quote = is_x[2:] & (codes[1:-1] == _code(self._quote))
+        if behind_quote.any() and (behind_quote & (codes[:-2] == _ZERO)).any():
+            return True
+        if self._escape:
+            behind_zero |= is_x[1:] & (codes[:-1] == _code(self._escape))
+        return bool(behind_zero.any()) and self._is_at(codes, np.flatnonzero(behind_zero))
 
     def _is_at(self, codes: Codes, at: Positions) -> bool:
         at = at[(at >= _AHEAD - 1) & (at < len(codes) - self._width - 1)]
         # A quote and an escape may stand between a zero and its x.
-        for behind in range(3 if self._escapes else 1):
+        for behind in range(3 if self._escape else 1):
             zeros = at[codes[at - behind] == _ZERO]
             starts = zeros[self._beginnings[codes[zeros - behind - 1]]]
             if len(starts) and self._ends[sliding_window_view(codes, self._width)[starts + 2]].any():
@@ -110,28 +117,9 @@ class Hexadecimals:
         return False
 
 
-def _word(pair: bytes) -> np.uint16:
-    word: np.uint16 = np.frombuffer(pair, np.uint16)[0]
-    return word
-
-
-def _places(words: Sequence[Words], pairs: Sequence[np.uint16]) -> Iterator[Positions]:
-    """Yield where pairs of characters are; to compare two at once is twice as fast."""
-    for odd in (0, 1):
-        for pair in pairs:
-            is_pair = words[odd] == pair
-            if is_pair.any():
-                yield np.flatnonzero(is_pair) * 2 + odd
-
-
-def _follow(words: Sequence[Words], pairs: Sequence[tuple[np.uint16, np.uint16]]) -> bool:
-    """Return True if one of these pairs of characters is in a text, the second beginning with the first one's end."""
-    for first, then in pairs:
-        for one, other in ((words[0], words[1]), (words[1], words[0][1:])):
-            is_other = other == then
-            if is_other.any() and (is_other & (one[: len(other)] == first)).any():
-                return True
-    return False
+def _code(character: bytes) -> int:
+    """Return the code of a character; that of none is no byte's."""
+    return character[0] if character else _NO_BYTE
 
 
 def _table(characters: bytes) -> npt.NDArray[np.bool_]:
