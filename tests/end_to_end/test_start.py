@@ -78,23 +78,24 @@ def where(_):
     import sys
     # By the daemon that forked this worker.
     assert "volley.task.task" in sys.modules
-    return pyspark.__file__, os.environ["PYTHONPATH"].split(os.pathsep)
+    return pyspark.__file__, os.environ["PYTHONPATH"].split(os.pathsep), os.environ["MIMALLOC_PURGE_DELAY"]
 
 spark = open_session("local[1]")
 import pyspark
-(loaded, path), = spark.sparkContext.parallelize([0], 1).map(where).collect()
+(loaded, path, delay), = spark.sparkContext.parallelize([0], 1).map(where).collect()
 print(loaded == pyspark.__file__, "/mine" in path, [each for each in path if each.endswith((".zip", ".jar"))])
+print(delay)
 """
 
 
-def test_workers_load_the_installed_pyspark_and_not_sparks_archive(tmp_path: Path) -> None:
+def test_workers_load_the_installed_pyspark_and_keep_freed_memory(tmp_path: Path) -> None:
     environment = plain_environment(PYSPARK_PYTHON=sys.executable)
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.executorEnv.PYTHONPATH /mine")
     environment["SPARK_CONF_DIR"] = str(tmp_path / "conf")
     command = [sys.executable, "-c", WORKERS]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert ran.stdout.splitlines() == ["True True []"], ran.stderr
+    assert ran.stdout.splitlines() == ["True True []", "10000"], ran.stderr
 
 
 def test_spark_submit_on_this_machine_has_its_own_python(tmp_path: Path) -> None:

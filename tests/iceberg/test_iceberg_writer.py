@@ -399,15 +399,18 @@ def test_columns_get_a_dictionary_if_it_makes_them_smaller(make: Make) -> None:
             "too many": [random.randrange(10 * count) for _ in range(count)],
             "clustered": [n // 500 for n in range(count)],
             "none": pa.nulls(count, pa.date32()),
-            "nested": [{"unique": n} for n in range(count)],
+            "nested": [{"unique": n, "few": n % 8} for n in range(count)],
+            "list": [[n, n + count] for n in range(count)],
+            "map": pa.array([[("key", n)] for n in range(count)], pa.map_(pa.string(), pa.int64())),
         }
     )
     result = write(make(rows.schema), rows, batch=7_000)
     group = pq.read_metadata(paths(result)[0]).row_group(0)
     chunks = [group.column(number) for number in range(group.num_columns)]
-    plain = [name for name, chunk in zip(rows.column_names, chunks, strict=True) if not chunk.has_dictionary_page]
-    assert plain == ["unique", "too many"]
-    assert pq.read_table(paths(result)[0]).rename_columns(rows.column_names).equals(rows)
+    plain = [chunk.path_in_schema for chunk in chunks if not chunk.has_dictionary_page]
+    nested = ["nested.unique", "list.list.element", "map.key_value.value"]
+    assert plain == ["unique", "too_x20many", *nested]
+    assert pq.read_table(paths(result)[0]).rename_columns(rows.column_names).cast(rows.schema).equals(rows)
     pq.write_table(rows, file := io.BytesIO())
     assert result.bytes < len(file.getvalue())
 

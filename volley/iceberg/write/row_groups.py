@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,7 +69,7 @@ def _encoded(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
 
 
 def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str]:
-    """Return the columns whose dictionary would grow too large, or would not make them smaller.
+    """Return the paths of columns, also nested ones, whose dictionary would grow too large or make them no smaller.
 
     The writer would find out by itself, but only after hashing a megabyte of distinct values, in every row group.
     parquet-java decides after the first page (`DictionaryValuesWriter`, ``isCompressionSatisfying``); a sample from
@@ -83,17 +83,28 @@ def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str
     count = rows.num_rows
     if count <= _SLICES * _SLICE_ROWS:
         return set()
-    names = [
-        field.name
-        for field in rows.schema
-        if not (pa.types.is_nested(field.type) or pa.types.is_dictionary(field.type))
-    ]
+    names = [field.name for field in rows.schema if not pa.types.is_dictionary(field.type)]
     slices = [rows.select(names).slice(number * count // _SLICES, _SLICE_ROWS) for number in range(_SLICES)]
     sample = pa.concat_tables(slices).combine_chunks()
-    return {name for name in sample.schema.names if not _pays(sample[name].drop_null(), count, limit)}
+    leaves = [leaf for name in names for leaf in _leaves(name, sample[name].combine_chunks())]
+    return {path for path, values in leaves if not _pays(values.drop_null(), count * len(values) // len(sample), limit)}
 
 
-def _pays(sample: pa.ChunkedArray, rows: int, limit: int) -> bool:
+def _leaves(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the path of each leaf column in a Parquet file, with its values."""
+    if pa.types.is_struct(values.type):
+        for field, child in zip(values.type, values.flatten(), strict=True):
+            yield from _leaves(f"{path}.{field.name}", child)
+    elif pa.types.is_map(values.type):
+        yield from _leaves(f"{path}.key_value.key", values.keys)
+        yield from _leaves(f"{path}.key_value.value", values.items)
+    elif pa.types.is_nested(values.type):
+        yield from _leaves(f"{path}.list.element", values.flatten())
+    else:
+        yield path, values
+
+
+def _pays(sample: pa.Array, rows: int, limit: int) -> bool:
     """Return True if a column of this many rows is smaller with a dictionary, and the dictionary stays in the limit."""
     count, width = len(sample), _width(sample)
     values = _distinct(count, len(pc.unique(sample)))
@@ -101,7 +112,7 @@ def _pays(sample: pa.ChunkedArray, rows: int, limit: int) -> bool:
     return values * width <= limit and values * width + indices < rows * width
 
 
-def _width(sample: pa.ChunkedArray) -> float:
+def _width(sample: pa.Array) -> float:
     """Return the bytes of a value in a page."""
     try:
         return float(sample.type.bit_width / 8)
