@@ -12,7 +12,7 @@ from volley.columns.batches import no_table
 from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
 from volley.columns.joins import lower_join
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, united, weighted
+from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, copies, united, weighted
 from volley.iceberg.views.scan import Scan
 from volley.plan import nodes
 from volley.plan.joins import TableJoin
@@ -47,8 +47,9 @@ class ViewJoin(ViewOperator):
 
     A row's result depends on that row and on the table's rows with its key. So the changes are: the left side's changed
     rows joined with the table after the refresh; and, of the keys whose rows in the table changed, the left side's rows
-    as they were before, joined with the table after the refresh, without what they gave with the table before it. The
-    sides are read by these keys alone; no state is kept, as snapshots are the state.
+    as they were before, joined with the table after the refresh, without what they gave with the table before it; of an
+    inner join, joined with the changed rows. The sides are read by these keys alone; no state is kept, as snapshots are
+    the state.
     """
 
     how = "changed rows joined with the table's, and rows whose key the table has changed, both read by these keys"
@@ -77,11 +78,21 @@ class ViewJoin(ViewOperator):
         if len(left):
             parts.append(self._joined_table(left, self._right.table("after", self._right_keys(left))))
         if len(right):
-            keys = Keys.of(right, self._node.join.right_keys)
             before = self._left.table("before", self._left_keys(right))
-            parts.append(weighted(self._joined_table(before, self._right.table("after", keys)), 1))
-            parts.append(weighted(self._joined_table(before, self._right.table("before", keys)), -1))
+            after_and_before = zip(self._right_sides(right), (1, -1), strict=True)
+            parts += [weighted(self._joined_table(before, rows), weight) for rows, weight in after_and_before]
         return united([part.select([*self.schema.names, WEIGHT]) for part in parts], self.schema)
+
+    def _right_sides(self, changes: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the table's rows of the changed keys after and before, or those of them that differ.
+
+        Each pair of rows with a key is a row of its own, if all of a key match and none is kept without a match.
+        """
+        join = self._node.join
+        if join.how == "inner" and join.time is None:
+            return copies(changes)
+        keys = Keys.of(changes, join.right_keys)
+        return self._right.table("after", keys), self._right.table("before", keys)
 
     def _joined_table(self, left: pa.Table, right: pa.Table) -> pa.Table:
         batches = list(self._joined(left.combine_chunks().to_batches(), left.schema, right))
