@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.views.tables import Known, Query, Row, checked, view_of
 from volley import MaterializedView, MemorySource, PlanError, col, count, max_, sum_
 from volley.iceberg import IcebergSinkConfig
-from volley.iceberg.views.costs import COSTS, Measures
+from volley.iceberg.views.costs import COSTS, Measured, Measures
 
 ORDERS = pa.schema(
     {"id": pa.int32(), "customer": pa.int32(), "cents": pa.int64(), "time": pa.int64(), "owner": pa.uuid()}
@@ -187,7 +187,7 @@ def test_a_refresh_by_changes_that_reads_too_many_rows_is_given_up(tmp_path: Pat
     view = MaterializedView("view", query.stream(orders.stream, customers.files.ref), into, mode="auto")
     checked(view, query, sources)
     # Computing it anew was slow, and a refresh by changes was never tried.
-    slow = Measures().after("full", 60.0, 51, estimate=0.03)
+    slow = Measures({"full": Measured(60.0, 51, 1e6)}, "full")
     with into.ref.load().transaction() as transaction:
         transaction.set_properties({COSTS: slow.to_json()})
     customers.change([{**customers.rows[0], "country": "SE"}], [0])

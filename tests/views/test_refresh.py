@@ -518,7 +518,7 @@ def set_property(view: MaterializedView, name: str, value: str) -> None:
 
 def set_costs(view: MaterializedView, incremental: float, full: float, last: str) -> None:
     kinds = {
-        kind: {"seconds": factor, "rows": 7, "factor": factor}
+        kind: {"seconds": factor, "rows": 7, "factor": factor, "start": factor}
         for kind, factor in (("incremental", incremental), ("full", full))
     }
     set_property(view, "volley.view.costs", json.dumps({"kinds": kinds, "last": last}))
@@ -559,7 +559,7 @@ def test_rows_to_read_for_deleted_ones_are_those_of_their_pages(tmp_path: Path) 
 
 @pytest.mark.parametrize("dear", ["incremental", "full"])
 def test_the_cheaper_refresh_by_what_earlier_ones_took(orders: Known, view: MaterializedView, dear: str) -> None:
-    """The constants of the estimates are of a few milliseconds for either, so the factors decide."""
+    """Estimated without them, either takes a few milliseconds, so the factors decide."""
     cheap = "full" if dear == "incremental" else "incremental"
     set_costs(view, **{"incremental": 1.0, "full": 1.0, dear: 100.0}, last=dear)
     orders.change([order(10, "c")], [0])

@@ -93,11 +93,6 @@ class Group(ViewOperator):
         return [*(GroupState(kind, value, rank) for rank in range(self._extremes)), *counts]
 
     @property
-    def is_fragile(self) -> bool:
-        """True if each group that loses rows has to be computed from all its rows."""
-        return any(_is_floating_sum(state, data_type) for state, data_type in self.states.types.items())
-
-    @property
     def _in_result(self) -> dict[GroupState, str]:
         """The states that are results themselves, and the columns that these are in."""
         own = [

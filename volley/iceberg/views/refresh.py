@@ -282,9 +282,8 @@ def _measures(attempt: _RefreshAttempt, operator: ViewOperator, seconds: float) 
     kind: Kind = "incremental" if attempt.decision.mode == "incremental" else "full"
     cost = attempt.decision.cost
     if kind == "full" or cost is None:
-        cost = full_cost(operator, attempt.rows_written)
-    rows = attempt.tally.rows - attempt.given_up_rows
-    return attempt.measures.after(kind, seconds, rows, cost.estimate(kind))
+        cost = full_cost(operator, attempt.rows_written, attempt.measures)
+    return cost.after(kind, seconds, attempt.tally.rows - attempt.given_up_rows)
 
 
 def _check_name(cursor: Cursor | None, view: View) -> None:
@@ -316,7 +315,7 @@ def _estimates(cost: Cost) -> Iterator[ViewEstimate]:
     for kind in kinds:
         last = cost.measures.kinds.get(kind)
         seconds, rows = (last.seconds, last.rows) if last else (None, None)
-        yield ViewEstimate(kind, cost.seconds(kind), seconds, rows)
+        yield ViewEstimate(kind, cost.seconds(kind), cost.rows(kind), seconds, rows)
 
 
 def _steps(operator: ViewOperator, depth: int) -> Iterator[ViewStep]:

@@ -32,9 +32,10 @@ from volley.plan.expression_nodes import ExprNode, column_names, joined
 from volley.plan.expressions import lit
 from volley.types.arrow import canonical_schema
 
-__all__ = ["Pin", "Scan", "Tally", "TooManyRowsError"]
+__all__ = ["PAGE_ROWS", "Pin", "Scan", "Tally", "TooManyRowsError"]
 
-_PAGE_ROWS = 20_000
+PAGE_ROWS = 20_000
+"""Rows that are read for a changed one, about."""
 
 
 class TooManyRowsError(Exception):
@@ -173,11 +174,6 @@ class Scan(ViewOperator):
         files = (file for split in self._splits for group in split.groups for file in group)
         return sum(_rows_to_read(self._pin.table.io, file) for file in files)
 
-    @property
-    def loses_rows(self) -> bool:
-        """True if the changes may have removed rows."""
-        return any(file.loses_rows for split in self._splits for group in split.groups for file in group)
-
     @cached_property
     def all_rows(self) -> int:
         """The number of rows of the table after the refresh, without those that equality deletes delete."""
@@ -193,9 +189,9 @@ def _rows_to_read(io: FileIO, changed: ChangedFile) -> int:
     old, new = changed.before.deletes, changed.after.deletes
     gone, added = [delete for delete in old if delete not in new], [delete for delete in new if delete not in old]
     if any(delete.content == Content.EQUALITY_DELETES for delete in (*gone, *added)):
-        return min(changed.file.rows, sum(delete.rows for delete in (*gone, *added)) * _PAGE_ROWS)
+        return min(changed.file.rows, sum(delete.rows for delete in (*gone, *added)) * PAGE_ROWS)
     positions = np.setxor1d(_positions(io, changed.file, gone), _positions(io, changed.file, added))
-    return min(changed.file.rows, len(np.unique(positions // _PAGE_ROWS)) * _PAGE_ROWS)
+    return min(changed.file.rows, len(np.unique(positions // PAGE_ROWS)) * PAGE_ROWS)
 
 
 def _positions(io: FileIO, file: FileEntry, deletes: Sequence[FileEntry]) -> Positions:

@@ -177,18 +177,20 @@ class ViewEstimate:
     Args:
         mode: The kind.
         seconds: About how long it would take.
+        rows: About how many rows of the sources it would read.
         last_seconds: How long the last one of its kind took; None = there was none.
         last_rows: How many rows of the sources that one read.
     """
 
     mode: Literal["incremental", "full"]
     seconds: float
+    rows: int
     last_seconds: float | None
     last_rows: int | None
 
     def __str__(self) -> str:
         last = f" (the last one: {self.last_seconds:.2g} s, {self.last_rows:,} rows)" if self.last_seconds else ""
-        return f"{self.mode} refresh: about {self.seconds:.2g} s{last}"
+        return f"{self.mode} refresh: about {self.seconds:.2g} s, {self.rows:,} rows{last}"
 
 
 @dataclass(frozen=True)
