@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import date
+from functools import partial
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.benchmark import Benchmark, Limit, Run, benchmark
 from benchmarks.lake import Lake, write_epoch
+from benchmarks.measure import measured
+from benchmarks.rows import Bound, Row
 from benchmarks.run import MissingPeerError
 from volley import DataStream, Environment, IcebergSource, IcebergSourceConfig, MaterializedView, col, count, lit, sum_
 from volley.iceberg import IcebergTable, TableRef, Upsert
@@ -33,7 +37,9 @@ _CHANGES: dict[str, tuple[float, bool, str]] = {
     "1 % of another column": (0.01, False, "l_quantity"),
     "0.005 % of another column": (0.00005, False, "l_quantity"),
 }
+_QUERIES = ("q1", "q3", "q5", "q10", "q14")
 _AUTO, _CHANGED, _ANEW = 'mode="auto"', 'mode="incremental"', 'mode="full"'
+_MODES = {"auto": _AUTO, "incremental": _CHANGED, "full": _ANEW}
 
 
 class _Tpch:
@@ -64,7 +70,7 @@ class _Tpch:
             "q10": self._q10,
             "q14": self._q14,
         }
-        return MaterializedView(query, queries[query](), self._lake.named(f"view_{query}"), mode=mode)
+        return MaterializedView(query, queries[query](), self._lake.named(f"view_{query}_{mode}"), mode=mode)
 
     def _orders(self, since: date, until: date) -> Any:
         return IcebergTable(self._ref("orders")).rows.filter(
@@ -149,40 +155,54 @@ def _change(lake: Lake, tables: Path, changes: str, epoch: int) -> None:
         write_epoch(upserts, epoch, rows.set_column(rows.column_names.index(column), column, values).to_batches())
 
 
-def _no_dearer(than: str) -> Limit:
-    return Limit("cpu_seconds", "CPU-seconds of a refresh", most=1.2, of=_AUTO, beside=than)
+class _WorstOfTheCheaper(Limit):
+    """The most that the library's choice may be of the cheaper kind of refresh, by medians, where it is most."""
+
+    def bounds(self, row: Row) -> list[Bound]:
+        chosen = [other for other in row.others if other.peer == _AUTO]
+        if row is not max(chosen, key=self._ratio):
+            return []
+        value = self._ratio(row)
+        return [Bound(f"{row.what}, the worst case: {self.unit}", value, self.most, self.times, value <= self.most)]
+
+    def _ratio(self, row: Row) -> float:
+        return max(row.times(self.figure, kind) or 0 for kind in (_CHANGED, _ANEW))
 
 
 @benchmark(
     rows=600_000,
-    peers={"auto": _AUTO, "incremental": _CHANGED, "full": _ANEW},
-    options={"refreshes": 5},
-    cases={"query": tuple(f"{query}, {changes}" for query in ("q1", "q3", "q5", "q10", "q14") for changes in _CHANGES)},
+    options={"refreshes": 5, "queries": _QUERIES},
+    cases={"changes": tuple(_CHANGES)},
     case="",
     figures=("cpu_seconds", "seconds", "read_share", "mode"),
     plots=("cpu_seconds",),
     prepare=_generated,
-    bounds=[_no_dearer(_CHANGED), _no_dearer(_ANEW)],
+    bounds=[
+        _WorstOfTheCheaper("cpu_seconds", "CPU-seconds of a refresh", most=1.2, times="× those of the cheaper kind")
+    ],
 )
 def tpch_views(run: Run) -> None:
     """Refreshes of views of TPC-H's queries after changes of orders and their lines: the kind that is taken, and both.
 
-    Two refreshes before those that are measured tell what each kind takes.
+    A view of each kind is refreshed after the same changes, in turn. Two refreshes before those that are measured tell
+    what each kind takes.
     """
-    lake, tables = Lake(run.folder / "lake"), Path(run.options["tables"])
-    query, _, changes = str(run.case).partition(", ")
+    lake, tables, changes = Lake(run.folder / "lake"), Path(run.options["tables"]), str(run.case)
     for table in _TABLES:
         write_epoch(lake.named(table).with_table_properties(_PAGES), 0, _rows_of(tables, table).to_batches())
-    view = _Tpch(lake).view(query, run.peer)
-    view.refresh()
+    views = {query: [(mode, _Tpch(lake).view(query, mode)) for mode in _MODES] for query in run.options["queries"]}
+    for _, view in chain(*views.values()):
+        view.refresh()
 
-    def refresh() -> dict[str, Any]:
+    def refresh(view: MaterializedView) -> dict[str, Any]:
         done = view.refresh()
         return {"read_share": done.rows_read / run.rows, "mode": done.mode}
 
-    for epoch in range(1, 3):
+    for epoch in range(1, 3 + run.options["refreshes"]):
         _change(lake, tables, changes, epoch)
-        refresh()
-    for epoch in range(3, 3 + run.options["refreshes"]):
-        _change(lake, tables, changes, epoch)
-        run.measure(refresh)
+        # The first refresh after a change finds less in memory than the next ones: each kind is the first one in turn.
+        for query, number in product(views, range(len(_MODES))):
+            mode, view = views[query][(number + epoch) % len(_MODES)]
+            figures = measured(partial(refresh, view))
+            if epoch > 2:
+                run.record(_MODES[mode], f"{query}, {changes}", **figures)

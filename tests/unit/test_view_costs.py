@@ -81,7 +81,7 @@ def test_without_measurements_the_estimates_decide() -> None:
     assert not Cost(1_000, 20_000_000, 2_000_000).favours_full
     # A full refresh whose rows were slow tells how long rows take, but not how long the other kind takes to start.
     slow = Measures({"full": measured(30)}, "full")
-    assert Cost(ALL, ALL, 0, slow).seconds("incremental") == pytest.approx(0.035 + 30 * 0.07)
+    assert Cost(ALL, ALL, 0, slow).seconds("incremental") == pytest.approx(0.035 + 15 * 0.07)
     assert Cost(0, ALL, 0, slow).seconds("incremental") == pytest.approx(0.035)
 
 

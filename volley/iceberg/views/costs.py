@@ -43,6 +43,8 @@ _GIVEN_UP, _GIVEN_UP_TIMES = 1.5, 2
 # A measured time counts for half: one slow refresh does not rule its kind out. By each refresh of the other kind an old
 # one comes so much nearer to that kind's, if it was slower, so that its kind is tried again.
 _WEIGHT, _FADING = 0.5, 0.08
+# Rows that are read for changes alone take about so much of the time of those that a full refresh computes with.
+_UNTRIED = 0.5
 # How many rows the changes lead to differs more from refresh to refresh: each counts as one of a few.
 _AGAIN_WEIGHT, _TRIES = 0.25, 8
 
@@ -136,8 +138,11 @@ class Measures:
         return json.dumps(asdict(self))
 
     def of_kind(self, kind: Kind) -> Measured:
-        """Return what refreshes of a kind took; those of the other one if there was none."""
-        return self.kinds.get(kind) or next(iter(self.kinds.values()), Measured(1, 0))
+        """Return what refreshes of a kind took; if there was none, what is likely by the other one."""
+        if kind in self.kinds or not self.kinds:
+            return self.kinds.get(kind, Measured(1, 0))
+        (other,) = self.kinds.values()
+        return replace(other, factor=_UNTRIED * other.factor)
 
     def after(self, kind: Kind, seconds: float, rows: int, work: Work) -> Measures:
         """Return the measures after one more refresh; what was measured of the other kind fades.
@@ -176,7 +181,8 @@ class Cost:
     """What a refresh costs, about.
 
     A refresh by changes reads the rows of the changes, which are known, and others for joins and groups: how many is
-    known of earlier ones. The first one is estimated without them, so that it is tried.
+    known of earlier ones. The first one is estimated without them, so that it is tried unless its start is dearer than
+    all of the other kind.
 
     Args:
         changed_rows: Rows to read for the changes of the sources.
