@@ -166,6 +166,28 @@ def test_the_plan_of_a_join(tmp_path: Path) -> None:
         table.files.close()
 
 
+@pytest.mark.parametrize(("how", "reads"), [("inner", 40 + 3), ("left", 40 + 3 + 40 + 40)])
+def test_changed_rows_of_an_inner_joins_table_are_not_read_again(tmp_path: Path, how: str, reads: int) -> None:
+    """Only where orders without a customer are kept, all customers of a changed key matter."""
+    orders, customers = Known(tmp_path / "a", ORDERS), Known(tmp_path / "b", CUSTOMERS)
+    sources = {"orders": orders, "customers": customers}
+    orders.change([{"id": id, "customer": 1, "cents": id, "time": 1, "owner": None} for id in range(3)])
+    plain = {"country": "NO", "since": 0, "uid": None, "tags": None, "labels": None}
+    customers.change([{"customer": number % 20, **plain} for number in range(40)])
+    query = Query(
+        lambda orders, customers: orders.join(customers, "customer", how, columns=["country"]),
+        f"select orders.*, country from orders {how} join customers using (customer)",
+    )
+    into = IcebergSinkConfig.from_table(orders.files.ref.beside("view"))
+    view = MaterializedView("view", query.stream(orders.stream, customers.files.ref), into, mode="incremental")
+    checked(view, query, sources)
+    customers.change([], [21])
+    done = checked(view, query, sources)
+    assert (done.mode, done.rows_read) == ("incremental", reads)
+    for table in sources.values():
+        table.files.close()
+
+
 def test_a_refresh_by_changes_that_reads_too_many_rows_is_given_up(tmp_path: Path) -> None:
     orders, customers = Known(tmp_path / "a", ORDERS), Known(tmp_path / "b", CUSTOMERS)
     sources = {"orders": orders, "customers": customers}
