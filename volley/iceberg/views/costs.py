@@ -88,19 +88,20 @@ class Measured:
         for _ in range(8):  # Newton's method; the logarithm of a sum of exponentials is convex
             start = fitted.start * work.start / fitted.time(work)
             off = math.log(self.seconds / fitted.time(work)) / (start**2 + (1 - start) ** 2)
-            fitted = fitted._times(math.exp(off * start), math.exp(off * (1 - start)))
+            fitted = fitted.scaled(math.exp(off * start), math.exp(off * (1 - start)))
         return fitted
 
     def between(self, other: Measured, part: float) -> Measured:
         """Return the measures that are a part of the way to others."""
-        return self._times((other.start / self.start) ** part, (other.factor / self.factor) ** part)
+        return self.scaled((other.start / self.start) ** part, (other.factor / self.factor) ** part)
 
     def faded(self, other: Measured) -> Measured:
         """Return the measures nearer to those of the other kind, where it is faster."""
         near = self.between(other, _FADING)
         return replace(self, start=min(self.start, near.start), factor=min(self.factor, near.factor))
 
-    def _times(self, start: float, factor: float) -> Measured:
+    def scaled(self, start: float, factor: float) -> Measured:
+        """Return the measures of a start and of rows that take so many times as long."""
         return replace(self, start=self.start * start, factor=self.factor * factor)
 
 
