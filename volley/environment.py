@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from volley.engine.job import Job
+    from volley.engine.runs import JobRun
+    from volley.metrics.endpoint import Endpoint
 
 __all__ = ["Environment"]
 
@@ -129,6 +131,13 @@ class Environment:
                 ``"orders.example.com"``; addresses, ``localhost`` and `metrics_host` always may. A request for another
                 host gets 403: its sender may be a web page that has let its own name lead to this machine.
 
+                `ui_port`: The HTTP port that serves the job's page to a browser, and ``/status.json``, while the job
+                runs; 0 = a free port, see `Job.ui`; None = no page. Address and names as for the metrics; it may be the
+                same port.
+
+                `metrics_token`: What requests for the metrics and the page must bring: ``Authorization: Bearer …``, or
+                ``?token=…`` in a browser; ``/healthz`` and ``/readyz`` need none. None = they need nothing.
+
                 `healthy_within`: ``/healthz`` answers 503 once nothing was committed for this long: seconds, a
                 timedelta or a text such as ``"5m"``. Take longer than the sources may be silent. None = the job is
                 healthy as long as it runs.
@@ -200,6 +209,25 @@ class Environment:
         if job.exception is not None:
             raise job.exception
         return job
+
+    def runs(self, name: str) -> list[JobRun]:
+        """Return the runs of a job so far, oldest first; also those whose process was killed. None start Spark.
+
+        Args:
+            name: The job's name.
+
+        Raises:
+            ConfigError: If the name is not valid.
+            StorageError: If the history can't be read.
+
+        Example:
+            >>> Environment(checkpoint_dir="/tmp/no-checkpoints").runs("events")
+            []
+        """
+        from volley.engine.checkpoint import locate
+        from volley.engine.runs import runs_of
+
+        return runs_of(locate(self._checkpoints, Start(name).name))
 
     def forget(self, name: str) -> None:
         """Delete a job's checkpoint: the next run under its name reads its sources from the beginning.
@@ -284,14 +312,7 @@ class Environment:
         folder, metrics = locate(self._checkpoints, start.name), Metrics({"job_name": start.name})
         reserve(folder, start.name)
         on_failure.callback(release, folder)
-        endpoint = None
-        if start.metrics_port is not None:
-            from volley.metrics.endpoint import Endpoint
-
-            endpoint = Endpoint(
-                metrics.to_registry(), start.metrics_host, start.metrics_port, start.metrics_allowed_hosts
-            )
-            on_failure.callback(endpoint.close)
+        endpoints = _endpoints(start, metrics, on_failure)
 
         def session() -> SparkSession:
             enter("starting Spark")
@@ -301,7 +322,7 @@ class Environment:
 
         checkpoint = Checkpoint(folder, start.name)
         context = JobContext(start, graph, checkpoint, metrics, session, self._interval(graph))
-        job = Job(context, endpoint, partial(release, folder))
+        job = Job(context, endpoints, partial(release, folder))
         job._start()
         return job
 
@@ -319,6 +340,20 @@ class Environment:
         return min([self.checkpoint_interval, *(wait for wait in waits if wait is not None)])
 
     _repr_html_ = settings_html
+
+
+def _endpoints(start: Start, metrics: Metrics, on_failure: ExitStack) -> dict[int, Endpoint]:
+    """Return the endpoints of a job by the ports that it was given."""
+    ports = {port for port in (start.metrics_port, start.ui_port) if port is not None}
+    if not ports:
+        return {}
+    from volley.metrics.endpoint import Endpoint
+
+    registry, endpoints = metrics.to_registry(), dict[int, Endpoint]()
+    for port in sorted(ports):
+        endpoints[port] = Endpoint(registry, start.metrics_host, port, start.metrics_allowed_hosts, start.metrics_token)
+        on_failure.callback(endpoints[port].close)
+    return endpoints
 
 
 def _refuse_remote() -> None:

@@ -156,7 +156,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_written(
 ) -> None:
     stream = native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config))
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(JobError, match=r"metrics can't be served at 127\.0\.0\.1:\d+: .*in use") as caught:
+        with pytest.raises(JobError, match=r"nothing can be served at 127\.0\.0\.1:\d+: .*in use") as caught:
             stream.execute("taken", metrics_port=taken.getsockname()[1])
         assert "0 for a free one" in str(caught.value.hint)
     assert not list(tmp_path.iterdir())

@@ -46,8 +46,11 @@ from volley.engine.binding import Binding
 from volley.engine.checkpoint import Checkpoint
 from volley.engine.joins import JoinedTables
 from volley.engine.records import Landed
+from volley.engine.runs import RunRecorder, runs_of
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.parking import Backlog, ParkedRows, ParkingWriter
+from volley.metrics.figures import FinishedEpoch
+from volley.metrics.status import JobStatus
 from volley.plan.graph import JobGraph
 from volley.spark.log import SparkLog
 from volley.task.joined_rows import read_index, read_list, read_pin
@@ -331,7 +334,22 @@ def read_parked(folder: Path) -> object:
     return [row for batch in ParkedRows(str(path), 4, b"").read() for row in batch.to_pylist()]
 
 
+def write_runs(folder: Path) -> None:
+    began = datetime(2026, 11, 1, tzinfo=UTC)
+    status = JobStatus("orders", "failed", reason="no disk", began=began, epochs=1, rows=5)
+    recorder = RunRecorder(f"{folder}/orders", "a-plan", lambda: status)
+    recorder.add(FinishedEpoch(7, 5, 1, 2, 3_000, 0.5, ended=began, phases={"read": 0.25}))
+    recorder.begin("orders")
+    recorder.end(status)
+
+
+def read_runs(folder: Path) -> object:
+    (run,) = runs_of(f"{folder}/orders")
+    return run.number, run.job, run.state, run.began, run.error, run.rows, run.plan, run.recent, run.recent[0].phases
+
+
 SAMPLES = {
+    "runs": Sample(write_runs, read_runs, exact=False),
     "pipeline": Sample(write_pipeline, read_pipeline),
     "landed": Sample(write_landed, read_landed),
     "file-sink": Sample(write_sink, read_sink),

@@ -110,5 +110,5 @@ def test_requests_that_are_too_large_or_malformed(
 
 
 def test_a_port_that_is_taken(endpoint: Endpoint) -> None:
-    with pytest.raises(JobError, match="metrics can't be served at "):
+    with pytest.raises(JobError, match="nothing can be served at "):
         Endpoint(METRICS.to_registry(), "127.0.0.1", port(endpoint))

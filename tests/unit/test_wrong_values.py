@@ -135,6 +135,8 @@ STARTS = {
     "metrics_port": "None 5",
     "metrics_host": "x",
     "metrics_allowed_hosts": "x list",
+    "metrics_token": "None x",
+    "ui_port": "None 5",
     "healthy_within": f"None {DURATION}",
     "outage": f"None {DURATION}",
     "on_epoch": "None type",
@@ -212,6 +214,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (WRITTEN.to_sink, {"sink": MemorySink()}, {"sink": "", "dead_letter": "None"}),
     # No job has this name.
     (ENVIRONMENT.forget, {"name": "x"}, {"name": ""}),
+    (ENVIRONMENT.runs, {"name": "x"}, {"name": "x"}),
     # What is right here would start Spark.
     (WRITTEN.start, {"name": "x"}, STARTS),
     (WRITTEN.execute, {"name": "x"}, STARTS),

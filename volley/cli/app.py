@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from volley.cli import check, pipelines, tables
+from volley.cli import check, history, pipelines, tables
 from volley.cli.output import FAILED, error, print_json
 
 __all__ = ["app"]
@@ -121,7 +121,7 @@ _COMMANDS: list[Callable[..., None]] = [
     *(init, schema),
     *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview),
     *(tables.snapshots, tables.changes, tables.compact, tables.expire, tables.orphans),
-    *(pipelines.status, pipelines.reset),
+    *(pipelines.status, history.runs, history.ui, pipelines.reset),
 ]
 for _command in _COMMANDS:
     app.command(short_help=re.split(r"[:.,]", _command.__doc__ or "")[0])(_command)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
+from volley.cli.history import served
 from volley.cli.output import (
     DEFAULT,
     USAGE,
@@ -171,6 +173,8 @@ def run(
         str | None, typer.Option(help="Starting over: append to the rows that sinks have, or replace them.")
     ] = None,
     backfill: Annotated[bool, typer.Option("--backfill", help="Fill new sinks with all rows so far.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve a page with all pipelines while they run.")] = False,
+    ui_port: Annotated[int, typer.Option(min=0, max=65_535, help="The page's port; 0 = a free one.")] = 0,
 ) -> None:
     """Run the pipelines of a file, in one Spark session, and keep its views up to date.
 
@@ -186,6 +190,8 @@ def run(
       volley run
 
       volley run -c orders.yaml --pipeline orders --once
+
+      volley run --ui --ui-port 8080
 
       volley run --dry-run
     """
@@ -203,7 +209,9 @@ def run(
     options: dict[str, Any] = {"once": once, "fresh": fresh, "into": into, "backfill": backfill}
     pipelines = [_waiting(config, configured) for configured in pipelines]
     supervisor = Supervisor(pipelines, {name: value for name, value in options.items() if value}, views)
-    for line in supervisor.run():
+    with reported(config), served(supervisor.status, ui_port) if ui or ui_port else nullcontext():
+        lines = supervisor.run()
+    for line in lines:
         say(line, config)
     for name, failure in supervisor.failures.items():
         error(config.redact(f"{name}: {failure}"))

@@ -18,6 +18,7 @@ from volley.engine.display import progress_line
 from volley.engine.job import Job
 from volley.errors import JobError, VolleyError
 from volley.iceberg.views.values import ViewRefresh
+from volley.metrics.status import JobStatus, status_json
 
 __all__ = ["Supervisor"]
 
@@ -65,6 +66,11 @@ class Supervisor:
                 for view in self._views:
                     self._record(view.name, partial(self._refresh, view))
         return [*self._lines(), *map(str, self._refreshes.values())]
+
+    def status(self) -> str:
+        """Return the status of each pipeline as JSON, for a page; one whose job is not there yet is starting."""
+        jobs = (run.job.status() if run.job else JobStatus(run.pipeline.name, "starting") for run in self._runs)
+        return status_json([job.to_dict() for job in jobs])
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         """Wait until all threads have ended, and log how far their jobs are now and then."""

@@ -58,6 +58,12 @@ class EndpointModel(Model):
     metrics_allowed_hosts: Names | None = Field(
         None, description="Names under which the endpoint may be asked, besides addresses, localhost and metrics_host."
     )
+    metrics_token: str | None = Field(
+        None, description="What requests for the metrics and the page must bring, as a bearer token or in ?token=."
+    )
+    ui_port: Annotated[Whole, Field(ge=0, lt=1 << 16)] | None = Field(
+        None, description="Serve the pipeline's page at this port while it runs; 0 = a free one."
+    )
     healthy_within: Span | None = Field(
         None, description="/healthz answers 503 once nothing was committed for this long."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from volley.engine.history import Notes
 from volley.engine.joins import JoinedTables
 from volley.engine.levels import Levels
 from volley.engine.options import JobContext
+from volley.engine.progress import Phases
 from volley.engine.records import Landed, RunStart
 from volley.engine.sinks import DeadLetterSinks, OpenSink, writers_of
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
@@ -69,6 +70,7 @@ class Epochs:
         speculative: True if Spark may run copies of a task, and kill the slower ones.
         levels: Runs the levels of a job with keyed steps; None without any.
         run_start: Records the first epoch of a bounded run; None = no sink asks for it.
+        phases: Has the times of the running epoch.
     """
 
     job: JobContext
@@ -84,6 +86,7 @@ class Epochs:
     speculative: bool
     levels: Levels | None = None
     run_start: RunStart | None = None
+    phases: Phases = field(default_factory=Phases)
 
     @property
     def log(self) -> SparkLog:
@@ -162,7 +165,8 @@ class Epochs:
             VolleyError: If it failed; files that are known not to have landed are deleted.
         """
         self._drop_results()
-        due, count = self._due(epoch), len(self.sinks)
+        with self.phases("plan"):
+            due, count = self._due(epoch), len(self.sinks)
         skipped = not any(due[:count])
         results = self._no_results()
         if skipped:
@@ -173,9 +177,11 @@ class Epochs:
                 evaluate(frame)
         else:
             reach("before-files", epoch.number)
-            self.log.make_durable(epoch.number)
-            self.tables.pin(epoch.number)
-            self._write_and_commit(frame, epoch, self.planned.splits(epoch.number), due, results)
+            with self.phases("plan"):
+                self.log.make_durable(epoch.number)
+                self.tables.pin(epoch.number)
+                splits = self.planned.splits(epoch.number)
+            self._write_and_commit(frame, epoch, splits, due, results)
             if self.levels is not None:
                 self.levels.record()
             reach("before-checkpoint", epoch.number)
@@ -217,7 +223,8 @@ class Epochs:
             results = self._write(frame, epoch, splits, due)
             reach("after-files", epoch.number)
             try:
-                self._commit_all(epoch, results, due, landed)
+                with self.phases("commit"):
+                    self._commit_all(epoch, results, due, landed)
                 return
             except LayoutChangedError as error:
                 if attempt == _ATTEMPTS:
@@ -248,14 +255,16 @@ class Epochs:
         spark = self.plan.session if frame is None else frame.sparkSession
         if self.tables:
             spark.sparkContext.setLocalProperty(EPOCH, str(epoch.number))
-        if frame is None and self._suits_driver(spark, reading, inputs):
-            results = of_sources([split.reader for split in inputs], run_on_driver(reading, inputs))
-        else:
-            results = run_sources(spark, reading, inputs, frame)
+        with self.phases("read"):
+            if frame is None and self._suits_driver(spark, reading, inputs):
+                results = of_sources([split.reader for split in inputs], run_on_driver(reading, inputs))
+            else:
+                results = run_sources(spark, reading, inputs, frame)
         tasks = [result for _, result in results]
         self.notes.record(tasks)
         if self.levels is not None:
-            tasks = self.levels.run(spark, task, results)
+            with self.phases("merge"):
+                tasks = self.levels.run(spark, task, results)
         return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
 
     def _suits_driver(self, spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> bool:

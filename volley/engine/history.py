@@ -59,6 +59,11 @@ class History:
             self._count += 1
         self._tell(self._on_epoch, epoch)
 
+    def latest(self) -> list[FinishedEpoch]:
+        """Return the epochs that are kept, the last one first."""
+        with self._lock:
+            return list(reversed(self._epochs))
+
     def failed(self, error: VolleyError) -> None:
         """Tell of the job's error."""
         self._tell(self._on_error, error)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -23,9 +23,12 @@ from volley.engine.options import JobContext
 from volley.engine.progress import Progress, State, enter
 from volley.engine.restart import Restart
 from volley.engine.run import Run, through_outages
+from volley.engine.runs import JobRun, RunRecorder, plan_hash, runs_of
+from volley.engine.status import status_of
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
 from volley.html_table import html_table
 from volley.metrics.figures import FinishedEpoch
+from volley.metrics.status import JobStatus, status_json
 from volley.spark.errors import translate
 from volley.spark.output import bound_log
 
@@ -49,6 +52,7 @@ class Job(Rows):
         name: Its name.
         metrics: Its counters.
         metrics_url: The URL of its metrics while it runs; None without `metrics_port`.
+        ui: The URL of its page while it runs; None without `ui_port`. If it has a token, add ``?token=…``.
         orphans: Files of killed tasks or a killed driver that this run has found. They belong to no table;
             `volley.iceberg.remove_orphan_files` deletes them.
 
@@ -63,31 +67,41 @@ class Job(Rows):
     def __init__(
         self,
         context: JobContext,
-        endpoint: Endpoint | None = None,
+        endpoints: Mapping[int, Endpoint] | None = None,
         on_end: Callable[[], object] = lambda: None,
     ) -> None:
         start = context.start
         self.name = start.name
         self.metrics = context.metrics
-        self.metrics_url = endpoint.url if endpoint else None
+        self._endpoints = endpoints or {}
+        of_metrics, of_page = (self._endpoint(port) for port in (start.metrics_port, start.ui_port))
+        self.metrics_url = of_metrics.url if of_metrics else None
+        self.ui = of_page.page if of_page else None
         self.orphans: list[str] = []
         self._context = context
         self._restart = start.restart or Restart("never")
         self._healthy_within = start.healthy_within
         self._history = History(start.name, start.on_epoch, start.on_error)
-        self._endpoint = endpoint
         self._on_end = on_end
         self._run: Run | None = None
         self._progress = Progress()
         self._began = time.monotonic()
+        self._began_at = datetime.now(UTC)
+        self._restart_due = 0.0
+        self._recorder = RunRecorder(context.checkpoint.url, plan_hash(context.graph), self.status)
         self._failure: VolleyError | None = None
         self._last_failure: VolleyError | None = None
         self._lock = threading.Lock()
         self._stop_requested = threading.Event()
         self._ended = threading.Event()
         self._watcher: threading.Thread | None = None
-        if endpoint:
+        for endpoint in self._endpoints.values():
             endpoint.probe(self._unhealthy, self._unready, self._notes)
+        if of_page:
+            of_page.show(lambda: status_json([self.status().to_dict()]))
+
+    def _endpoint(self, port: int | None) -> Endpoint | None:
+        return None if port is None else self._endpoints[port]
 
     @property
     def progress(self) -> Progress:
@@ -113,6 +127,45 @@ class Job(Rows):
     def exception(self) -> VolleyError | None:
         """The error that the job failed with; None while it runs, or if it did not fail."""
         return self._failure if self._ended.is_set() else None
+
+    def status(self) -> JobStatus:
+        """Return what is known of the job now, as one value: its state, rates, graph, sources, sinks and notes.
+
+        The same value is ``/status.json`` of its page.
+
+        Example:
+            >>> from volley import Environment, MemorySink, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"id": 1}])).to_sink(MemorySink())
+            >>> stream.execute("example").status().rows  # doctest: +SKIP
+            1
+        """
+        return self._status(self.progress)
+
+    def _status(self, progress: Progress) -> JobStatus:
+        state, error = progress.state.value, self._failure
+        if progress.state is State.RESTARTING:
+            error = self._last_failure
+        elif progress.state is State.RUNNING and self._run is None:
+            state = "starting"
+        known = status_of(self._context, progress, self._history.latest())
+        return replace(
+            known,
+            state=state,
+            reason=None if error is None else error.message,
+            hint=None if error is None else error.hint,
+            next_restart=max(0.0, self._restart_due - time.monotonic()) if state == "restarting" else None,
+            began=self._began_at,
+            maintenance=self.maintenance,
+            notes=tuple(self._notes()),
+        )
+
+    def history(self) -> list[JobRun]:
+        """Return the runs of the job so far, oldest first, this one included; also those whose process was killed.
+
+        Raises:
+            StorageError: If the history can't be read.
+        """
+        return runs_of(self._context.checkpoint.url)
 
     def wait(self, timeout: checks.Duration | None = None) -> bool:
         """Wait for the job's end; return True if it has ended.
@@ -224,7 +277,7 @@ class Job(Rows):
     def _repr_html_(self) -> str:
         """Return the job's state, its progress and its error as a table, for notebooks."""
         error = self.exception
-        seen = {"job": self.name, "error": error and error.message, "metrics": self.metrics_url}
+        seen = {"job": self.name, "error": error and error.message, "page": self.ui, "metrics": self.metrics_url}
         return html_table(seen) + self.progress._repr_html_()
 
     def _start(self) -> None:
@@ -241,6 +294,7 @@ class Job(Rows):
             failure = translate(error, self.name)
             if not self._restart.allows(failure, 1):
                 raise failure from failure.__cause__
+        self._recorder.begin(self.name)
         self._watcher = threading.Thread(target=self._watch, args=[failure], name=f"volley-{self.name}", daemon=True)
         self._watcher.start()
 
@@ -278,7 +332,7 @@ class Job(Rows):
             seconds = self._restart.seconds(failures)
             text = "%s: failed, restart %d of %d in %.1f s: %s"
             _log.warning(text, self.name, failures, self._restart.limit, seconds, failure)
-            self._last_failure = failure
+            self._last_failure, self._restart_due = failure, time.monotonic() + seconds
             self.metrics.record_state("restarting")
             failure = None if self._stop_requested.wait(seconds) else self._failure_of(self._run_again)
         self._finish(failure)
@@ -312,8 +366,9 @@ class Job(Rows):
         elif self._run is not None and not self._progress.epochs:
             self._log_nothing_new(self._run)
         self._progress = replace(self.progress, state=state, running=None)
-        if self._endpoint:
-            self._endpoint.close()
+        self._recorder.end(self._status(self._progress))
+        for endpoint in self._endpoints.values():
+            endpoint.close()
         self._on_end()
         self._ended.set()
 
@@ -355,4 +410,5 @@ class Job(Rows):
         if not self._progress.epochs:
             self._progress = replace(self._progress, startup=time.monotonic() - self._began - epoch.seconds)
         self._progress = self._progress.after(epoch)
+        self._recorder.add(epoch)
         self._history.add(epoch)

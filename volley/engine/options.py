@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
@@ -41,6 +41,8 @@ class StartOptions(TypedDict, total=False):
     metrics_port: int | None
     metrics_host: str
     metrics_allowed_hosts: str | Sequence[str]
+    metrics_token: str | None
+    ui_port: int | None
     healthy_within: checks.Duration | None
     outage: checks.Duration | None
     on_epoch: OnEpoch | None
@@ -61,6 +63,8 @@ class Start:
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     metrics_allowed_hosts: str | Sequence[str] = ()
+    metrics_token: str | None = field(default=None, repr=False)
+    ui_port: int | None = None
     healthy_within: checks.Duration | None = None
     outage: checks.Duration | None = None
     on_epoch: OnEpoch | None = None
@@ -90,7 +94,9 @@ class Start:
         checks.flag("progress", self.progress)
         checks.optional(checks.one_of(("append", "replace")))("into", self.into)
         checks.optional(checks.port)("metrics_port", self.metrics_port)
+        checks.optional(checks.port)("ui_port", self.ui_port)
         checks.text("metrics_host", self.metrics_host)
+        checks.optional(checks.text)("metrics_token", self.metrics_token)
         checks.keep(self, metrics_allowed_hosts=checks.names)
         callback = checks.optional(checks.function("a function of one argument, or None"))
         callback("on_epoch", self.on_epoch)

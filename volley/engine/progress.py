@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ from enum import Enum
 from volley.html_table import html_table
 from volley.metrics.figures import EpochProgress, FinishedEpoch
 
-__all__ = ["Progress", "State", "enter", "told_to"]
+__all__ = ["Phases", "Progress", "State", "enter", "told_to"]
 
 _listener: ContextVar[Callable[[str], object] | None] = ContextVar("volley-phase", default=None)
 
@@ -47,6 +48,26 @@ class State(Enum):
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
+
+
+class Phases:
+    """The seconds of an epoch by what they were spent on; what is done again adds up."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Begin another epoch."""
+        self.seconds = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Add the seconds of the block to a phase."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -202,6 +204,7 @@ class Run:
         began = time.monotonic()
         try:
             reach("before-planning", number)
+            self.epochs.phases.begin()
             attempt = partial(self._attempt, frame, self.epochs.epoch(number))
             result = through_outages(attempt, self.job.outage, self._halt, self.job.name)
             finished = self._finished(result, time.monotonic() - began)
@@ -209,9 +212,11 @@ class Run:
             self.has_epochs |= not finished.skipped
             self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
             self._count_rows_read()
-            self._readers.committed(number)
-            for lag in self._readers.lags(number):
-                self.job.metrics.record_lag(lag)
+            with self.epochs.phases("acknowledge"):
+                self._readers.committed(number)
+                for lag in self._readers.lags(number):
+                    self.job.metrics.record_lag(lag)
+            finished = replace(finished, ended=datetime.now(UTC), phases=self.epochs.phases.seconds)
             self._on_epoch_end(finished, result.orphans)
         except VolleyError as error:
             self.failure = error

@@ -6,7 +6,9 @@ A field that Prometheus gets has its type and its help as metadata, and nowhere 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from volley.html_table import settings_html
 
@@ -64,6 +66,10 @@ class FinishedEpoch:
         bytes: Encoded bytes written.
         seconds: How long it took, in seconds.
         skipped: True if every sink had it already (after a crash).
+        ended: When it ended, in UTC.
+        phases: What the seconds were spent on, in seconds: ``"plan"`` (what to read, and which sinks lack it),
+            ``"read"`` (the rows read, computed and written to files), ``"merge"`` (the levels of keyed steps),
+            ``"commit"`` and ``"acknowledge"`` (sources told, lags asked for). Phases that it did not have are left out.
 
     Example:
         >>> FinishedEpoch(7, rows=500, seconds=0.5).rows
@@ -77,6 +83,8 @@ class FinishedEpoch:
     bytes: int = 0
     seconds: float = 0.0
     skipped: bool = False
+    ended: datetime | None = field(default=None, compare=False)
+    phases: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     _repr_html_ = settings_html
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from volley.storage.envelope import StateFormat
 
 __all__ = [
-    *("BACKLOG", "CAPTURED_TABLE", "FAILURE", "FENCE", "FILE_LOG", "INITIAL_OFFSET", "JOIN_LIST", "JOIN_PIN"),
+    *(
+        "BACKLOG",
+        "CAPTURED_TABLE",
+        "FAILURE",
+        "FENCE",
+        "FILE_LOG",
+        "INITIAL_OFFSET",
+        "JOB_RUN",
+        "JOIN_LIST",
+        "JOIN_PIN",
+    ),
     *(
         "JOIN_ROWS",
         "LANDED",
@@ -35,6 +45,7 @@ __all__ = [
 PIPELINE = StateFormat("pipeline")
 LANDED = StateFormat("landed")
 RUN = StateFormat("run")
+JOB_RUN = StateFormat("job-run")
 
 # Windows, series and joins of streams.
 STATE_PLAN = StateFormat("state-plan")

@@ -1,0 +1,107 @@
+"""What is known of a job: its status and page while it runs, its history afterwards, behind a token if it has one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.waiting import wait_until, wait_while_it_runs
+from volley import Environment, FileSink, MemorySink, MemorySource, col, lit
+
+
+def asked(url: str, token: str | None = None) -> Any:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    with urlopen(Request(url, headers=headers), timeout=10) as answer:
+        return answer.read().decode()
+
+
+def test_the_status_of_a_running_job_is_what_its_page_gets(native: Environment, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] == 9:
+            wait_until(gate.exists, 120, "the gate")
+        return {"id": row["id"], "price": 6 // row["id"]}
+
+    rows = MemorySource([{"id": i} for i in range(10)], rows_per_epoch=5)
+    stream = native.from_source(rows).filter_expr(col("id") < lit(100)).map(slow, schema="id long, price long")
+    pipeline = stream.to_sink(MemorySink("good"), dead_letter=FileSink(f"{tmp_path}/bad", "json"))
+    job = native.start("watched", pipeline, ui_port=0, metrics_port=0, metrics_token="s3cret")
+    assert job.ui is not None
+    assert job.metrics_url == f"{job.ui}metrics"
+    try:
+        wait_while_it_runs(job, lambda: job.progress.epochs == 1, "an epoch")
+        (shown,) = json.loads(asked(f"{job.ui}status.json", "s3cret"))["jobs"]
+        assert (shown["job"], shown["state"], shown["epochs"], shown["rows"], shown["rejected"]) == (
+            *("watched", "running", 1, 4, 1),
+        )
+        assert [(node["kind"], node["rows"], node["inputs"]) for node in shown["graph"]] == [
+            ("source", 5, []),
+            ("step", None, [0]),
+            ("step", None, [1]),
+            ("sink", 4, [2]),
+            ("dead letter", 1, [3]),
+        ]
+        assert [(source["rows"], source["lag"]) for source in shown["sources"]] == [(5, None)]
+        assert [sink["rows"] for sink in shown["sinks"]] == [4, 1]
+        (epoch,) = shown["recent"]
+        assert {"plan", "read", "commit", "acknowledge"} == {*epoch["phases"]}
+        assert sum(epoch["phases"].values()) <= epoch["seconds"] + epoch["phases"]["acknowledge"]
+        assert [minute["rows"] for minute in shown["minutes"]] == [4]
+        assert "<title>Volley</title>" in asked(f"{job.ui}?token=s3cret")
+        with pytest.raises(HTTPError, match="401"):
+            asked(f"{job.ui}status.json")
+        with pytest.raises(HTTPError, match="401"):
+            asked(job.metrics_url, "other")
+        assert asked(f"{job.ui}healthz").strip() == "ok"
+        assert "s3cret" not in repr(job)
+    finally:
+        gate.touch()
+    assert job.wait(120)
+    with pytest.raises(URLError, match="refused"):
+        asked(job.ui)
+    ended = job.status()
+    assert (ended.state, ended.epochs, ended.rows, ended.rejected, ended.running) == ("finished", 2, 9, 1, None)
+    (run,) = job.history()
+    assert (run.state, run.epochs, run.rows, run.rejected) == ("finished", 2, 9, 1)
+    assert [epoch.rows for epoch in run.recent] == [4, 5]
+    assert {**run.status, "sinks": None} == {**json.loads(ended.to_json()), "sinks": None}
+    assert [sink["rows"] for sink in run.status["sinks"]] == [9, 1]
+
+
+def test_a_job_that_failed_has_its_error_in_status_and_history(native: Environment) -> None:
+    def fails(row: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("no such price")
+
+    stream = native.from_source(MemorySource([{"id": 1}])).map(fails, schema="id long")
+    job = native.start("failing", stream.to_sink(MemorySink("none")))
+    assert job.wait(120)
+    status, (run,) = job.status(), native.runs("failing")
+    assert (status.state, run.state) == ("failed", "failed")
+    assert "no such price" in str(status.reason)
+    assert run.error == status.reason
+
+
+def test_a_page_is_there_only_if_it_is_asked_for(native: Environment, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        wait_until(gate.exists, 120, "the gate")
+        return row
+
+    job = native.start(
+        "plain", native.from_source(MemorySource([{"id": 1}])).map(slow).to_sink(MemorySink("p")), metrics_port=0
+    )
+    try:
+        assert job.ui is None
+        assert job.metrics_url is not None
+        with pytest.raises(HTTPError, match="404"):
+            asked(job.metrics_url.replace("metrics", "status.json"))
+    finally:
+        gate.touch()
+    assert job.wait(120)

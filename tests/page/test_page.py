@@ -1,0 +1,212 @@
+"""The page of jobs in a browser: what it shows of each state, that it follows, and that all can use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.servers.browser import browser as started
+from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun
+from volley.metrics.endpoint import Endpoint
+from volley.metrics.figures import EpochProgress, FinishedEpoch
+from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, status_json
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+PHASES = {"plan": 0.1, "read": 0.6, "merge": 0.2, "commit": 0.2, "acknowledge": 0.01}
+RUNNING = JobStatus(
+    "orders",
+    "running",
+    began=NOW,
+    seconds=3700,
+    epoch=41,
+    epochs=42,
+    rows=1_234_567,
+    rejected=3,
+    late=7,
+    rows_per_second=1500,
+    running=EpochProgress(42, tasks=1, rows=1000, bytes=2_000_000, seconds=2),
+    recent=tuple(FinishedEpoch(number, 1000, seconds=1.1, phases=PHASES) for number in range(42)),
+    minutes=tuple(Minute(NOW + timedelta(minutes=number), 1000 * number, 2) for number in range(30)),
+    graph=(
+        GraphNode(0, "source", "read KafkaSource('orders')", rows=1_300_000),
+        GraphNode(1, "step", "filter price > 0", (0,)),
+        GraphNode(2, "sink", "write IcebergSink(shop.orders)", (1,), 1_234_567, 7),
+        GraphNode(3, "dead letter", "write FileSink('bad')", (2,), 3),
+    ),
+    sources=(SourceStatus("orders", 1_300_000, Lag("orders", rows=50, seconds=90)),),
+    sinks=(SinkStatus("shop.orders", 1_234_567, 2_000_000, 42, 42, seconds_since_last_commit=3, watermark=NOW),),
+    maintenance=MaintenanceReport(
+        (MaintenanceRun("shop.orders", "compaction", NOW, 3.2, "12 files became 2"),),
+        {"shop.orders": "after 8 commits"},
+    ),
+    notes=("table shop.late: 12 rows wait: it has no column 'note'",),
+)
+
+
+class Site:
+    """An endpoint whose status a test sets."""
+
+    def __init__(self) -> None:
+        self._closing = ExitStack()
+        self.endpoint = self._closing.enter_context(closing(Endpoint(None, "127.0.0.1", 0)))
+        self.set(RUNNING)
+        self.endpoint.show(lambda: self.json)
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def set(self, *jobs: JobStatus, runs: list[dict[str, Any]] | None = None) -> None:
+        self.json = status_json([job.to_dict() for job in jobs], runs or [])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, site: Site) -> Iterator[Callable[..., Page]]:
+    """Opens the page; an error of its script, and a request to any other host, fail the test."""
+    errors: list[str] = []
+    contexts = []
+
+    def open_page(**options: Any) -> Page:
+        contexts.append(context := browser.new_context(**options))
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda sent: None if sent.url.startswith(site.endpoint.page) else errors.append(sent.url))
+        page.goto(site.endpoint.page)
+        page.get_by_role("heading", level=2).wait_for()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def test_what_a_running_job_shows(opened: Callable[..., Page]) -> None:
+    page = opened()
+    for text in ("orders", "running", "1,234,567", "41", "1,500", "90 s", "3.0 s ago"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible()
+    expect(page.get_by_role("img", name="Rows a minute in the last hour: at most 29,000")).to_be_visible()
+    expect(page.get_by_role("img", name="Seconds of the last 42 epochs by phase: at most 1.1 s")).to_be_visible()
+    for text in (
+        "source · 1,300,000 rows",
+        "sink · 1,234,567 rows · 7 late",
+        "dead letter · 3 rows",
+        "12 files became 2",
+    ):
+        expect(page.get_by_text(text)).to_be_visible()
+    expect(page.get_by_text("12 files became 2")).to_be_visible()
+    expect(page.get_by_text("table shop.late: 12 rows wait")).to_be_visible()
+    expect(page.get_by_text("epoch 42 so far: 1,000 rows")).to_be_visible()
+    assert page.title() == "orders · running · Volley"
+
+
+def test_it_follows_the_job(opened: Callable[..., Page], site: Site) -> None:
+    page = opened()
+    failed = replace(RUNNING, state="restarting", reason="the catalog is gone", hint="look at it", next_restart=5.0)
+    site.set(failed)
+    expect(page.get_by_text("restarting", exact=True)).to_be_visible()
+    error = page.get_by_label("Last error")
+    expect(error).to_contain_text("the catalog is gone")
+    expect(error).to_contain_text("hint: look at it")
+    expect(error).to_contain_text("It starts again in 5.0 s.")
+    site.close()
+    expect(page.get_by_text("connection lost")).to_be_visible()
+
+
+@pytest.mark.parametrize("state", ["starting", "finished", "stopped", "failed"])
+def test_states_of_a_job_that_has_done_nothing(opened: Callable[..., Page], site: Site, state: str) -> None:
+    site.set(JobStatus("empty", state, reason="it can't" if state == "failed" else None))
+    page = opened()
+    expect(page.get_by_text(state, exact=True)).to_be_visible()
+    assert page.get_by_label("Last error").count() == (state == "failed")
+
+
+def test_texts_of_the_data_are_no_markup(opened: Callable[..., Page], site: Site) -> None:
+    name = "<b>bold</b> & 'quoted'"
+    site.set(replace(RUNNING, job=name, notes=(name,), sources=(SourceStatus(name),)), JobStatus("b", "running"))
+    page = opened()
+    expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    assert page.locator("main b").count() == 0
+
+
+def test_several_jobs_on_one_page(opened: Callable[..., Page], site: Site) -> None:
+    site.set(RUNNING, JobStatus("returns", "failed", reason="no such topic"))
+    page = opened()
+    page.get_by_role("button", name="returns · failed").click()
+    expect(page.get_by_role("heading", name="returns")).to_be_visible()
+    expect(page.get_by_text("no such topic")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("heading", name="returns")).to_be_visible()
+
+
+def test_runs_of_a_finished_job(opened: Callable[..., Page], site: Site) -> None:
+    run = {"job": "orders", "state": "died", "began": NOW.isoformat(), "ended": None, "epochs": 4, "rows": 777}
+    other = {**run, "job": "returns", "number": 1, "rows": 1, "error": None}
+    site.set(RUNNING, runs=[{**run, "number": 5, "error": None}, {**run, "number": 6, "error": "no disk"}, other])
+    rows = opened().get_by_role("region", name="Runs").get_by_role("row")
+    assert [row.inner_text().split()[:2] for row in rows.all()][1:] == [["6", "died"], ["5", "died"]]
+    expect(rows.nth(1)).to_contain_text("no disk")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_all_can_use_it(opened: Callable[..., Page], site: Site, scheme: str, width: int) -> None:
+    """No rule of axe is broken, and nothing but tables and the graph is wider than a phone."""
+    site.set(replace(RUNNING, reason="it failed", hint="mend it"), JobStatus("b", "failed"))
+    page = opened(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_many_tables_and_epochs(opened: Callable[..., Page], site: Site) -> None:
+    """A job of 50 tables that runs for days: what is sent each second stays small."""
+    sinks = tuple(SinkStatus(f"shop.table_{number}", rows=number) for number in range(50))
+    epochs = tuple(FinishedEpoch(number, 1, seconds=0.5, phases=PHASES) for number in range(9_900, 10_000))
+    nodes = tuple(GraphNode(number, "sink", f"write {number}", (0,) if number else (), number) for number in range(51))
+    site.set(replace(RUNNING, epoch=9_999, sinks=sinks, recent=epochs, graph=nodes))
+    page = opened()
+    expect(page.get_by_role("region", name="Sinks").get_by_role("row")).to_have_count(51)
+    expect(page.get_by_text("epoch 9900", exact=True)).to_be_visible()
+    assert len(site.json) < 100_000
+    assert (
+        page.evaluate("(() => { const began = performance.now(); show(); return performance.now() - began })()") < 1_000
+    )
+
+
+def test_it_is_not_drawn_anew_under_a_reader(opened: Callable[..., Page], site: Site) -> None:
+    page = opened()
+    page.get_by_role("region", name="Sinks").focus()
+    seen = page.get_by_role("status").inner_text()
+    site.set(replace(RUNNING, rows=2))
+    expect(page.get_by_role("status")).not_to_have_text(seen)
+    assert page.get_by_text("1,234,567").count() > 0
+    page.get_by_role("main").focus()
+    expect(page.locator("dd").nth(1)).to_have_text("2")
+
+
+def test_the_status_as_json_is_the_status(site: Site) -> None:
+    (job,) = json.loads(site.json)["jobs"]
+    assert job == json.loads(RUNNING.to_json())
+    assert (job["version"], job["began"], job["sources"][0]["lag"]["rows"]) == (1, "2026-11-01T12:00:00+00:00", 50)
