@@ -19,6 +19,7 @@ from volley.engine.display import follow, in_notebook, shown, watch
 from volley.engine.options import Start, StartOptions
 from volley.engine.progress import enter
 from volley.errors import ConfigError, PlanError, VolleyError, brief_methods
+from volley.garbage import none_collected
 from volley.html_table import settings_html
 from volley.metrics.metrics import Metrics
 from volley.plan import nodes
@@ -174,7 +175,7 @@ class Environment:
         """
         start = Start.of(name, options)
         graph = self._graph(pipelines)
-        with shown(name) if start.progress else nullcontext(), ExitStack() as on_failure:
+        with shown(name) if start.progress else nullcontext(), none_collected(), ExitStack() as on_failure:
             job = self._start(graph, start, on_failure)
             on_failure.pop_all()
         if start.progress and in_notebook():

@@ -11,22 +11,24 @@ import importlib
 import os
 from contextlib import suppress
 
-from pyspark.daemon import manager
-
+from volley.garbage import none_collected
 from volley.spark.jvm import PRELOAD
 
 __all__: list[str] = []
 
 
 def _preload() -> None:
-    for module in ("pyspark.worker", "volley.task.task", *os.environ.get(PRELOAD, "").split(",")):
-        # A worker that needs the module raises with the reason.
-        with suppress(Exception):
-            importlib.import_module(module)
+    with none_collected():
+        for module in ("pyspark.worker", "volley.task.task", *os.environ.get(PRELOAD, "").split(",")):
+            # A worker that needs the module raises with the reason.
+            with suppress(Exception):
+                importlib.import_module(module)
     # Workers collect garbage after each task; what is imported by now never is.
     gc.freeze()
 
 
 if __name__ == "__main__":
     _preload()
+    from pyspark.daemon import manager
+
     manager()
