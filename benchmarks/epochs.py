@@ -233,7 +233,7 @@ def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
 def _run_splits(session: SparkSession) -> object:
     reader = MemorySource([], schema="id long").open(SourceContext(""))
     plan = TaskPlan((reader,), (Tree(reader.schema, False, ()),), ())
-    return run_splits(session, Task(0, plan, ()), [InputSplit(0, (0, 0, False))])
+    return run_splits(session.sparkContext, Task(0, plan, ()), [InputSplit(0, (0, 0, False))])
 
 
 def _map_in_arrow(session: SparkSession) -> object:

@@ -30,6 +30,7 @@ from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from volley.engine.job import Job
@@ -276,9 +277,9 @@ class Environment:
 
         def run(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
             from volley.spark.run import run_tasks
-            from volley.spark.session import usable_session
+            from volley.spark.session import usable_context
 
-            return run_tasks(usable_session(self.spark, self.master), tasks)
+            return run_tasks(usable_context(self.spark, self.master), tasks)
 
         return run
 
@@ -308,21 +309,21 @@ class Environment:
         from volley.engine.checkpoint import Checkpoint, locate, release, reserve
         from volley.engine.job import Job
         from volley.engine.options import JobContext
-        from volley.spark.session import usable_session
+        from volley.spark.session import usable_context
 
         folder, metrics = locate(self._checkpoints, start.name), Metrics({"job_name": start.name})
         reserve(folder, start.name)
         on_failure.callback(release, folder)
         endpoints = _endpoints(start, metrics, on_failure)
 
-        def session() -> SparkSession:
+        def spark_context() -> SparkContext:
             enter("starting Spark")
-            opened = usable_session(self.spark, self.master, graph.worker_modules)
+            opened = usable_context(self.spark, self.master, graph.worker_modules)
             enter("planning")
             return opened
 
         checkpoint = Checkpoint(folder, start.name)
-        context = JobContext(start, graph, checkpoint, metrics, session, self._interval(graph))
+        context = JobContext(start, graph, checkpoint, metrics, spark_context, self.spark, self._interval(graph))
         job = Job(context, endpoints, partial(release, folder))
         job._start()
         return job

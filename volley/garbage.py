@@ -11,7 +11,7 @@ __all__ = ["none_collected"]
 
 @contextmanager
 def none_collected() -> Iterator[None]:
-    """Collect no garbage within the block, nor look through what it leaves soon after: a fifth of the CPU of imports."""
+    """Collect no garbage within the block, nor look through what it leaves soon after: a fifth of an import's CPU."""
     if not gc.isenabled():
         yield
         return

@@ -43,7 +43,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     def start(master: str | None) -> Any:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("volley.spark.session.open_session", start)
+    monkeypatch.setattr("volley.spark.session.open_context", start)
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -45,7 +45,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(master: str | None, modules: set[str]) -> Any:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("volley.spark.session.open_session", start)
+    monkeypatch.setattr("volley.spark.session.open_context", start)
 
 
 def table(folder: Path, **settings: Any) -> IcebergSinkConfig:

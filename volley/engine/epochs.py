@@ -29,7 +29,7 @@ from volley.task.joined_rows import EPOCH
 from volley.task.task import InputSplit, Task
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = ["EpochResult", "Epochs"]
 
@@ -251,26 +251,25 @@ class Epochs:
             task = self.levels.task(task, due)
         inputs = [InputSplit(reader, split) for reader, split in splits]
         reading = replace(task, writers=task.plan.reached(task.writers))
-        # Spark runs an epoch of its query in a session of its own.
-        spark = self.plan.session if frame is None else frame.sparkSession
+        context = self.plan.context
         if self.tables:
-            spark.sparkContext.setLocalProperty(EPOCH, str(epoch.number))
+            context.setLocalProperty(EPOCH, str(epoch.number))
         with self.phases("read"):
-            if frame is None and self._suits_driver(spark, reading, inputs):
+            if frame is None and self._suits_driver(reading, inputs):
                 results = of_sources([split.reader for split in inputs], run_on_driver(reading, inputs))
             else:
-                results = run_sources(spark, reading, inputs, frame)
+                results = run_sources(context, reading, inputs, frame)
         tasks = [result for _, result in results]
         self.notes.record(tasks)
         if self.levels is not None:
             with self.phases("merge"):
-                tasks = self.levels.run(spark, task, results)
+                tasks = self.levels.run(context, task, results)
         return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
 
-    def _suits_driver(self, spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> bool:
+    def _suits_driver(self, task: Task, splits: Sequence[InputSplit]) -> bool:
         """Return True if the rows are so few that a Spark job would cost more than the work in its tasks."""
         letters = task.letters.writers if task.letters else ()
-        if not runs_once_locally(spark) or not task.plan.suits_driver((*task.writers, *letters)):
+        if not runs_once_locally(self.plan.context) or not task.plan.suits_driver((*task.writers, *letters)):
             return False
         readers = [reader for reader in self.plan.readers if reader is not None]
         sizes = [readers[split.reader].size(split.split) for split in splits]

@@ -29,7 +29,7 @@ from volley.plan.places import naming
 from volley.spark.compile import CompiledPlan, compile_plan
 from volley.spark.log import PlannedEpochs
 from volley.spark.run import EpochCounters, run_beside
-from volley.spark.session import has_context, session_for_job
+from volley.spark.session import has_context, session_for_job, session_of
 from volley.spark.workers import preload
 from volley.task.sorter import SCHEMA
 from volley.task.task import TaskPlan
@@ -37,6 +37,7 @@ from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 __all__ = ["launch"]
 
@@ -107,10 +108,15 @@ def _bound(job: JobContext) -> Binding:
 
 
 def _compiled(job: JobContext, end: RunEnd | None) -> CompiledPlan:
-    """Open the sources in a session of the job's own, and compile the steps."""
-    spark = session_for_job(job.session(), job.checkpoint.url)
-    preload(spark.sparkContext, job.graph.worker_modules)
-    return compile_plan(spark, job.graph, job.folder, job.name, end.target if end else None)
+    """Open the sources, those that Spark reads in a session of the job's own, and compile the steps."""
+    context = job.context()
+    preload(context, job.graph.worker_modules)
+
+    def session() -> SparkSession:
+        given = job.spark if job.spark is not None and job.spark.sparkContext is context else session_of(context)
+        return session_for_job(given, job.checkpoint.url)
+
+    return compile_plan(context, session, job.graph, job.folder, job.name, end.target if end else None)
 
 
 def _opened(
@@ -127,28 +133,28 @@ def _opened(
         end: Where a run over bounded sources ends.
         known: The names of the targets that the job has written to before.
     """
-    writes, spark, metrics = job.graph.writes, plan.session, job.metrics
-    counters = EpochCounters(spark.sparkContext, len(plan.tasks.trees), plan.groups)
+    writes, context, metrics = job.graph.writes, plan.context, job.metrics
+    counters = EpochCounters(context, len(plan.tasks.trees), plan.groups)
     metrics.begin_run()
     metrics.follow(lambda: counters.progress)
     sinks = []
     for write, step in zip(writes, plan.tasks.sinks, strict=False):
-        tasks = ExecutorTasks(spark, job.name, counters, metrics.of_sink(write.sink.label))
-        context = SinkContext(
+        tasks = ExecutorTasks(context, job.name, counters, metrics.of_sink(write.sink.label))
+        opening = SinkContext(
             job=job.name,
             schema=step.schema,
             metrics=tasks.metrics,
             run=tasks,
             resumed=write.sink.target in known,
-            run_beside=partial(run_beside, spark),
+            run_beside=partial(run_beside, context),
             state=job.checkpoint.state_of(write.sink),
         )
         with naming(write):
-            sinks.append(OpenSink(write.sink.open(context), tasks.metrics, tasks))
+            sinks.append(OpenSink(write.sink.open(opening), tasks.metrics, tasks))
     letters = DeadLetterSinks.open(job.graph, job.name, metrics, known)
     _check_distinct([sink.committer for sink in (*sinks, *letters.sinks)])
     runners = (*plan.tasks.readers, *(sink.committer for sink in sinks))
-    preload(spark.sparkContext, {type(runner).__module__ for runner in runners})
+    preload(context, {type(runner).__module__ for runner in runners})
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     return Epochs(
         job=job,
@@ -161,7 +167,7 @@ def _opened(
         landed=Landed(job.checkpoint.log),
         tables=tables,
         unfinished=job.checkpoint.log.unfinished,
-        speculative=spark.conf.get("spark.speculation", "false") == "true",
+        speculative=context.getConf().get("spark.speculation", "false") == "true",
         run_start=_run_start(job),
         levels=_levels(job, plan, end, [sink.metrics for sink in sinks]),
     )
@@ -205,7 +211,7 @@ def _run_start(job: JobContext) -> RunStart | None:
 def _levels(job: JobContext, plan: CompiledPlan, end: RunEnd | None, metrics: Sequence[Metrics]) -> Levels | None:
     if plan.merging is None:
         return None
-    tasks, states, first = plan.session.sparkContext.defaultParallelism, [], len(metrics)
+    tasks, states, first = plan.context.defaultParallelism, [], len(metrics)
     ends = end.reached if end else lambda epoch: False
     for number, operator in enumerate(plan.operators):
         intakes = range(first, first := first + len(operator.states))

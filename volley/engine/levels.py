@@ -22,7 +22,7 @@ from volley.task.partials import NO_ROWS
 from volley.task.task import InputSplit, Task, TaskPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 __all__ = ["Levels", "RunEnd"]
 
@@ -82,7 +82,7 @@ class Levels:
         for state in self.states:
             state.check(epoch)
 
-    def run(self, spark: SparkSession, task: Task, results: TaskResults) -> list[tuple[WriteResult, ...]]:
+    def run(self, context: SparkContext, task: Task, results: TaskResults) -> list[tuple[WriteResult, ...]]:
         """Run the levels; return the results of all tasks without those of the keyed steps.
 
         Args:
@@ -92,7 +92,7 @@ class Levels:
         for level in self.plan.graph.levels:
             merges = {number: self._merge(number, task, results) for number in level if self._is_due(number, task)}
             if merges:
-                results = results + self._merged(spark, task, merges, first=len(results))
+                results = results + self._merged(context, task, merges, first=len(results))
             self._merges.update(merges)
         first, end = self._first(0), self._first(len(self.states))
         return [(*result[:first], *result[end:]) for _, result in results]
@@ -113,17 +113,17 @@ class Levels:
         ]
         return state.merge(task.epoch, partials)
 
-    def _merged(self, spark: SparkSession, task: Task, merges: Mapping[int, EpochMerge], first: int) -> TaskResults:
+    def _merged(self, context: SparkContext, task: Task, merges: Mapping[int, EpochMerge], first: int) -> TaskResults:
         """Run the tasks of a level. On one machine the driver merges few states itself."""
         reach("after-partials", task.epoch)
         splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]
         stage = replace(task, plan=self.merging, writers=self.merging.reached(task.writers, merges), first=first)
         is_small = all(merge.is_small for merge in merges.values())
-        if is_small and runs_locally(spark) and self.merging.suits_driver(stage.writers):
+        if is_small and runs_locally(context) and self.merging.suits_driver(stage.writers):
             # One split a step.
             results = run_on_driver(stage, splits)
         else:
-            results = run_splits(spark, stage, splits)
+            results = run_splits(context, stage, splits)
         for number, merge in merges.items():
             self.states[number].finish(merge)
         # What Spark reads counts as one source, the last one.

@@ -13,6 +13,7 @@ from volley.errors import ConfigError, VolleyError, near
 from volley.metrics.figures import FinishedEpoch
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from volley.engine.checkpoint import Checkpoint
@@ -116,7 +117,8 @@ class JobContext:
 
     Args:
         start: Its checked start options.
-        session: Returns the Spark session, or starts one.
+        context: Returns Spark's context, or starts one.
+        spark: The session of its environment, if one was given.
         interval: The time from the start of one epoch to the start of the next.
     """
 
@@ -124,7 +126,8 @@ class JobContext:
     graph: JobGraph
     checkpoint: Checkpoint
     metrics: Metrics
-    session: Callable[[], SparkSession]
+    context: Callable[[], SparkContext]
+    spark: SparkSession | None
     interval: timedelta
 
     @property

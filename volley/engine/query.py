@@ -73,7 +73,7 @@ class OwnQuery(Query):
     def __init__(
         self, plan: CompiledPlan, planned: PlannedEpochs, job: str, every: timedelta | None, on_epoch: OnEpoch
     ) -> None:
-        self._session = plan.session
+        self._context = plan.context
         self._planned = planned
         self._log = planned.log
         self._job = job
@@ -88,7 +88,7 @@ class OwnQuery(Query):
         self._thread = InheritableThread(self._run, name=f"volley-{job}-epochs", daemon=True)
 
     def start(self) -> None:
-        start_in_pool(self._session, self._job, self._thread.start)
+        start_in_pool(self._context, self._job, self._thread.start)
 
     def wait(self, seconds: float) -> bool:
         self._thread.join(seconds)
@@ -109,7 +109,7 @@ class OwnQuery(Query):
 
     def _run(self) -> None:
         try:
-            self._session.sparkContext.setJobDescription(self._job)
+            self._context.setJobDescription(self._job)
             self._run_epochs()
             self._error = None
         except BaseException as error:
@@ -164,7 +164,7 @@ class SparkQuery(Query):
     """
 
     def __init__(self, frame: DataFrame, checkpoint: str, job: str, every: timedelta | None, on_epoch: OnEpoch) -> None:
-        self._session = frame.sparkSession
+        self._context = frame.sparkSession.sparkContext
         self._job = job
         writer = frame.writeStream.foreachBatch(on_epoch).queryName(job).option("checkpointLocation", checkpoint)
         if every is None:
@@ -174,7 +174,7 @@ class SparkQuery(Query):
         self._query: StreamingQuery | None = None
 
     def start(self) -> None:
-        self._query = start_in_pool(self._session, self._job, self._writer.start)
+        self._query = start_in_pool(self._context, self._job, self._writer.start)
 
     def wait(self, seconds: float) -> bool:
         assert self._query is not None

@@ -13,7 +13,7 @@ from volley.spark.run import EpochCounters, run_tasks
 from volley.task.sorter import SCHEMA, DeadLetters
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from volley.metrics.metrics import Metrics
 
@@ -95,14 +95,14 @@ class ExecutorTasks:
         metrics: The sink's counters.
     """
 
-    spark: SparkSession
+    context: SparkContext
     job: str
     counters: EpochCounters
     metrics: Metrics
     _results: list[WriteResult] = field(default_factory=list)
 
     def __call__(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
-        results = run_tasks(self.spark, tasks, self.job, self.counters)
+        results = run_tasks(self.context, tasks, self.job, self.counters)
         # Without their rows, which the tasks that read them have counted.
         written = [WriteResult(files=result.files, bytes=result.bytes, seconds=result.seconds) for result in results]
         for result in written:

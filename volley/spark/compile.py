@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from volley.task.writers import Exchange
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 __all__ = ["CompiledPlan", "compile_plan"]
@@ -60,7 +61,7 @@ class CompiledPlan:
     """
 
     graph: JobGraph
-    session: SparkSession
+    context: SparkContext
     frame: DataFrame | None
     tasks: TaskPlan
     readers: tuple[Reader | None, ...]
@@ -78,11 +79,17 @@ class CompiledPlan:
 
 
 def compile_plan(
-    spark: SparkSession, graph: JobGraph, state: str, job: str, target: Target | None = None
+    context: SparkContext,
+    session: Callable[[], SparkSession],
+    graph: JobGraph,
+    state: str,
+    job: str,
+    target: Target | None = None,
 ) -> CompiledPlan:
     """Open the sources of a job, check every step against the schema of its input, build the streaming frame.
 
     Args:
+        session: Returns a session of the job's own; only called if Spark reads a source.
         state: The fsspec URL of the folder below which sources keep their state, as long as the checkpoint lives.
         job: The job's name, from which the sources get their names in Spark.
         target: Returns the last offset that a bounded run reads of a source; None = Spark asks the reader.
@@ -95,7 +102,7 @@ def compile_plan(
     """
     with translating(job):
         _check_functions(graph)
-        return _Compiler(spark, graph, state, job, target).compiled()
+        return _Compiler(context, session, graph, state, job, target).compiled()
 
 
 def _check_functions(graph: JobGraph) -> None:
@@ -110,8 +117,17 @@ def _check_functions(graph: JobGraph) -> None:
 
 
 class _Compiler:
-    def __init__(self, spark: SparkSession, graph: JobGraph, state: str, job: str, target: Target | None) -> None:
-        self._spark = spark
+    def __init__(
+        self,
+        context: SparkContext,
+        session: Callable[[], SparkSession],
+        graph: JobGraph,
+        state: str,
+        job: str,
+        target: Target | None,
+    ) -> None:
+        self._context = context
+        self._session = session
         self._graph = graph
         self._state = state
         self._job = job
@@ -121,12 +137,16 @@ class _Compiler:
         self._schemas = Schemas(lambda read: of_read[id(read)])
         self._sinks = tuple(map(self._sink_step, graph.ends.values()))
 
+    @cached_property
+    def _spark(self) -> SparkSession:
+        return self._session()
+
     def _sink_step(self, end: nodes.Node) -> SinkStep:
         if not isinstance(end, nodes.Write):
             return SinkStep(self._schemas.known(end.inputs[0]), None)
         exchange, node = None, end.repartition
         if node:
-            exchange = Exchange(node.tasks or self._spark.sparkContext.defaultParallelism, node.keys)
+            exchange = Exchange(node.tasks or self._context.defaultParallelism, node.keys)
         return SinkStep(self._schemas.known(end), end.sink.batch_size, end.order, exchange)
 
     def compiled(self) -> CompiledPlan:
@@ -139,7 +159,7 @@ class _Compiler:
         sources, notes = tuple(source.read.source for source in inputs), NotesBox()
         targets = {line: self._end(line, reader) for line, reader in enumerate(lines) if reader is not None}
         frame, ends = self._frame(targets, notes), tuple(targets.values())
-        plan = CompiledPlan(self._graph, self._spark, frame, tasks, lines, ends, sources, notes=notes)
+        plan = CompiledPlan(self._graph, self._context, frame, tasks, lines, ends, sources, notes=notes)
         keyed = self._graph.keyed
         if not keyed:
             return plan
@@ -191,7 +211,7 @@ class _Compiler:
                 return self._loaded(read, read.source)
             context = SourceContext(
                 f"{self._state}/{state_name}",
-                self._spark.sparkContext.defaultParallelism,
+                self._context.defaultParallelism,
                 self._dictionaries(read),
                 used_rows(self._graph.followers, read),
                 self._used_columns(read),

@@ -22,7 +22,7 @@ from volley.task.worker import carried, settle, task_and_attempt
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "EpochCounters",
@@ -48,7 +48,9 @@ _Counts = tuple[int, ...]
 """Tasks, files and bytes, then the rows read per source, then the rows written per sink."""
 
 
-def run_sources(spark: SparkSession, task: Task, splits: Sequence[InputSplit], frame: DataFrame | None) -> TaskResults:
+def run_sources(
+    context: SparkContext, task: Task, splits: Sequence[InputSplit], frame: DataFrame | None
+) -> TaskResults:
     """Run one Spark task per split, and those in which Spark reads the rows of a frame.
 
     Rows that other tasks write go to them through Spark's shuffle.
@@ -58,14 +60,14 @@ def run_sources(spark: SparkSession, task: Task, splits: Sequence[InputSplit], f
     """
     sources, of_spark = [split.reader for split in splits], len(task.plan.readers)
     if frame is None:
-        return of_sources(sources, run_splits(spark, task, splits))
+        return of_sources(sources, run_splits(context, task, splits))
     if task.plan.exchanges:
         divided = _run_over(frame, task.divide)
         if splits:
-            divided = spark.sparkContext.union([_divided(spark, task, splits), divided])
+            divided = context.union([_divided(context, task, splits), divided])
         readers = divided.getNumPartitions() - len(splits)
         return of_sources([*sources, *[of_spark] * readers], _exchanged(task, divided))
-    results = of_sources(sources, run_splits(spark, task, splits))
+    results = of_sources(sources, run_splits(context, task, splits))
     rows = _run_over(frame, replace(task, first=len(results))).collect()
     return results + of_sources([of_spark] * len(rows), rows)
 
@@ -75,14 +77,14 @@ def of_sources(sources: Sequence[int], results: Sequence[tuple[WriteResult, ...]
     return list(zip_longest(sources, results))
 
 
-def run_splits(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
+def run_splits(context: SparkContext, task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
     """Run one Spark task per split. Return one entry per split, with one result per sink.
 
     Rows that other tasks write go to them through Spark's shuffle; their entries follow.
     """
     if not task.plan.exchanges or not splits:
-        return _in_tasks(spark, task, splits)
-    return _exchanged(task, _divided(spark, task, splits))
+        return _in_tasks(context, task, splits)
+    return _exchanged(task, _divided(context, task, splits))
 
 
 def run_on_driver(task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
@@ -91,8 +93,8 @@ def run_on_driver(task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteR
     return [results for split, own in zip(splits, tasks, strict=True) for results in own([split])]
 
 
-def _divided(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> RDD[Any]:
-    return spark.sparkContext.parallelize(splits, len(splits)).mapPartitions(_settled(task.divide))
+def _divided(context: SparkContext, task: Task, splits: Sequence[InputSplit]) -> RDD[Any]:
+    return context.parallelize(splits, len(splits)).mapPartitions(_settled(task.divide))
 
 
 def _run_over(frame: DataFrame, run: Callable[[Iterable[Any]], Iterator[Any]]) -> RDD[Any]:
@@ -123,7 +125,10 @@ def evaluate(frame: DataFrame) -> None:
 
 
 def run_tasks(
-    spark: SparkSession, tasks: Sequence[ExecutorTask], job: str = "maintenance", counters: EpochCounters | None = None
+    context: SparkContext,
+    tasks: Sequence[ExecutorTask],
+    job: str = "maintenance",
+    counters: EpochCounters | None = None,
 ) -> list[WriteResult]:
     """Run each ExecutorTask in its own Spark task, and return the results in the same order.
 
@@ -148,19 +153,19 @@ def run_tasks(
             yield result
 
     with translating(job):
-        return _in_tasks(spark, work, tasks)
+        return _in_tasks(context, work, tasks)
 
 
-def run_beside(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+def run_beside(context: SparkContext, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
     """Run ExecutorTasks one at a time, so that they never hold more than one core that an epoch may need.
 
     Raises:
         VolleyError: If one fails after Spark's retries.
     """
-    return [result for task in tasks for result in run_tasks(spark, [task])]
+    return [result for task in tasks for result in run_tasks(context, [task])]
 
 
-def _in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
+def _in_tasks(context: SparkContext, work: Callable[[Iterable[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
     """Run the work for each item in its own Spark task, and return what it yields.
 
     Uses an RDD: Spark would analyze, optimize and compile a DataFrame of these items again each time, which costs more
@@ -168,7 +173,7 @@ def _in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterator[T]],
     """
     if not items:
         return []
-    results: list[T] = spark.sparkContext.parallelize(items, len(items)).mapPartitions(_settled(work)).collect()
+    results: list[T] = context.parallelize(items, len(items)).mapPartitions(_settled(work)).collect()
     return results
 
 

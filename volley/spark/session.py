@@ -19,20 +19,22 @@ from volley.spark.sockets import socket_folder
 from volley.spark.workers import choose_worker_python, is_script_chosen, preload
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
 __all__ = [
     "STOP_SECONDS",
     "has_context",
     "log_trace",
+    "open_context",
     "open_session",
     "refuse_connect",
     "runs_locally",
     "runs_once_locally",
     "session_for_job",
+    "session_of",
     "start_in_pool",
-    "usable_session",
+    "usable_context",
 ]
 
 T = TypeVar("T")
@@ -110,7 +112,7 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     """
     _link_files_for_planner()
     job_session = session.newSession()
-    has_local_checkpoint = runs_locally(session) and "://" not in checkpoint
+    has_local_checkpoint = runs_locally(session.sparkContext) and "://" not in checkpoint
     settings = _SEMANTICS | _ONE_DAEMON | (_LOCAL_CHECKPOINT if has_local_checkpoint else {})
     settings |= {"spark.sql.streaming.stopTimeout": f"{STOP_SECONDS}s"}
     for name, value in settings.items():
@@ -118,24 +120,23 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     return job_session
 
 
-def runs_locally(session: SparkSession) -> bool:
-    """Return True if the tasks of a session run on the driver's machine."""
-    return str(session.sparkContext.master).startswith("local")
+def runs_locally(context: SparkContext) -> bool:
+    """Return True if the tasks of a context run on the driver's machine."""
+    return str(context.master).startswith("local")
 
 
-def runs_once_locally(session: SparkSession) -> bool:
-    """Return True if the tasks of a session run on the driver's machine, and Spark does not repeat one that fails."""
-    return runs_locally(session) and "," not in str(session.sparkContext.master)
+def runs_once_locally(context: SparkContext) -> bool:
+    """Return True if the tasks of a context run on the driver's machine, and Spark does not repeat one that fails."""
+    return runs_locally(context) and "," not in str(context.master)
 
 
-def start_in_pool(session: SparkSession, pool: str, start: Callable[[], T]) -> T:
+def start_in_pool(context: SparkContext, pool: str, start: Callable[[], T]) -> T:
     """Start a query in a pool of Spark's scheduler, unless this thread has one already; return what `start` returns.
 
     Args:
-        session: Any session of the application.
+        context: The application's context.
         pool: The pool's name. Each pool gets the same share of the cores.
     """
-    context = session.sparkContext
     if context.getLocalProperty(_POOL) is not None:
         return start()
     context.setLocalProperty(_POOL, pool)
@@ -164,26 +165,26 @@ def has_context() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def usable_session(own: SparkSession | None, master: str | None, modules: Iterable[str] = ()) -> SparkSession:
-    """Return the program's own session, the active one, or a new one if there is none.
+def usable_context(own: SparkSession | None, master: str | None, modules: Iterable[str] = ()) -> SparkContext:
+    """Return the context of the program's own session, the active one, or a new one if there is none.
 
-    A session of Volley's own whose JVM has ended, or which Spark has stopped, is replaced by a new one.
+    A context of Volley's own whose JVM has ended, or which Spark has stopped, is replaced by a new one.
 
     Args:
-        own: The session of the job's environment; None = the active one, or a new one.
-        master: See `open_session`.
-        modules: See `open_session`.
+        own: The session of the job's environment; None = the active context, or a new one.
+        master: See `open_context`.
+        modules: See `open_context`.
 
     Raises:
         SessionLostError: If a session that the program has made can't run a job any more.
-        VolleyError: If `open_session` raises one.
+        VolleyError: If `open_context` raises one.
     """
     reason = None if own is None else fault(own.sparkContext)
     if own is None or (reason and is_held(own.sparkContext)):
-        return open_session(master, modules)
+        return open_context(master, modules)
     if reason:
         raise _lost(reason)
-    return own
+    return own.sparkContext
 
 
 def refuse_connect(session: object) -> None:
@@ -195,29 +196,49 @@ def refuse_connect(session: object) -> None:
         )
 
 
-def open_session(master: str | None, modules: Iterable[str] = ()) -> SparkSession:
+def open_session(master: str | None) -> SparkSession:
     """Return the active session, or start one.
 
     Args:
-        master: Spark's master URL; None = that of the active session, else all local cores.
-        modules: What the workers of a new session import while the rest of it starts.
+        master: See `open_context`.
 
     Raises:
-        ConfigError: If a session with another master is active.
+        VolleyError: If `open_context` raises one.
+    """
+    return session_of(open_context(master))
+
+
+def session_of(context: SparkContext) -> SparkSession:
+    """Return the active session of a context, or a new one: it takes the JVM longer than the context itself."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or SparkSession(context)
+
+
+def open_context(master: str | None, modules: Iterable[str] = ()) -> SparkContext:
+    """Return the active context, or start one.
+
+    Args:
+        master: Spark's master URL; None = that of the active context, else all local cores.
+        modules: What the workers of a new context import while the job is planned.
+
+    Raises:
+        ConfigError: If a context with another master is active.
         MissingDependencyError: If there is no Java that Spark supports.
         SessionLostError: If the program's own session is active and can't run a job any more.
         JobError: If Spark does not start.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     _replace_lost()
-    active = SparkSession.getActiveSession()
-    refuse_connect(active)
+    refuse_connect(SparkSession.getActiveSession())
+    active = SparkContext._active_spark_context
     if active is None:
         return _start(master, modules)
-    if master is not None and active.sparkContext.master != master:
+    if master is not None and active.master != master:
         raise ConfigError(
-            f"Environment(master={master!r}), but a session with master {active.sparkContext.master!r} is active",
+            f"Environment(master={master!r}), but a session with master {active.master!r} is active",
             hint="stop that session first, or leave master out to use it",
         )
     return active
@@ -242,11 +263,10 @@ def _lost(reason: str) -> SessionLostError:
     return SessionLostError(f"the Spark session that this program has made {reason}", hint=ways[loss() is None])
 
 
-def _start(master: str | None, modules: Iterable[str]) -> SparkSession:
+def _start(master: str | None, modules: Iterable[str]) -> SparkContext:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
     quiet()
     chosen = {} if submitted() and master is None else {"spark.master": master or LOCAL}
@@ -257,9 +277,9 @@ def _start(master: str | None, modules: Iterable[str]) -> SparkSession:
         context = SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items()))))
         if not submitted():
             hold(context)
-        # Workers take a second to start, as long as the driver takes for the session and the plan.
+        # Workers take a second to start, meanwhile the driver opens sources and sinks.
         preload(context, modules)
-        return SparkSession(context)
+        return context
     except (PySparkException, Py4JError, OSError) as error:
         where = chosen.get("spark.master", "the master of spark-submit")
         reason = _reason(error)
