@@ -318,7 +318,7 @@ class Environment:
 
         def spark_context() -> SparkContext:
             enter("starting Spark")
-            opened = usable_context(self.spark, self.master, graph.worker_modules)
+            opened = usable_context(self.spark, self.master, () if graph.is_small else graph.worker_modules)
             enter("planning")
             return opened
 

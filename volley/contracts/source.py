@@ -126,6 +126,13 @@ class Source(ABC):
             start = reader.initial_offset()
             return "no rows yet" if reader.latest_offset(start, reader.limit, None) == start else "has rows"
 
+    def is_small(self) -> bool:
+        """Return True if it has no more than a few hundred kilobytes of rows, by a look that takes a millisecond.
+
+        On one machine Spark then starts no Python workers before an epoch needs one. The default is False.
+        """
+        return False
+
     def explain(self, context: SourceContext) -> str | None:
         """Return one line about what a job would read, such as what is left out of it, for `DataStream.explain`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,7 @@ from volley.plan.places import naming
 from volley.spark.compile import CompiledPlan, compile_plan
 from volley.spark.log import PlannedEpochs
 from volley.spark.run import EpochCounters, run_beside
-from volley.spark.session import has_context, session_for_job, session_of
+from volley.spark.session import has_context, runs_once_locally, session_for_job, session_of
 from volley.spark.workers import preload
 from volley.task.sorter import SCHEMA
 from volley.task.task import TaskPlan
@@ -37,6 +37,7 @@ from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 __all__ = ["launch"]
@@ -110,7 +111,7 @@ def _bound(job: JobContext) -> Binding:
 def _compiled(job: JobContext, end: RunEnd | None) -> CompiledPlan:
     """Open the sources, those that Spark reads in a session of the job's own, and compile the steps."""
     context = job.context()
-    preload(context, job.graph.worker_modules)
+    _prepare_workers(job, context, job.graph.worker_modules)
 
     def session() -> SparkSession:
         given = job.spark if job.spark is not None and job.spark.sparkContext is context else session_of(context)
@@ -154,7 +155,7 @@ def _opened(
     letters = DeadLetterSinks.open(job.graph, job.name, metrics, known)
     _check_distinct([sink.committer for sink in (*sinks, *letters.sinks)])
     runners = (*plan.tasks.readers, *(sink.committer for sink in sinks))
-    preload(context, {type(runner).__module__ for runner in runners})
+    _prepare_workers(job, context, {type(runner).__module__ for runner in runners})
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     return Epochs(
         job=job,
@@ -171,6 +172,12 @@ def _opened(
         run_start=_run_start(job),
         levels=_levels(job, plan, end, [sink.metrics for sink in sinks]),
     )
+
+
+def _prepare_workers(job: JobContext, context: SparkContext, modules: Iterable[str]) -> None:
+    """Start Spark's workers, and import modules in them, unless the driver is likely to read the few rows itself."""
+    if not (job.graph.is_small and runs_once_locally(context)):
+        preload(context, modules)
 
 
 def _resume(epochs: Epochs, bound: Binding, begun: bool) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from volley.types.names import SchemaLike
 
 __all__ = ["FileSource"]
+
+_FEW_FILES, _FEW_BYTES = 100, 1 << 20
 
 
 @brief_methods
@@ -106,6 +110,12 @@ class FileSource(Source):
     def identity(self) -> str:
         return f"files:{self.format}:{redact_uri(absolute(self._url))}"
 
+    def is_small(self) -> bool:
+        # A look at another storage takes longer; a pattern is no local path.
+        with suppress(OSError):
+            return self.bounded and _are_few(self._url)
+        return False
+
     def preview(self, context: SourceContext) -> pa.Schema | None:
         from volley.connectors.files.reader import preview
 
@@ -144,6 +154,16 @@ class FileSource(Source):
             include=tuple(self.include),
             on_unknown=self.on_unknown,
         )
+
+
+def _are_few(path: str) -> bool:
+    """Return True for a file of less than a megabyte, or a folder of such files only, together as small."""
+    if os.path.isfile(path):
+        return os.path.getsize(path) <= _FEW_BYTES
+    with os.scandir(path) as entries:
+        files = list(islice(entries, _FEW_FILES + 1))
+    is_flat = len(files) <= _FEW_FILES and all(file.is_file() for file in files)
+    return is_flat and sum(file.stat().st_size for file in files) <= _FEW_BYTES
 
 
 def _tasks(files: Files, url: str) -> str:

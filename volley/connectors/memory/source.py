@@ -37,6 +37,8 @@ ABORT = Marker.ABORT
 EOF = Marker.EOF
 """Ends this run of the source; the next run with the same checkpoint starts with the rows after it."""
 
+_FEW_ROWS = 1000
+
 
 @dataclass(frozen=True, repr=False)
 class MemorySource(Source):
@@ -77,6 +79,9 @@ class MemorySource(Source):
     @property
     def identity(self) -> str:
         return f"memory:{self.name}"
+
+    def is_small(self) -> bool:
+        return len(self.rows) <= _FEW_ROWS if isinstance(self.rows, tuple) else self.rows.num_rows <= _FEW_ROWS
 
     def preview(self, context: SourceContext) -> pa.Schema:
         return self.open(context).schema
