@@ -17,7 +17,9 @@ import sys
 from volley import Environment, JobError, MemorySink, MemorySource
 
 try:
-    Environment(master=sys.argv[1]).from_source(MemorySource([{"id": 1}])).to_sink(MemorySink()).execute("start")
+    stream = Environment(master=sys.argv[1]).from_source(MemorySource([{"id": 1}]))
+    # A function that only Spark's workers call.
+    stream.map(dict).to_sink(MemorySink()).execute("start")
 except JobError as error:
     print(error)
 """
@@ -116,7 +118,7 @@ from volley import ConfigError, Environment, MemorySink, MemorySource, Restart
 
 try:
     environment = Environment(master="local[1]")
-    pipeline = environment.from_source(MemorySource([{"id": 1}])).to_sink(MemorySink())
+    pipeline = environment.from_source(MemorySource([{"id": 1}])).map(dict).to_sink(MemorySink())
     pipeline.execute("start", progress=False, restart=Restart(backoff="1h"))
 except ConfigError as error:
     print(error)
