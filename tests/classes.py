@@ -31,12 +31,14 @@ def main() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={ARCHIVE}"
     from pyspark import SparkContext
 
-    from volley import Environment, MemorySink, MemorySource, col
+    from volley import Environment, MemorySink, MemorySource, RateSource, col
 
     with TemporaryDirectory() as folder:
         environment = Environment("local[2]", checkpoint_dir=folder)
         rows = environment.from_source(MemorySource([{"id": 1}])).with_column("twice", col("id") * 2)
-        rows.to_sink(MemorySink("rows")).execute("classes")
+        rows.to_sink(MemorySink("rows")).execute("rows")
+        # A query of Spark's, and Python workers.
+        environment.from_source(RateSource(1)).map(dict).to_sink(MemorySink("query")).execute("query", once=True)
     SparkContext.getOrCreate().stop()
     gateway = SparkContext._gateway
     assert gateway is not None

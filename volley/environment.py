@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import InitVar, dataclass, field
 from datetime import timedelta
@@ -304,7 +304,7 @@ class Environment:
     def _start(self, graph: JobGraph, start: Start, on_failure: ExitStack) -> Job:
         if self.spark is None:
             _refuse_remote()
-            self._begin_jvm(graph.worker_modules)
+            self._begin_jvm(graph)
 
         from volley.engine.checkpoint import Checkpoint, locate, release, reserve
         from volley.engine.job import Job
@@ -328,13 +328,13 @@ class Environment:
         job._start()
         return job
 
-    def _begin_jvm(self, modules: Iterable[str]) -> None:
+    def _begin_jvm(self, graph: JobGraph) -> None:
         """Let the JVM start while this process imports, plans and checks."""
         from volley.spark import jvm
 
         # What is wrong is raised where the session is opened, after all checks that don't need Spark.
         with suppress(VolleyError, OSError):
-            jvm.begin(self.master or jvm.LOCAL, sorted(modules))
+            jvm.begin(self.master or jvm.LOCAL, sorted(graph.worker_modules), graph.has_queries)
 
     def _interval(self, graph: JobGraph) -> timedelta:
         assert isinstance(self.checkpoint_interval, timedelta)

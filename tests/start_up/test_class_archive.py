@@ -50,6 +50,17 @@ def test_the_first_jvm_writes_it_and_later_ones_take_it(homes: tuple[Path, Path]
     assert written(archive_options(*homes)).with_suffix("") != archive
 
 
+def test_a_jvm_without_queries_takes_either_archive(homes: tuple[Path, Path]) -> None:
+    job, query = written(archive_options(*homes, queries=False)), written(archive_options(*homes))
+    assert job != query
+    job.write_bytes(b"\x12JSA....org/apache/spark/scheduler/DAGScheduler")
+    assert f"-XX:SharedArchiveFile={job.with_suffix('')}" in archive_options(*homes, queries=False)
+    # One with queries needs more classes, and then both have them.
+    query.write_bytes(QUERY)
+    for queries in (True, False):
+        assert f"-XX:SharedArchiveFile={query.with_suffix('')}" in archive_options(*homes, queries=queries)
+
+
 @pytest.mark.parametrize("content", [b"", bytes(100), b"\x12JSA of a JVM that ran no query"])
 def test_what_is_not_whole_or_of_no_job_is_not_taken(content: bytes, homes: tuple[Path, Path]) -> None:
     part = written(archive_options(*homes)).with_suffix(f".{ended_process()}")

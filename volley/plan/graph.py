@@ -111,6 +111,11 @@ class JobGraph:
     worker_modules: frozenset[str]
 
     @property
+    def has_queries(self) -> bool:
+        """True if Spark reads a source: the job is then a streaming query of Spark's."""
+        return any(isinstance(read.source, SparkSource) for read in self.reads)
+
+    @property
     def is_small(self) -> bool:
         """True if the job reads few rows, and the driver may run its steps: no functions of the user's, no joins."""
         steps = any(isinstance(node, Apply | Join) for node in self.nodes)

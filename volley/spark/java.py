@@ -44,8 +44,8 @@ _OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _QUIET = "-Xlog:cds*=off"
 AT_ITS_ADDRESS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 """Maps an archive at the address it was written for; at another one the JVM patches it first, all 150 MB, in 0.15 s."""
-# A JVM that has loaded it has run a query.
-_QUERY = b"streaming/runtime/MicroBatchExecution"
+# A JVM that has loaded it has run a query of Spark's; one that has loaded the other, jobs without one.
+_QUERY, _JOB = b"streaming/runtime/MicroBatchExecution", b"spark/scheduler/DAGScheduler"
 _UNUSED_SECONDS = 90 * 24 * 3600
 # Goes up when a job loads other classes than before: archives of earlier releases lack them.
 _CLASSES = 2
@@ -137,8 +137,10 @@ def _said(java: Path) -> str:
     return ""
 
 
-def archive_options(java: Path, spark: Path) -> list[str]:
-    """Return the options with which a JVM starts from the archive, or writes it if there is none.
+def archive_options(java: Path, spark: Path, queries: bool = True) -> list[str]:
+    """Return the options with which a JVM starts from an archive, or writes it if there is none.
+
+    There are two: that of a JVM with queries of Spark's suits one without them, too, which needs half of its classes.
 
     ``VOLLEY_CLASS_ARCHIVE`` names the folder of archives, default ``~/.cache/volley``; ``off`` = none. Options of the
     user's that are about archives take precedence.
@@ -153,11 +155,13 @@ def archive_options(java: Path, spark: Path) -> list[str]:
     try:
         folder = private_folder(Path(chosen or Path(cache, "volley")), f"set {_FOLDER} to another one, or to off")
         archive = folder / f"classes-{_fingerprint(java, spark)}.jsa"
-        if not archive.exists():
-            _adopt(archive)
-        if archive.exists():
-            os.utime(archive)
-            return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *AT_ITS_ADDRESS, _QUIET]
+        archives = {archive: _QUERY} if queries else {archive: _QUERY, archive.with_stem(f"{archive.stem}-jobs"): _JOB}
+        for archive, mark in archives.items():
+            if not archive.exists():
+                _adopt(archive, mark)
+            if archive.exists():
+                os.utime(archive)
+                return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *AT_ITS_ADDRESS, _QUIET]
         if any(is_alive(int(part.suffix[1:])) for part in _parts(archive)):
             return []
         return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}", _QUIET]
@@ -183,20 +187,20 @@ def _parts(archive: Path) -> list[Path]:
     return [part for part in archive.parent.glob(f"{archive.name}.*") if part.suffix[1:].isdigit()]
 
 
-def _adopt(archive: Path) -> None:
-    """Take the archive that an earlier JVM wrote, if it is whole and from a JVM that ran a query; delete others."""
+def _adopt(archive: Path, mark: bytes) -> None:
+    """Take the archive that an earlier JVM wrote, if it is whole and has the class that marks it; delete others."""
     for part in _parts(archive):
-        if _is_usable(part):
+        if _is_usable(part, mark):
             part.replace(archive)
             _delete_unused(archive)
         elif not is_alive(int(part.suffix[1:])) and time.time() - part.stat().st_mtime > 600:
             part.unlink()
 
 
-def _is_usable(part: Path) -> bool:
+def _is_usable(part: Path, mark: bytes) -> bool:
     with part.open("rb") as file, suppress(ValueError), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         # The JVM writes the header last.
-        return data[:4] != bytes(4) and data.find(_QUERY) >= 0
+        return data[:4] != bytes(4) and data.find(mark) >= 0
     return False
 
 

@@ -82,7 +82,7 @@ def refuse_remote() -> None:
             )
 
 
-def begin(master: str, modules: Iterable[str] = ()) -> None:
+def begin(master: str, modules: Iterable[str] = (), queries: bool = True) -> None:
     """Start this process' JVM, unless it has one; don't wait until it is up.
 
     The JVM gets its own process group, so that a signal to ours lets it finish the running epoch. It exits at the end
@@ -91,6 +91,7 @@ def begin(master: str, modules: Iterable[str] = ()) -> None:
     Args:
         master: Spark's master URL.
         modules: What Python workers on this machine import before their first task.
+        queries: False if the first job has no query of Spark's.
 
     Raises:
         MissingDependencyError: If there is no Java that Spark supports.
@@ -109,7 +110,7 @@ def begin(master: str, modules: Iterable[str] = ()) -> None:
     arguments += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     folder, lock = socket_folder()
     address = folder / "address"
-    options = [*_COMPILE_LATER, *archive_options(java, home), os.environ.get(_JVM_OPTIONS, "")]
+    options = [*_COMPILE_LATER, *archive_options(java, home, queries), os.environ.get(_JVM_OPTIONS, "")]
     environment = {
         **os.environ,
         **{_JVM_OPTIONS: " ".join(filter(None, options)), PRELOAD: ",".join(modules)},
