@@ -96,8 +96,8 @@ def test_a_row_that_the_driver_can_t_read_is_told_as_by_a_worker(spark: SparkSes
     [("local", True), ("local[4]", True), ("local[*]", True), ("local[2,4]", False), ("spark://host:7077", False)],
 )
 def test_spark_repeats_tasks_where_it_is_asked_to(master: str, expected: bool) -> None:
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
-    assert runs_once_locally(session) is expected
+    context: Any = SimpleNamespace(master=master)
+    assert runs_once_locally(context) is expected
 
 
 def test_spark_reads_the_logs_of_the_driver(spark: SparkSession, tmp_path: Path) -> None:
