@@ -19,7 +19,7 @@ from volley.errors import ConfigError, ExpressionError, SnapshotNotFoundError, n
 from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.read.changes import CHANGE_COLUMNS
 from volley.iceberg.read.history import snapshot_at, snapshot_of, snapshot_of_ref
-from volley.iceberg.schema.types import arrow_schema, check_readable
+from volley.iceberg.schema.types import arrow_schema, check_readable, rows_schema
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
 from volley.iceberg.table import TableRef
 from volley.plan import nodes
@@ -279,6 +279,6 @@ def _checked(predicate: ExprNode, config: IcebergSourceConfig, schema: Schema) -
     for name in sorted(named - set(known)):
         raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))
     _check_readable(named, config, schema)
-    columns = arrow_schema(selected(schema, [name for name in known if name in named]))
+    columns = arrow_schema(rows_schema(selected(schema, [name for name in known if name in named])))
     lower([nodes.Filter(nodes.Union(()), predicate)], columns)
     return predicate
