@@ -9,15 +9,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import fastavro
+import psutil
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -41,7 +42,7 @@ from volley import (
     SourceError,
     StorageError,
 )
-from volley.connectors.kafka import client
+from volley.connectors.kafka import client, consumers
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
 from volley.contracts.rows import BadRow, PositionedBatch, taken_notes
@@ -374,6 +375,76 @@ def test_of_what_lies_behind_a_short_range_little_is_fetched(
         assert run.ids(limit=40) == [*range(20)] * 2
     fetched = sum(map(int, re.findall(r"Enqueue (\d+) message", caplog.text)))
     assert 40 <= fetched < 10_000
+
+
+@pytest.fixture
+def in_a_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is read is read as in a task of Spark's, which leaves its consumer to later ones."""
+    kept: list[consumers.Connection] = []
+    monkeypatch.setattr(consumers, "task_context", object)
+    monkeypatch.setattr(consumers, "_kept", kept)
+    yield
+    for connection in kept:
+        connection.consumer.close()
+
+
+def connected_to(kafka: Kafka, run: Run | None = None) -> set[int]:
+    """The ports of this process's connections to a broker of one process, when `run` has planned once."""
+    if run is not None:
+        run.reader.splits(run.at, run.planner.next(run.at, None))
+    port = int(kafka.bootstrap.rpartition(":")[2])
+    connections = psutil.Process().net_connections("tcp")
+    return {found.laddr.port for found in connections if found.raddr and found.raddr.port == port}
+
+
+def test_a_task_reads_by_the_connection_of_the_task_before(kafka: Kafka, tmp_path: Path, in_a_task: None) -> None:
+    topic = kafka.topic(partitions=2)
+    kafka.produce(topic, [*numbers(0, 6), *numbers(6, 12, partition=1)])
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    planner = connected_to(kafka, run)
+    assert run.ids(limit=8) == [0, 1, 2, 3, 6, 7, 8, 9]
+    first = connected_to(kafka) - planner
+    assert run.ids(limit=2) == [4, 10]
+    assert run.ids() == [5, 11]
+    assert connected_to(kafka) - planner == first != set()
+
+
+@pytest.mark.parametrize("why", ["idle", "other"])
+def test_a_connection_that_is_idle_for_long_or_of_other_settings_is_not_used_again(
+    kafka: Kafka, tmp_path: Path, in_a_task: None, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 12))
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    planner = connected_to(kafka, run)
+    assert run.ids(limit=4) == [0, 1, 2, 3]
+    first = connected_to(kafka) - planner
+    if why == "idle":
+        monkeypatch.setattr(consumers, "_KEPT_SECONDS", 0)
+    else:
+        other = of_numbers(kafka, topic, properties={"client.id": "other"})
+        run.reader = other.open(SourceContext(str(tmp_path / "state")))
+    assert run.ids(limit=4) == [4, 5, 6, 7]
+    second = connected_to(kafka) - planner
+    assert first
+    assert second - first
+    assert (second >= first) == (why == "other")
+
+
+def test_a_connection_that_was_left_amid_a_range_is_closed(
+    kafka: Kafka, tmp_path: Path, in_a_task: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 12))
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    planner = connected_to(kafka, run)
+    monkeypatch.setattr("volley.connectors.kafka.ranges._CHUNK_ROWS", 1)
+    monkeypatch.setattr("volley.connectors.kafka.ranges._FIRST_FETCH", 1)
+    (split,) = run.reader.splits(run.at, run.planner.next(run.at, None))
+    with closing(cast(Any, run.reader.read(split))) as batches:
+        assert next(batches)["id"].to_pylist() == [0]
+        assert connected_to(kafka) - planner
+    assert connected_to(kafka) == planner
 
 
 def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(stoppable_kafka: Kafka, tmp_path: Path) -> None:

@@ -135,6 +135,10 @@ class ConnectionErrors:
             self.at_once &= any(text in self.last for text in _AT_ONCE)
         self.last = self.last or _UNANSWERED
 
+    def forget(self) -> None:
+        """Forget the errors up to now."""
+        self.last, self.at_once, self.refused = "", True, False
+
 
 @dataclass(frozen=True)
 class Client:

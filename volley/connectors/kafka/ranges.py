@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import gone_back
+from volley.connectors.kafka.consumers import Connection
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import note_lost
 from volley.errors import SourceError
@@ -76,18 +76,12 @@ class Messages:
 
 
 class RangeReader:
-    """Reads ranges one after the other, with one consumer.
+    """Reads ranges one after the other, with one consumer."""
 
-    Args:
-        largest: The number of offsets in the largest range.
-    """
-
-    def __init__(self, client: Client, skip_lost: bool, parts: frozenset[str], largest: int) -> None:
-        self._client = client
+    def __init__(self, connection: Connection, skip_lost: bool, parts: frozenset[str]) -> None:
+        self._client, self._errors, self._consumer = connection.client, connection.errors, connection.consumer
         self._skip_lost = skip_lost
         self._parts = parts
-        self._errors = ConnectionErrors()
-        self._consumer = client.consumer(self._errors, largest)
         self._count = _FIRST_FETCH
 
     def read(self, offset_range: OffsetRange) -> Iterator[Messages]:
@@ -105,10 +99,6 @@ class RangeReader:
                 chunk = Messages(offset_range.topic, offset_range.partition, self._parts)
         if chunk.values:
             yield chunk
-
-    def close(self) -> None:
-        """Close the consumer and its connections."""
-        self._consumer.close()
 
     def _fetch(self, offset_range: OffsetRange) -> Iterator[list[Any]]:
         """Yield messages as they arrive, up to the end of the range.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +11,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from volley.connectors.kafka.cluster import Cluster, check_ends, check_ids
+from volley.connectors.kafka.consumers import connection
 from volley.connectors.kafka.offsets import (
     OffsetRange,
     TopicPartition,
@@ -84,7 +84,8 @@ class KafkaReader(Reader):
         names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
         parts = frozenset(name.removeprefix("kafka_") for name in names)
         largest = max((offset_range.size for offset_range in split), default=0)
-        with closing(RangeReader(self.cluster.client, self.skip_lost, parts, largest)) as reader:
+        with connection(self.cluster.client, largest) as lent:
+            reader = RangeReader(lent, self.skip_lost, parts)
             for offset_range in split:
                 yield from reader.read(offset_range)
 
