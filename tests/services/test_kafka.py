@@ -377,12 +377,23 @@ def test_of_what_lies_behind_a_short_range_little_is_fetched(
     assert 40 <= fetched < 10_000
 
 
+def test_the_size_of_a_split_is_a_guess_until_messages_are_read(kafka: Kafka, tmp_path: Path) -> None:
+    """By it the driver decides whether to read an epoch itself."""
+    topic = kafka.topic()
+    kafka.produce(topic, [{"value": json.dumps({"id": number, "pad": "x" * 9_980})} for number in range(6)])
+    run = Run(of_numbers(kafka, topic, on_unknown="drop"), tmp_path)
+    (split,) = run.reader.splits(run.at, run.planner.next(run.at, None))
+    assert run.reader.size(split) == 6 * 1_024
+    assert run.ids(limit=2) == [0, 1]
+    assert run.reader.size(split) == pytest.approx(60_000, rel=0.01)
+
+
 @pytest.fixture
 def in_a_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is read is read as in a task of Spark's, which leaves its consumer to later ones."""
     kept: list[consumers.Connection] = []
     monkeypatch.setattr(consumers, "task_context", object)
-    monkeypatch.setattr(consumers, "_kept", kept)
+    monkeypatch.setattr(consumers, "_of_worker", kept)
     yield
     for connection in kept:
         connection.consumer.close()

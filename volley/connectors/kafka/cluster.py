@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from volley.connectors.kafka.client import RIGHTS, Client, ConnectionErrors
+from volley.connectors.kafka.consumers import Connection
 from volley.connectors.kafka.offsets import TopicPartition, offsets_of
 from volley.contracts.source import Offset
 from volley.errors import SourceError, SourceNotFoundError, near
@@ -200,6 +201,11 @@ class Cluster:
                 raise
 
         return (ask or self.client.call)(request_or_refresh, self._errors)
+
+    @cached_property
+    def connections(self) -> list[Connection]:
+        """The consumers that this process keeps for its next ranges."""
+        return []
 
     @cached_property
     def _errors(self) -> ConnectionErrors:

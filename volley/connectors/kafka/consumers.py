@@ -1,4 +1,4 @@
-"""Keeps a task's consumer open for the next task of the worker: to connect costs more than to read a small epoch."""
+"""Keeps a task's consumer open for the next task of the process: to connect costs more than to read a small epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["Connection", "connection"]
 _KEPT_SECONDS = 30.0
 _MOST_KEPT = 4
 _LEAST_BITS = 8
-_kept: list[Connection] = []
+# Those of a worker of Spark's, where each task has a reader of its own.
+_of_worker: list[Connection] = []
 
 
 @dataclass
@@ -39,29 +40,36 @@ class Connection:
 
 
 @contextmanager
-def connection(client: Client, largest: int) -> Iterator[Connection]:
-    """Lend a consumer for ranges of at most `largest` offsets; a task keeps it for a later one if the block succeeds.
+def connection(client: Client, largest: int, of_reader: list[Connection]) -> Iterator[Connection]:
+    """Lend a consumer for ranges of at most `largest` offsets, and keep it if the block succeeds.
 
     One that has failed, or was left amid a range, is closed.
+
+    Args:
+        of_reader: The consumers that a reader has kept in a process that is no worker of Spark's.
     """
     # 256, 1024, …: epochs differ in size.
     bits = max(_LEAST_BITS, largest.bit_length())
     largest = 1 << bits + bits % 2
-    lent = _take(client, largest) or Connection(client, largest)
+    kept = of_reader if task_context() is None else _of_worker
+    lent = _take(kept, client, largest) or Connection(client, largest)
     try:
         yield lent
         lent.consumer.unassign()
     except BaseException:
         lent.consumer.close()
         raise
-    _keep(lent)
+    lent.used = time.monotonic()
+    kept.append(lent)
+    if len(kept) > _MOST_KEPT:
+        kept.pop(0).consumer.close()
 
 
-def _take(client: Client, largest: int) -> Connection | None:
-    found = next((kept for kept in _kept if (kept.client, kept.largest) == (client, largest)), None)
+def _take(kept: list[Connection], client: Client, largest: int) -> Connection | None:
+    found = next((each for each in kept if (each.client, each.largest) == (client, largest)), None)
     if found is None:
         return None
-    _kept.remove(found)
+    kept.remove(found)
     if time.monotonic() - found.used > _KEPT_SECONDS:
         found.consumer.close()
         return None
@@ -70,11 +78,3 @@ def _take(client: Client, largest: int) -> Connection | None:
         pass
     found.errors.forget()
     return found
-
-
-def _keep(connection: Connection) -> None:
-    connection.used = time.monotonic()
-    _kept.append(connection)
-    # A process that runs no tasks of Spark may go on without Kafka.
-    while len(_kept) > (_MOST_KEPT if task_context() else 0):
-        _kept.pop(0).consumer.close()

@@ -31,6 +31,24 @@ from volley.formats.messages import Decoder, MessageRows
 __all__ = ["KafkaReader", "beginning", "rows_of"]
 
 _log = logging.getLogger(__name__)
+_MESSAGE_BYTES = 1 << 10
+
+
+@dataclass
+class _Counts:
+    """Counts what this process has read."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, messages: Messages) -> None:
+        self.messages += len(messages.values)
+        self.bytes += messages.bytes
+
+    @property
+    def bytes_a_message(self) -> int:
+        """The mean size of a message; before the first one a guess."""
+        return self.bytes // self.messages + 1 if self.messages else _MESSAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -73,6 +91,9 @@ class KafkaReader(Reader):
         ranges = [part for part in ranges_between(start, end) if now.get(part.topic) == ids.get(part.topic)]
         return splits_of(ranges, self.parallelism, self.min_rows_per_split, self.max_rows_per_split)
 
+    def size(self, split: list[OffsetRange]) -> int:
+        return sum(offset_range.size for offset_range in split) * self._counts.bytes_a_message
+
     def read(self, split: list[OffsetRange]) -> Iterator[pa.RecordBatch]:
         return self.rows.read(self._messages(split))
 
@@ -84,10 +105,12 @@ class KafkaReader(Reader):
         names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
         parts = frozenset(name.removeprefix("kafka_") for name in names)
         largest = max((offset_range.size for offset_range in split), default=0)
-        with connection(self.cluster.client, largest) as lent:
+        with connection(self.cluster.client, largest, self.cluster.connections) as lent:
             reader = RangeReader(lent, self.skip_lost, parts)
             for offset_range in split:
-                yield from reader.read(offset_range)
+                for messages in reader.read(offset_range):
+                    self._counts.add(messages)
+                    yield messages
 
     @property
     def acknowledges(self) -> bool:
@@ -133,6 +156,10 @@ class KafkaReader(Reader):
                 # Metrics and readiness have it by the note, whichever process plans.
                 note_lost(lost, 'read a topic to its end before it is deleted, or choose on_lost_offsets="fail"')
         return same_topics(offset, ids)
+
+    @cached_property
+    def _counts(self) -> _Counts:
+        return _Counts()
 
     @cached_property
     def _told(self) -> set[tuple[str, str | None]]:
