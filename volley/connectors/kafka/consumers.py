@@ -21,7 +21,7 @@ _LEAST_BITS = 8
 _of_worker: list[Connection] = []
 
 
-@dataclass
+@dataclass(eq=False)
 class Connection:
     """A consumer that reads one range after the other.
 
