@@ -260,12 +260,18 @@ class CachedMetadata(GuardedCatalog, MetastoreCatalog):
 
     def _cached_table(self, identifier: Identifier, location: str | None, read: Callable[[], Table]) -> Table:
         """Return the table with the metadata at `location`; `read` parses it if it is not cached."""
+        if location is not None and (cached := self._cached(identifier, location)) is not None:
+            return cached
+        table = share_metadata(_identified(self._read(identifier, location, read)))
+        check_snapshots(".".join(identifier), table.metadata)
+        self._cache[identifier] = table.metadata_location, table.metadata
+        return table
+
+    def _cached(self, identifier: Identifier, location: str) -> Table | None:
+        """Return the table with the metadata at `location`; None if that is not cached."""
         cached, metadata = self._cache.get(identifier, (None, None))
-        if location is None or cached != location or metadata is None:
-            table = share_metadata(_identified(self._read(identifier, location, read)))
-            check_snapshots(".".join(identifier), table.metadata)
-            self._cache[identifier] = table.metadata_location, table.metadata
-            return table
+        if cached != location or metadata is None:
+            return None
         return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
 
     def _read(self, identifier: Identifier, location: str | None, read: Callable[[], Table]) -> Table:

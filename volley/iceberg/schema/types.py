@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pydantic import ModelWrapValidatorHandler, model_serializer, model_validator
@@ -53,11 +54,17 @@ __all__ = [
     "fits",
     "iceberg_type",
     "is_widened",
+    "per_schema",
     "readable",
     "rows_schema",
+    "schema_of_files",
     "table_type_name",
     "to_iceberg_schema",
 ]
+
+T = TypeVar("T")
+
+_MOST_SCHEMAS = 64
 
 PATH_ID = 2147483546
 """The field id of ``file_path``, the data file's location."""
@@ -143,6 +150,27 @@ def iceberg_type(data_type: pa.DataType) -> IcebergType:
     return StructType(*(NestedField(-1, field.name, iceberg_type(field.type), required=False) for field in data_type))
 
 
+def per_schema(work_out: Callable[[Schema], T]) -> Callable[[Schema], T]:
+    """Keep what a function returns for a schema: the commits and files of a table have the same one for long.
+
+    By the object, since to compare two schemas takes as long.
+    """
+    kept: dict[int, tuple[Schema, T]] = {}
+
+    @wraps(work_out)
+    def remembered(schema: Schema) -> T:
+        known = kept.get(id(schema))
+        if known is None:
+            if len(kept) >= _MOST_SCHEMAS:
+                kept.clear()
+            # With the schema, so that no other one gets its id.
+            known = kept[id(schema)] = schema, work_out(schema)
+        return known[1]
+
+    return remembered
+
+
+@per_schema
 def arrow_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
     try:
@@ -180,9 +208,16 @@ def arrow_type_of(data_type: IcebergType) -> pa.DataType:
     return _plain(schema_to_pyarrow(data_type))
 
 
+@per_schema
+def schema_of_files(schema: Schema) -> Schema:
+    """Return the schema of a table's data files, whose names are valid in Avro."""
+    return sanitize_column_names(schema)
+
+
+@per_schema
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's data files: that of its rows, with names that are valid in Avro."""
-    return arrow_schema(sanitize_column_names(schema))
+    return arrow_schema(schema_of_files(schema))
 
 
 def rows_schema(schema: Schema) -> Schema:

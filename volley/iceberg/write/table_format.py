@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import StatisticsCollector, compute_statistics_plan, parquet_path_to_id_mapping
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
-from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.table.sorting import SortOrder
@@ -28,7 +28,7 @@ from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
 from volley.iceberg.schema.mapping import number_in
-from volley.iceberg.schema.types import arrow_schema, file_schema
+from volley.iceberg.schema.types import arrow_schema, file_schema, per_schema, schema_of_files
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
 from volley.iceberg.write.written import WrittenFile
@@ -148,12 +148,12 @@ class TableFormat:
     @cached_property
     def statistics_plan(self) -> dict[int, StatisticsCollector]:
         """The statistics to collect for each leaf column, by field id."""
-        return compute_statistics_plan(sanitize_column_names(self.schema), self.table_properties)
+        return compute_statistics_plan(schema_of_files(self.schema), self.table_properties)
 
     @cached_property
     def paths(self) -> dict[str, int]:
         """The field ids of leaf columns, by their paths in the files."""
-        return parquet_path_to_id_mapping(sanitize_column_names(self.schema))
+        return _paths(self.schema)
 
     def parquet(self, file: Any, first: pa.Table) -> pq.ParquetWriter:
         """Return a Parquet writer for an open file.
@@ -254,12 +254,17 @@ def file_prefix(epoch: Epoch) -> str:
     return f"{epoch.query_id[:8]}-{epoch.number:05}-"
 
 
+@per_schema
+def _paths(schema: Schema) -> dict[str, int]:
+    return parquet_path_to_id_mapping(schema_of_files(schema))
+
+
 def _bloom_filters(table: Table) -> dict[str, int]:
     """Return the number of distinct values that a row group's Bloom filter is sized for, by column path in the files.
 
     Iceberg configures a filter's size, pyarrow takes a number of values: as many as fit into that size.
     """
-    properties, names = table.properties, parquet_path_to_id_mapping(sanitize_column_names(table.schema()))
+    properties, names = table.properties, _paths(table.schema())
     size = number_in(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or _BLOOM_BYTES
     rows = number_in(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT) or _ROW_GROUP_ROWS
     paths = {field_id: path for path, field_id in names.items()}
