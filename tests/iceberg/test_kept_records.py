@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 import volley.iceberg.pyiceberg_private.manifests as manifests
+from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
+from volley.iceberg.schema.types import per_schema
 
 
 def manifest(path: str, sequence_number: int, snapshot_id: int = 7, rows: int = 10) -> ManifestFile:
@@ -71,3 +78,39 @@ def test_a_list_of_version_1_has_its_own_records(tmp_path: Path) -> None:
     (record,) = listed(tmp_path / "1.avro", 7, manifest("one.avro", 1), version=1)
     assert (record["manifest_path"], record["added_rows_count"]) == ("one.avro", 10)
     assert "sequence_number" not in record
+
+
+def test_a_table_is_loaded_as_it_is_now(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    uri, warehouse = f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}"
+    ours = CachedSqlCatalog("lake", uri=uri, warehouse=warehouse)
+    ours.create_namespace("db")
+    ours.create_table("db.t", schema)
+    with closing(SqlCatalog("lake", uri=uri, warehouse=warehouse)) as theirs:
+        for number in range(3):
+            theirs.load_table("db.t").transaction().set_properties(number=str(number)).commit_transaction()
+            seen = [ours.load_table(name) for name in ("db.t", ("db", "t"), ("db", "t"))]
+            assert [table.properties["number"] for table in seen] == [str(number)] * 3
+            # What was read is not read again.
+            assert seen[1].metadata is seen[2].metadata
+        theirs.drop_table("db.t")
+    with pytest.raises(NoSuchTableError):
+        ours.load_table("db.t")
+    ours.close()
+
+
+def test_what_follows_from_a_schema_is_worked_out_once_for_each() -> None:
+    calls: list[str] = []
+
+    @per_schema
+    def names(schema: Schema) -> str:
+        calls.append(",".join(schema.column_names))
+        return calls[-1]
+
+    one, two = (Schema(NestedField(1, name, LongType())) for name in "ab")
+    assert [names(schema) for schema in (one, two, one, two)] == ["a", "b", "a", "b"]
+    assert calls == ["a", "b"]
+    # Another object may get the address of one that is gone, not of one that is kept.
+    assert [names(Schema(NestedField(1, f"c{number}", LongType()))) for number in range(200)] == [
+        f"c{number}" for number in range(200)
+    ]
