@@ -120,7 +120,7 @@ app = typer.Typer(
 _COMMANDS: list[Callable[..., None]] = [
     *(init, schema),
     *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview),
-    *(tables.snapshots, tables.changes, tables.compact, tables.expire, tables.orphans),
+    *(tables.snapshots, tables.health, tables.changes, tables.compact, tables.expire, tables.orphans),
     *(pipelines.status, history.runs, history.ui, pipelines.reset),
 ]
 for _command in _COMMANDS:

@@ -1,4 +1,4 @@
-"""The commands for tables: snapshots, changes, compact, expire, orphans."""
+"""The commands for tables: snapshots, health, changes, compact, expire, orphans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from volley.iceberg.maintain.options import CompactionOptions, ExpiryOptions
 from volley.iceberg.maintain.values import SnapshotInfo
 from volley.iceberg.sink import IcebergSink
 
-__all__ = ["changes", "compact", "expire", "orphans", "snapshots"]
+__all__ = ["changes", "compact", "expire", "health", "orphans", "snapshots"]
 
 SinkName = Annotated[
     str | None, typer.Option("--sink", metavar="NAME", help="The sink whose table it is; needed if there are several.")
@@ -108,6 +108,31 @@ def _cells(snapshot: SnapshotInfo) -> tuple[object, ...]:
 
 def _difference(added: int | None, deleted: int | None) -> str:
     return " ".join([*([f"+{added:,}"] if added else []), *([f"-{deleted:,}"] if deleted else [])])
+
+
+def health(
+    file: File = DEFAULT,
+    sink: SinkName = None,
+    orphans: Annotated[bool, typer.Option("--orphans", help="Look for files of no snapshot, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a table costs its readers: sizes of files, deletes, manifests, snapshots; and what would mend it.
+
+    Examples:
+
+      volley health
+
+      volley health -c orders.yaml --sink lake --orphans --json
+    """
+    from volley.iceberg.time_travel import IcebergTable
+
+    config = loaded(file)
+    with reported(config):
+        found = IcebergTable(_table(config, sink)).health(orphans)
+    if as_json:
+        print_json(found.to_dict(), config)
+    else:
+        say(str(found), config)
 
 
 def changes(

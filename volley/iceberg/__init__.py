@@ -24,6 +24,7 @@ from volley.iceberg.maintain.values import (
     SnapshotInfo,
     SnapshotList,
 )
+from volley.iceberg.maintain.verdict import HealthFinding, TableHealth
 from volley.iceberg.modes import Append, Maintenance, Overwrite, Upsert
 from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink, RoutedSink
@@ -46,6 +47,7 @@ __all__ = [
     "Expiry",
     "GcsStorage",
     "GlueCatalog",
+    "HealthFinding",
     "HiveCatalog",
     "IcebergSink",
     "IcebergSinkConfig",
@@ -73,6 +75,7 @@ __all__ = [
     "SnapshotList",
     "SnapshotManager",
     "SqlCatalog",
+    "TableHealth",
     "TableRef",
     "TableRows",
     "TableStatistics",

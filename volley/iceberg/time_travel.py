@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volley import checks
 from volley.checks import Instant
 from volley.columns.rows import Rows
 from volley.contracts.dimension import Dimension, DimensionReader
@@ -30,6 +31,8 @@ from volley.plan.expressions import Expr
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from volley.iceberg.maintain.verdict import TableHealth
 
 __all__ = ["IcebergDimension", "IcebergTable", "TableRows", "TimeTravelQuery", "iceberg_dimension"]
 
@@ -122,6 +125,33 @@ class IcebergTable(Rows):
         from volley.iceberg.maintain.manifests import rewrite_manifests
 
         return rewrite_manifests(self.ref, options)
+
+    def health(self, orphans: bool = False) -> TableHealth:
+        """Look at what the table costs its readers, by its metadata alone, and what would mend it. Changes nothing.
+
+        Args:
+            orphans: True also looks for files that belong to no snapshot, which lists all files of the table.
+
+        Raises:
+            ConfigError: If the branch is a tag.
+            StorageError: If a manifest can't be read.
+            TableNotFoundError: If there is no such table.
+            CatalogError: If the catalog can't be reached or rejects the request.
+
+        Example:
+            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
+            >>> print(events.health())  # doctest: +SKIP
+            table db.events, branch main: 9,600 rows in 96 data files (1.2 MiB), 0 files of deletes, 96 manifests,
+            96 snapshots, 1 partitions
+              96 files below 1 MiB
+            to mend:
+              96 data files that are small or have many deleted rows would become about 1: volley compact
+        """
+        from volley.iceberg.maintain.health import table_health
+
+        checks.flag("orphans", orphans)
+        return table_health(self.ref, orphans)
 
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the current rows as an Arrow table. Raises like `TableRows.to_batches`.
