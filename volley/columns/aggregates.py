@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from volley.columns.compiled import CompiledExpression, is_number
+from volley.columns.compiled import CompiledExpression
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import sum_type
 from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name
 from volley.plan.keyed_nodes import CHANGE, WINDOW_COLUMNS, Aggregate
-from volley.types.arrow import type_name
+from volley.types.arrow import is_number, type_name
 
 __all__ = ["aggregate_type", "aggregated_schema", "key_fields", "time_type", "value_of"]
 

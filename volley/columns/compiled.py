@@ -15,11 +15,11 @@ from volley.columns.casts import cast
 from volley.columns.dictionaries import decode
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
-from volley.types.arrow import Datum, type_name
+from volley.types.arrow import Datum, is_number, type_name
 
 __all__ = [
-    *("CompiledExpression", "INT_DIGITS", "Lowering", "all_null", "as_array", "as_decimal", "computed", "is_number"),
-    *("literal_type", "wrong_types", "nonzero", "of_distinct", "operand_type", "parameter", "refuse_zero"),
+    *("CompiledExpression", "INT_DIGITS", "Lowering", "all_null", "as_array", "as_decimal", "computed"),
+    *("literal_type", "wrong_types", "nonzero", "of_distinct", "operand_type", "refuse_zero"),
     *("to_type", "whole"),
 ]
 
@@ -76,13 +76,6 @@ def to_type(value: CompiledExpression, data_type: pa.DataType) -> CompiledExpres
 def all_null(value: CompiledExpression) -> bool:
     """Return True for the constant null, which has no type yet."""
     return bool(pa.types.is_null(value.type))
-
-
-def parameter(node: Call) -> Any:
-    """Return the value of a call's last argument, a constant."""
-    last = node.args[-1]
-    assert isinstance(last, Literal)
-    return last.value
 
 
 def as_array(values: Datum, rows: int) -> pa.Array:
@@ -198,11 +191,6 @@ def _common_decimal(left: pa.Decimal128Type, right: pa.Decimal128Type) -> pa.Dat
 def as_decimal(data_type: pa.DataType) -> pa.Decimal128Type:
     """Return a decimal type that has all values of an integer or decimal type."""
     return data_type if pa.types.is_decimal(data_type) else pa.decimal128(INT_DIGITS[data_type], 0)
-
-
-def is_number(data_type: pa.DataType) -> bool:
-    """Return True for int, long, float, double and decimals."""
-    return data_type in INT_DIGITS or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)
 
 
 def of_distinct(values: Datum, function: Callable[[Any], Any], out: pa.DataType) -> Datum:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from volley.columns.calendar import floored, is_floored, parsed
 from volley.columns.decimals import decimals_of, in_scale
 from volley.columns.dictionaries import decode
-from volley.types.arrow import is_any_list, type_name
+from volley.types.arrow import is_any_list, is_number, type_name
 
 __all__ = [
     *("array_of", "doubles", "entry_lists", "exact_cast", "has_uuids", "rescaled", "restored"),
@@ -144,7 +144,7 @@ def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     source, t = column.type, pa.types
     if t.is_temporal(source) != t.is_temporal(data_type) and not (_is_text(source) or _is_text(data_type)):
         raise pa.ArrowNotImplementedError("times are not numbers")
-    if (t.is_timestamp(source) and t.is_time(data_type)) or (t.is_boolean(data_type) and _is_number(source)):
+    if (t.is_timestamp(source) and t.is_time(data_type)) or (t.is_boolean(data_type) and is_number(source)):
         raise pa.ArrowNotImplementedError(f"no {source} is a {data_type}")
     if t.is_decimal128(data_type):
         return _decimal(column, data_type)
@@ -160,10 +160,6 @@ def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     if t.is_timestamp(source) and t.is_date(data_type) and not values.cast(source).equals(column):
         raise pa.ArrowInvalid("the time of the day would be lost")
     return values
-
-
-def _is_number(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
 def _is_text(data_type: pa.DataType) -> bool:

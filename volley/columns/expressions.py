@@ -17,11 +17,9 @@ from volley.columns.compiled import (
     all_null,
     as_decimal,
     computed,
-    is_number,
     literal_type,
     nonzero,
     operand_type,
-    parameter,
     refuse_zero,
     to_type,
     wrong_types,
@@ -36,8 +34,8 @@ from volley.columns.functions import (
     times,
 )
 from volley.errors import ExpressionError, near
-from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
-from volley.types.arrow import Datum, arrow_type, type_name
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, parameter
+from volley.types.arrow import Datum, arrow_type, is_number, type_name
 
 __all__ = ["LOWERED", "compile_expression"]
 

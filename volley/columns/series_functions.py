@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from volley.columns.accumulators import Accumulator, accumulator
 from volley.columns.aggregates import aggregate_type
-from volley.columns.compiled import CompiledExpression, is_number
+from volley.columns.compiled import CompiledExpression
 from volley.columns.exact import doubles
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import StateColumns, combine
@@ -29,7 +29,7 @@ from volley.columns.windows import microseconds
 from volley.errors import ExpressionError
 from volley.plan.aggregates import Aggregation
 from volley.plan.series import SeriesFunction
-from volley.types.arrow import type_name
+from volley.types.arrow import is_number, type_name
 
 __all__ = ["SeriesPart", "SeriesRows", "series_part", "series_type"]
 

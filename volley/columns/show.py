@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from volley.columns.readable import readable_rows
+from volley.types.arrow import is_number
 
 __all__ = ["html_rows", "show"]
 
@@ -20,7 +21,7 @@ def show(rows: pa.Table) -> None:
     columns = [
         # Where the terminal is too narrow, texts and times are cut first.
         Column(f"{field.name}\n{field.type}", justify="right", no_wrap=True, overflow="ellipsis")
-        if _is_number(field.type)
+        if is_number(field.type)
         else Column(f"{field.name}\n{field.type}", overflow="ellipsis")
         for field in rows.schema
     ]
@@ -28,10 +29,6 @@ def show(rows: pa.Table) -> None:
     for row in readable_rows(rows):
         table.add_row(*(Text("null", style="dim") if value is None else Text(str(value)) for value in row.values()))
     Console(markup=False).print(table)
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
 def html_rows(rows: pa.Table, most: int) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "column_names",
     "joined",
     "output_name",
+    "parameter",
 ]
 
 # To write, pickle or compile a call takes up to 5 of Python's 1,000 frames; what runs Volley needs some, too.
@@ -206,11 +207,12 @@ def output_name(node: ExprNode) -> str:
     if isinstance(node, Column):
         return node.name
     if isinstance(node, Call) and node.op == "alias":
-        return str(_parameter(node))
+        return str(parameter(node))
     raise ExpressionError(f"the computed column {node!r} has no name", hint='name it: .alias("…")')
 
 
-def _parameter(node: Call) -> Any:
+def parameter(node: Call) -> Any:
+    """Return the value of a call's last argument, a constant."""
     last = node.args[-1]
     assert isinstance(last, Literal)
     return last.value

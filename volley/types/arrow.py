@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from volley.types.names import CheckedSchema
 
 __all__ = [
-    *("ROLE", "Datum", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "is_any_list"),
+    *("ROLE", "Datum", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "is_any_list", "is_number"),
     *("read_schema", "type_name"),
 ]
 
@@ -116,6 +116,11 @@ def _check_fields(struct: pa.StructType) -> None:
 def is_any_list(data_type: pa.DataType) -> bool:
     """Return True for each of Arrow's types of lists; a map is none."""
     return any(is_list(data_type) for is_list in _LISTS)
+
+
+def is_number(data_type: pa.DataType) -> bool:
+    """Return True for whole numbers, floats and decimals."""
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
 def canonical_type(data_type: pa.DataType) -> pa.DataType:

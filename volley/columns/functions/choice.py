@@ -12,18 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.casts import cast
-from volley.columns.compiled import (
-    CompiledExpression,
-    Lowering,
-    all_null,
-    computed,
-    operand_type,
-    parameter,
-    to_type,
-    wrong_types,
-)
+from volley.columns.compiled import CompiledExpression, Lowering, all_null, computed, operand_type, to_type, wrong_types
 from volley.errors import ExpressionError, near
-from volley.plan.expression_nodes import Call, Literal
+from volley.plan.expression_nodes import Call, Literal, parameter
 from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]

@@ -16,19 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from volley.columns.compiled import (
-    CompiledExpression,
-    Lowering,
-    all_null,
-    computed,
-    of_distinct,
-    parameter,
-    to_type,
-    wrong_types,
-)
+from volley.columns.compiled import CompiledExpression, Lowering, all_null, computed, of_distinct, to_type, wrong_types
 from volley.columns.keys.murmur3 import Places, ended, mixed, of_longs, rotated, value_bytes, words_at
 from volley.columns.keys.normal import normal
-from volley.plan.expression_nodes import Call
+from volley.plan.expression_nodes import Call, parameter
 from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]

@@ -17,12 +17,11 @@ from volley.columns.compiled import (
     computed,
     literal_type,
     operand_type,
-    parameter,
     to_type,
     wrong_types,
 )
 from volley.errors import ExpressionError
-from volley.plan.expression_nodes import Call, Literal
+from volley.plan.expression_nodes import Call, Literal, parameter
 from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]

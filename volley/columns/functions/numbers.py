@@ -22,7 +22,6 @@ from volley.columns.compiled import (
     Lowering,
     all_null,
     computed,
-    is_number,
     nonzero,
     operand_type,
     to_type,
@@ -30,7 +29,7 @@ from volley.columns.compiled import (
 )
 from volley.columns.exact import with_headroom
 from volley.plan.expression_nodes import Call, Literal
-from volley.types.arrow import Datum
+from volley.types.arrow import Datum, is_number
 
 __all__ = ["LOWERED"]
 

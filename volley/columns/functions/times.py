@@ -16,17 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.calendar import has_offset, near, part, truncated, year
-from volley.columns.compiled import (
-    CompiledExpression,
-    Lowering,
-    all_null,
-    computed,
-    of_distinct,
-    parameter,
-    wrong_types,
-)
+from volley.columns.compiled import CompiledExpression, Lowering, all_null, computed, of_distinct, wrong_types
 from volley.errors import ExpressionError
-from volley.plan.expression_nodes import Call, Literal
+from volley.plan.expression_nodes import Call, Literal, parameter
 from volley.types.arrow import Datum
 
 __all__ = ["LOWERED"]
