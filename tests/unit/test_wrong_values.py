@@ -157,8 +157,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         },
     ),
     (ENVIRONMENT.from_source, {"source": MemorySource([])}, {"source": ""}),
-    (STREAM.filter_expr, {"predicate": col("id") > 0}, {"predicate": ""}),
-    (STREAM.filter, {"predicate": col("id") > 0}, {"predicate": ""}),
+    (STREAM.filter_expr, {"predicate": col("id") > 0}, {"predicate": "x"}),
+    (STREAM.filter, {"predicate": col("id") > 0}, {"predicate": "x"}),
     (STREAM.select, {"columns": "id"}, {"columns": "x", "named": "x"}),
     (STREAM.with_columns, {}, {"columns": "None 5 negative 0.5 nan True x empty bytes"}),
     (
@@ -209,7 +209,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (STREAM.to_pandas, {}, {"limit": "None 5"}),
     (STREAM.to_polars, {}, {"limit": "None 5"}),
     (STREAM.to_duckdb, {}, {"connection": "None", "limit": "None 5"}),
-    (STREAM.split, {"predicate": col("id") > 1}, {"predicate": ""}),
+    (STREAM.split, {"predicate": col("id") > 1}, {"predicate": "x"}),
     (STREAM.to_sink, {"sink": MemorySink()}, {"sink": "", "dead_letter": "None"}),
     (WRITTEN.to_sink, {"sink": MemorySink()}, {"sink": "", "dead_letter": "None"}),
     # No job has this name.

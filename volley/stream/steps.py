@@ -13,7 +13,7 @@ from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
 from volley.plan.places import caller
 from volley.stream.pipeline import Runner
-from volley.stream.verbs import check_continues, check_expression, check_sample, check_text
+from volley.stream.verbs import check_continues, check_expression, check_predicate, check_sample, check_text
 from volley.types.schemas import check_schema
 
 if TYPE_CHECKING:
@@ -38,18 +38,25 @@ class RowSteps:
         check_continues(self._node, node)
         return type(self)(replace(node, place=caller()), self._environment)
 
-    def filter_expr(self, predicate: Expr) -> Self:
+    def filter_expr(self, predicate: Expr | str) -> Self:
         """Keep the rows for which `predicate` is true; drop those for which it is false or null.
 
         Args:
-            predicate: A boolean expression.
+            predicate: A boolean expression, or a SQL text as for `volley.sql`.
 
         Raises:
-            ExpressionError: If `predicate` is not an expression.
-        """
-        return self._then(nodes.Filter(self._node, check_expression(predicate, "filter_expr").node))
+            ExpressionError: If `predicate` is neither, or the text is wrong.
 
-    def filter(self, predicate: Expr) -> Self:
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"id": 1, "price": 2}]))
+            >>> print(stream.filter_expr("price > 1"))
+            filter col('price') > lit(1)
+              read MemorySource(1 row)
+        """
+        return self._then(nodes.Filter(self._node, check_predicate(predicate, "filter_expr").node))
+
+    def filter(self, predicate: Expr | str) -> Self:
         """Do the same as `filter_expr`."""
         return self.filter_expr(predicate)
 
@@ -205,14 +212,14 @@ class RowSteps:
         """
         return self.filter(check_sample(fraction, [by] if isinstance(by, str) else by, seed))
 
-    def split(self, predicate: Expr) -> tuple[Self, Self]:
+    def split(self, predicate: Expr | str) -> tuple[Self, Self]:
         """Return two streams: the rows for which `predicate` is true, and all others (false or null).
 
         Args:
-            predicate: A boolean expression.
+            predicate: A boolean expression, or a SQL text as for `volley.sql`.
 
         Raises:
-            ExpressionError: If `predicate` is not an expression.
+            ExpressionError: If `predicate` is neither, or the text is wrong.
 
         Example:
             >>> from volley import Environment, MemorySource, col
@@ -222,8 +229,8 @@ class RowSteps:
             filter not is_true(col('price') > lit(0))
               read MemorySource(1 row)
         """
-        good = self.filter_expr(predicate)
-        return good, self._then(nodes.Rest(self._node, predicate.node))
+        checked = check_predicate(predicate, "split")
+        return self.filter_expr(checked), self._then(nodes.Rest(self._node, checked.node))
 
     def pipe(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return what a function makes of the stream: steps of one's own, in the order in which they are read.

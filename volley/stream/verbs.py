@@ -10,9 +10,10 @@ from volley.errors import ConfigError, ExpressionError, PlanError, near
 from volley.plan import graph, nodes
 from volley.plan.choices import xxhash64
 from volley.plan.expressions import Expr, col
+from volley.plan.sql import sql
 
 __all__ = [
-    *("MAX_AHEAD", "UnknownVerb", "check_bounded", "check_continues", "check_expression"),
+    *("MAX_AHEAD", "UnknownVerb", "check_bounded", "check_continues", "check_expression", "check_predicate"),
     *("check_sample", "check_text", "nearest_verb"),
 ]
 
@@ -115,6 +116,15 @@ def check_expression(value: Expr, verb: str) -> Expr:
             hint='build one with col and lit: col("status").eq(lit("active"))',
         )
     return value
+
+
+def check_predicate(value: Expr | str, verb: str) -> Expr:
+    """Return a predicate, of an expression or a SQL text.
+
+    Raises:
+        ExpressionError: If it is neither, or the text is wrong.
+    """
+    return sql(value) if isinstance(value, str) else check_expression(value, verb)
 
 
 def check_sample(fraction: float, by: Sequence[str], seed: int) -> Expr:
