@@ -106,6 +106,21 @@ def test_a_message_has_all_its_parts(kafka: Kafka, tmp_path: Path) -> None:
     assert (tombstone["value"], tombstone["kafka_key"], tombstone["kafka_headers"]) == (None, None, [])
 
 
+def test_messages_of_several_partitions_and_topics_are_one_batch(kafka: Kafka, tmp_path: Path) -> None:
+    """Were each of them one, an epoch of few rows would cost by the number of partitions."""
+    topics = sorted([kafka.topic(partitions=2), kafka.topic(partitions=3)])
+    sizes = {(topic, partition): 1 + 2 * partition for topic in topics for partition in (0, 1)}
+    for (topic, partition), size in sizes.items():
+        kafka.produce(topic, numbers(0, size, partition=partition))
+    source = KafkaSource(kafka.bootstrap, topics, schema=NUMBERS, include=["topic", "partition", "offset"])
+    run = Run(source, tmp_path)
+    (split,) = run.reader.splits(run.at, run.planner.next(run.at, None))
+    (batch,) = run.reader.read(split)
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [
+        (number, topic, partition, number) for (topic, partition), size in sizes.items() for number in range(size)
+    ]
+
+
 def test_a_pattern_reads_the_topics_that_match_and_those_to_come(kafka: Kafka, tmp_path: Path) -> None:
     for number, name in enumerate(("in-a", "in-b", "not-in-a")):
         kafka.produce(kafka.topic(name=name), numbers(number, number + 1))

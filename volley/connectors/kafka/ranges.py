@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
-from typing import Any
+from itertools import accumulate, chain
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from volley.connectors.kafka.cluster import gone_back
@@ -32,24 +34,31 @@ _KEEP_LONGER = "let the topic keep its messages for longer"
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
 
-@dataclass
-class Messages:
+class _Run(NamedTuple):
     """Consecutive messages of one partition."""
 
     topic: str
     partition: int
+    offsets: Sequence[int]
+
+
+@dataclass
+class Messages:
+    """Messages, those of one partition after those of another."""
+
     parts: frozenset[str]  # the parts to keep besides value and offset: key, headers, timestamp
-    runs: list[Sequence[int]] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)  # their values; None = a tombstone
     kept: dict[str, list[Any]] = field(default_factory=dict)  # the values of each part
     bytes: int = 0
 
-    def add(self, messages: Sequence[Any]) -> None:
+    def add(self, topic: str, partition: int, messages: Sequence[Any]) -> None:
         """Add messages of librdkafka."""
         message_type = type(messages[0])
         first, last = messages[0].offset(), messages[-1].offset()
         gapless = last - first + 1 == len(messages)
-        self.runs.append(range(first, last + 1) if gapless else list(map(message_type.offset, messages)))
+        offsets = range(first, last + 1) if gapless else list(map(message_type.offset, messages))
+        self.runs.append(_Run(topic, partition, offsets))
         self.values += map(message_type.value, messages)
         for name in self.parts:
             self.kept.setdefault(name, []).extend(map(getattr(message_type, name), messages))
@@ -63,16 +72,26 @@ class Messages:
     def part(self, start: int, end: int) -> Messages:
         """Return the messages from `start` (inclusive) to `end` (exclusive)."""
         kept = {name: values[start:end] for name, values in self.kept.items()}
-        return replace(self, runs=[self.offsets[start:end]], values=self.values[start:end], kept=kept)
+        return replace(self, runs=[*_sliced(self.runs, start, end)], values=self.values[start:end], kept=kept)
 
     @cached_property
-    def offsets(self) -> list[int]:
-        """The offset of each message; cached, so read it only after the last `add`."""
-        return list(chain.from_iterable(self.runs))
+    def ends(self) -> list[int]:
+        """The row behind each run; cached, so read it only after the last `add`."""
+        return list(accumulate(len(run.offsets) for run in self.runs))
 
     def position(self, row: int) -> str:
         """Return the topic, partition and offset of a message."""
-        return f"{self.topic}/{self.partition}/{self.offsets[row]}"
+        number = bisect_right(self.ends, row)
+        topic, partition, offsets = self.runs[number]
+        return f"{topic}/{partition}/{offsets[row - self.ends[number]]}"
+
+
+def _sliced(runs: Iterable[_Run], start: int, end: int) -> Iterator[_Run]:
+    """Yield what runs have of the rows from `start` (inclusive) to `end` (exclusive)."""
+    for run in runs:
+        if offsets := run.offsets[max(0, start) : max(0, end)]:
+            yield run._replace(offsets=offsets)
+        start, end = start - len(run.offsets), end - len(run.offsets)
 
 
 class RangeReader:
@@ -84,19 +103,20 @@ class RangeReader:
         self._parts = parts
         self._count = _FIRST_FETCH
 
-    def read(self, offset_range: OffsetRange) -> Iterator[Messages]:
-        """Yield the messages of a range, in chunks of some megabytes.
+    def read(self, ranges: Iterable[OffsetRange]) -> Iterator[Messages]:
+        """Yield the messages of ranges, in chunks of some megabytes.
 
         Raises:
             SourceError: If messages are lost, or the broker does not respond in time.
         """
-        chunk = Messages(offset_range.topic, offset_range.partition, self._parts)
-        for messages in self._fetch(offset_range):
-            chunk.add(messages)
-            self._count = max(1, min(_MAX_FETCH, _CHUNK_BYTES * len(chunk.values) // (chunk.bytes + 1)))
-            if chunk.is_full:
-                yield chunk
-                chunk = Messages(offset_range.topic, offset_range.partition, self._parts)
+        chunk = Messages(self._parts)
+        for offset_range in ranges:
+            for messages in self._fetch(offset_range):
+                chunk.add(offset_range.topic, offset_range.partition, messages)
+                self._count = max(1, min(_MAX_FETCH, _CHUNK_BYTES * len(chunk.values) // (chunk.bytes + 1)))
+                if chunk.is_full:
+                    yield chunk
+                    chunk = Messages(self._parts)
         if chunk.values:
             yield chunk
 
@@ -200,22 +220,24 @@ def _timestamps(messages: Messages, data_type: pa.DataType) -> pa.Array:
     return pa.array(times, pa.int64()).cast(data_type)
 
 
-def _constant(name: str) -> Callable[[Messages, pa.DataType], pa.Array]:
+def _of_runs(name: str) -> Callable[[Messages, pa.DataType], pa.Array]:
     def column(messages: Messages, data_type: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(getattr(messages, name), data_type), len(messages.values))
+        of_each = pa.array([getattr(run, name) for run in messages.runs], data_type)
+        sizes = np.array([len(run.offsets) for run in messages.runs], np.int64)
+        return of_each.take(pa.array(np.repeat(np.arange(len(sizes)), sizes)))
 
     return column
 
 
 def _offsets(messages: Messages, data_type: pa.DataType) -> pa.Array:
-    return pa.array(messages.offsets, data_type)
+    return pa.array(list(chain.from_iterable(run.offsets for run in messages.runs)), data_type)
 
 
 _METADATA: dict[str, tuple[pa.DataType, Callable[[Messages, pa.DataType], pa.Array]]] = {
     "key": (pa.binary(), _keys),
     "headers": (pa.list_(_HEADER), _headers),
     "timestamp": (pa.timestamp("us", "UTC"), _timestamps),
-    "topic": (pa.string(), _constant("topic")),
-    "partition": (pa.int32(), _constant("partition")),
+    "topic": (pa.string(), _of_runs("topic")),
+    "partition": (pa.int32(), _of_runs("partition")),
     "offset": (pa.int64(), _offsets),
 }

@@ -106,11 +106,9 @@ class KafkaReader(Reader):
         parts = frozenset(name.removeprefix("kafka_") for name in names)
         largest = max((offset_range.size for offset_range in split), default=0)
         with connection(self.cluster.client, largest, self.cluster.connections) as lent:
-            reader = RangeReader(lent, self.skip_lost, parts)
-            for offset_range in split:
-                for messages in reader.read(offset_range):
-                    self._counts.add(messages)
-                    yield messages
+            for messages in RangeReader(lent, self.skip_lost, parts).read(split):
+                self._counts.add(messages)
+                yield messages
 
     @property
     def acknowledges(self) -> bool:
