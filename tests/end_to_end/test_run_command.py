@@ -65,6 +65,10 @@ def test_starting_over_and_filling_a_new_sink(project: Path) -> None:
 
 def test_pipelines_share_the_cores(project: Path, spark: SparkSession) -> None:
     """Each is a job of its own, in a pool of its own of Spark's fair scheduler."""
+    # More than the driver reads itself.
+    rows = [{"id": number, "text": "x" * 600_000} for number in (1, 2)]
+    (project / "orders" / "1.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (project / "volley.yaml").write_text(TEXT.replace("id long", "'id long, text string'"))
     ended = run()
     assert ended.exit_code == 0, ended.output
     assert "orders: finished · epoch 0 · 2 rows" in ended.stdout
@@ -77,7 +81,7 @@ def test_pipelines_share_the_cores(project: Path, spark: SparkSession) -> None:
 
 def test_an_unknown_value_of_into_is_told(project: Path) -> None:
     ended = run("--fresh", "--into", "replcae")
-    assert (ended.exit_code, "'replcae'" in ended.stderr) == (1, True)
+    assert (ended.exit_code, "'replcae'" in ended.stderr) == (2, True)
 
 
 def test_a_table_that_another_pipeline_makes_is_waited_for(project: Path) -> None:
