@@ -25,6 +25,8 @@ def graph(stream: DataStream) -> JobGraph:
         ([{"id": 1}] * 1001, False),
         (pa.table({"id": [1]}), True),
         (pa.table({"id": range(1001)}), False),
+        ([pa.record_batch({"id": [1]})] * 2, True),
+        ([pa.record_batch({"id": range(501)})] * 2, False),
     ],
 )
 def test_rows_of_memory_count(rows: Any, is_small: bool) -> None:

@@ -81,7 +81,9 @@ class MemorySource(Source):
         return f"memory:{self.name}"
 
     def is_small(self) -> bool:
-        return len(self.rows) <= _FEW_ROWS if isinstance(self.rows, tuple) else self.rows.num_rows <= _FEW_ROWS
+        # A dict or a marker is one row, a batch has many.
+        parts = self.rows if isinstance(self.rows, tuple) else (self.rows,)
+        return len(parts) <= _FEW_ROWS and sum(getattr(part, "num_rows", 1) for part in parts) <= _FEW_ROWS
 
     def preview(self, context: SourceContext) -> pa.Schema:
         return self.open(context).schema
