@@ -98,7 +98,7 @@ def _among(values: Numbers, numbers: Numbers) -> Indices:
     table = np.zeros(1 << bits, np.bool_)
     table[_hashes(numbers, bits)] = True
     parts = (
-        start + np.flatnonzero(table[_hashes(values[start : start + _ROWS], bits)])
+        start + np.flatnonzero(table.take(_hashes(values[start : start + _ROWS], bits)))
         for start in range(0, len(values), _ROWS)
     )
     candidates = np.concatenate([_NOTHING, *parts])
@@ -112,6 +112,6 @@ def _bits(count: int) -> int:
     return min(max((count * _BITS_FOR_A_KEY).bit_length(), _LEAST_BITS), _MOST_BITS)
 
 
-def _hashes(numbers: Numbers, bits: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _hashes(numbers: Numbers, bits: int) -> Numbers:
     """Return the upper bits of each number times a large odd one."""
-    return (numbers.view(np.uint64) * _FACTOR) >> np.uint64(64 - bits)
+    return ((numbers.view(np.uint64) * _FACTOR) >> np.uint64(64 - bits)).view(np.int64)

@@ -190,12 +190,15 @@ def write_position_deletes(table: TableFormat, file: DataFile, positions: np.nda
     """Write a position-delete file for one data file; its bounds are that file's path: readers of others skip it."""
     path = table.new_path(f"{uuid.uuid4()}-deletes.parquet")
     paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), [file.file_path])
+    # In memory first: most of these files are tiny, and each write to a stream of Python costs as much as its pages.
+    content = pa.BufferOutputStream()
+    with pq.ParquetWriter(content, _POSITIONS, compression="zstd", store_schema=False) as parquet:
+        parquet.write_table(pa.Table.from_arrays([paths.cast(pa.string()), pa.array(positions)], schema=_POSITIONS))
+    encoded = content.getvalue()
     with storage_errors(path):
         stream: Any = table.io.new_output(path).create(overwrite=True)
-        with stream, pq.ParquetWriter(stream, _POSITIONS, compression="zstd", store_schema=False) as parquet:
-            parquet.write_table(pa.Table.from_arrays([paths.cast(pa.string()), pa.array(positions)], schema=_POSITIONS))
-            parquet.close()
-            size = int(stream.tell())
+        with stream:
+            stream.write(encoded)
     file_path = file.file_path.encode()
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
@@ -203,7 +206,7 @@ def write_position_deletes(table: TableFormat, file: DataFile, positions: np.nda
         file_format=FileFormat.PARQUET,
         partition=file.partition,
         record_count=len(positions),
-        file_size_in_bytes=size,
+        file_size_in_bytes=encoded.size,
         lower_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[0])},
         upper_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[-1])},
     )
