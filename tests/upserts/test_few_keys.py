@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import NestedField, UUIDType
 
 from tests.duck import query
 from tests.upserts import lake as lakes
@@ -18,6 +21,8 @@ from tests.upserts.test_upsert import SCHEMA, rows, seen
 from volley import SourceError, WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg import Append, Upsert
+from volley.iceberg.read.entries import FileEntry
+from volley.iceberg.upsert.ranges import may_have
 from volley.iceberg.upsert.tasks import Replace
 
 FILES, ROWS_A_FILE = 80, 5
@@ -34,11 +39,11 @@ def lake(make_lake: MakeLake) -> Lake:
     return lake
 
 
-def fill(lake: Lake, ids: Sequence[int]) -> None:
+def fill(lake: Lake, ids: Sequence[Any]) -> None:
     """Append rows in the order of these ids, without the column of the operation."""
     upserting, schema = lake.config, lake.schema
-    lake.config, lake.schema = upserting.with_commit_mode(Append()), pa.schema(list(SCHEMA)[:2])
-    lake.epoch(rows(*ids))
+    lake.config, lake.schema = upserting.with_commit_mode(Append()), pa.schema(list(schema)[:2])
+    lake.epoch([{"id": number, "name": "new"} for number in ids])
     lake.config, lake.schema = upserting, schema
 
 
@@ -69,6 +74,35 @@ def test_files_between_scattered_keys_are_not_read(lake: Lake) -> None:
         number for number in sorted(found) if number % (2 * ROWS_A_FILE) == ROWS_A_FILE
     ]
     assert len(found) == FILES * ROWS_A_FILE
+
+
+@pytest.mark.parametrize(
+    ("data_type", "key"),
+    [(pa.string(), lambda number: f"key {number:05}"), (pa.decimal128(9, 2), lambda number: Decimal(number) / 100)],
+    ids=["text", "decimal"],
+)
+def test_files_between_keys_that_are_no_whole_numbers(
+    data_type: pa.DataType, key: Callable[[int], Any], make_lake: MakeLake
+) -> None:
+    lake = make_lake(Upsert("id", strategy="merge_on_read"), pa.schema({"id": data_type, "name": pa.string()}))
+    lake.config = lake.config.with_max_records(1)
+    fill(lake, [key(number) for number in range(9)])
+    others = data_files(lake)[::3]
+    away(others)
+    lake.epoch([{"id": key(number), "name": "newer"} for number in (1, 2, 4, 5, 7, 8)])
+    back(others)
+    assert {row["id"]: row["name"] for row in lake.rows()} == {
+        key(number): "newer" if number % 3 else "new" for number in range(9)
+    }
+
+
+@pytest.mark.parametrize(("low", "high"), [(b"\x80", b"\x7f"), (b"\xff", b"\x01")])
+def test_bounds_of_uuids_in_the_order_of_signed_numbers(low: bytes, high: bytes) -> None:
+    field = NestedField(1, "id", UUIDType())
+    file = FileEntry(0, 0, 0, 0, 0, "", "PARQUET", 0, (), 3, 0)
+    file = file._replace(lower={1: low + bytes(15)}, upper={1: high + bytes(15)})
+    key = bytes(16)  # between a negative number and a positive one
+    assert may_have([(field, [(key, key)])], file)
 
 
 def test_small_files_share_a_task(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

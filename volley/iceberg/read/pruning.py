@@ -30,7 +30,15 @@ from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, Nes
 
 from volley.iceberg.read.entries import FileEntry
 
-__all__ = ["Predicate", "always", "file_predicate", "manifest_predicate", "partition_predicate", "projected"]
+__all__ = [
+    "Predicate",
+    "always",
+    "decoded_bounds",
+    "file_predicate",
+    "manifest_predicate",
+    "partition_predicate",
+    "projected",
+]
 
 T = TypeVar("T")
 Predicate = Callable[[T], bool]
@@ -258,7 +266,7 @@ class _OfSummaries(_FilterCompiler[ManifestFile]):
             bounds = summary.lower_bound, summary.upper_bound
             # Without bounds there are no values, but then there must be something else.
             values = bounds != (None, None) or not (summary.contains_null or nans)
-            return _Facts(summary.contains_null, nans, values, *_decoded(data_type, *bounds))
+            return _Facts(summary.contains_null, nans, values, *decoded_bounds(data_type, *bounds))
 
         return of
 
@@ -273,7 +281,7 @@ class _OfStatistics(_FilterCompiler[FileEntry]):
             may_be_nan = _is_float(data_type) and nans != 0
             # A column that the file lacks may have no values, or 0; it is null, or has a default.
             has_values = not values or nulls is None or values > nulls + (nans or 0)
-            bounds = _decoded(data_type, file.lower.get(field_id), file.upper.get(field_id))
+            bounds = decoded_bounds(data_type, file.lower.get(field_id), file.upper.get(field_id))
             return _Facts(nulls != 0, may_be_nan and not (values and values == nulls), has_values, *bounds)
 
         return of
@@ -342,8 +350,8 @@ def _meets(facts: _Facts, low: Any, high: Any) -> bool:
     return (facts.lower is None or facts.lower <= high) and (facts.upper is None or facts.upper >= low)
 
 
-def _decoded(data_type: IcebergType, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
-    """Return the values of bounds; None for one that is unknown."""
+def decoded_bounds(data_type: IcebergType, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
+    """Return the values of serialized bounds, those of UUIDs as bytes; None for one that is unknown."""
     assert isinstance(data_type, PrimitiveType)
     if isinstance(data_type, UUIDType):
         return _uuids(lower, upper)

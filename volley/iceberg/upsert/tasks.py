@@ -186,7 +186,8 @@ class _Finder:
         self._io, self._metadata, self._schema = writer.rows.io, metadata, writer.key_schema
         columns = _columns(metadata, writer.keys)
         self._reader = RowReader.of(metadata, columns)
-        self._keys = KeySearch(keys.cast(self._schema))
+        keys = keys.cast(self._schema)
+        self._keys = KeySearch(keys)
         self._ranges = [(field, ranges_of(keys[number])) for number, field in enumerate(columns.fields)]
 
     def find(self, planned: PlannedFile) -> tuple[_Numbers, Mask]:
