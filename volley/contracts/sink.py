@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Committer", "ExecutorTask", "Sink", "SinkContext", "SinkMetrics", "TaskWriter", "Writer"]
 
 ExecutorTask = Callable[[], WriteResult]
-"""Picklable, idempotent work that runs on an executor between write and commit."""
+"""Picklable, idempotent work that runs on an executor between write and commit.
+
+One with an attribute `suits_driver` that is True is so little work that on one machine the driver does it: this saves a
+Spark job, if it can be said of all tasks that run together.
+"""
 
 
 def _run_on_driver(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:

@@ -16,6 +16,7 @@ from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.metrics.figures import EpochProgress
 from volley.spark.errors import translating
+from volley.spark.session import runs_once_locally
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.task import InputSplit, Record, Task
 from volley.task.worker import carried, settle, task_and_attempt
@@ -132,6 +133,8 @@ def run_tasks(
 ) -> list[WriteResult]:
     """Run each ExecutorTask in its own Spark task, and return the results in the same order.
 
+    On one machine the driver runs those that are little work itself.
+
     Args:
         job: The job's name, for errors.
         counters: Count what each one wrote in the running epoch while others still run; None = outside of epochs.
@@ -142,17 +145,21 @@ def run_tasks(
     epoch, counts = (counters.epoch, counters.task_counts) if counters else (-1, None)
     last = len(tasks) - 1
 
+    def done(task: ExecutorTask, number: int, attempt: int) -> WriteResult:
+        result = replace(task(), attempt=attempt)
+        if counts:
+            if (number, attempt) == (last, 0):
+                reach(EXECUTOR_TASK_POINT, epoch)
+            counts.add_executor_task(result)
+        return result
+
     def work(items: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
         for task in items:
-            number, attempt = task_and_attempt()
-            result = replace(task(), attempt=attempt)
-            if counts:
-                if (number, attempt) == (last, 0):
-                    reach(EXECUTOR_TASK_POINT, epoch)
-                counts.add_executor_task(result)
-            yield result
+            yield done(task, *task_and_attempt())
 
     with translating(job):
+        if runs_once_locally(context) and all(getattr(task, "suits_driver", False) for task in tasks):
+            return [done(task, number, 0) for number, task in enumerate(tasks)]
         return _in_tasks(context, work, tasks)
 
 

@@ -54,7 +54,8 @@ TASK_POINTS = ("in-task", "after-task")
 driver passes them, too, in a task of its own over the rows of sources."""
 
 EXECUTOR_TASK_POINT = "after-executor-task"
-"""An executor's failpoint: the last ExecutorTask of a commit has closed its files. Only its first attempt is killed."""
+"""An executor's failpoint: the last ExecutorTask of a commit has closed its files. Only its first attempt is killed.
+The driver passes it, too, if it runs the tasks itself."""
 
 SLOT_POINTS = ("slot-owned", "before-segment", "after-segment", "acknowledged")
 """The failpoints of a PostgreSQL source's receiver: it has the slot, and not looked at its segments; a segment is

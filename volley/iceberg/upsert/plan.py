@@ -32,8 +32,9 @@ from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 __all__ = ["EpochUpsert"]
 
 _MERGE_BYTES = 64 << 20
-# What a task searches, and what opening a file counts for: bytes that are searched in the same time.
-_TASK_BYTES = 64 << 20
+# What a task searches, what the driver does in the time of a Spark job, and what opening a file counts for: bytes that
+# are searched in the same time.
+_TASK_BYTES, _DRIVER_BYTES = 64 << 20, 8 << 20
 _LOCAL_BYTES, _REMOTE_BYTES = 1 << 20, 16 << 20
 # The dates that Python has, in days since 1970; a day in microseconds.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -87,20 +88,28 @@ class EpochUpsert:
         if self._truncated is not None:
             self._replaced |= {version: Replaced(planned.file, True) for version, planned in candidates.items()}
         self._complete(writer, candidates, metadata)
-        merges = self._merges(writer) if self._merged is None else []
         new = [planned for version, planned in candidates.items() if version not in self._replaced]
-        base = len(merges) + len(self._replaced)
-        replaces = [
-            Replace(writer, number, self._without_ranges, metadata, files)
-            for number, files in enumerate(_shared(new), base)
-        ]
-        self._take(self._run([*merges, *replaces]) if merges or replaces else [], candidates)
+        tasks = self._tasks(writer, metadata, new)
+        self._take(self._run(tasks) if tasks else [], candidates)
         results = [self._replaced[version] for version in candidates]
         return SnapshotFiles(
             added=[*(self._merged or ()), *chain.from_iterable(result.added for result in results)],
             deletes=list(chain.from_iterable(result.deletes for result in results)),
             removed=[to_data_file(result.file) for result in results if result.removed],
         )
+
+    def _tasks(
+        self, writer: UpsertWriter, metadata: TableMetadata, files: Sequence[PlannedFile]
+    ) -> list[MergeChanges | Replace]:
+        """Return the tasks that merge the changes, unless that is done, and replace rows of some data files."""
+        tasks: list[MergeChanges | Replace] = []
+        if self._merged is None:
+            tasks += self._merges(writer)
+        base = len(tasks) + len(self._replaced)
+        for number, shared in enumerate(_shared(files), base):
+            tasks.append(Replace(writer, number, self._without_ranges, metadata, shared))
+        size = sum(sum(file.sizes) for file in self._changes) + sum(map(_cost, files))
+        return [replace(task, suits_driver=True) for task in tasks] if size <= _DRIVER_BYTES else tasks
 
     def _complete(
         self, writer: UpsertWriter, candidates: Mapping[_FileVersion, PlannedFile], metadata: TableMetadata
@@ -187,14 +196,19 @@ def _shared(files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, ...]]:
     """Yield the files of each task: several small ones, as a task has a cost of its own."""
     group, total = list[PlannedFile](), 0
     for planned in files:
-        size = planned.file.size + (_LOCAL_BYTES if is_local(planned.file.path) else _REMOTE_BYTES)
-        if group and total + size > _TASK_BYTES:
+        cost = _cost(planned)
+        if group and total + cost > _TASK_BYTES:
             yield tuple(group)
             group, total = [], 0
         group.append(planned)
-        total += size
+        total += cost
     if group:
         yield tuple(group)
+
+
+def _cost(planned: PlannedFile) -> int:
+    """Return the time that a search of a data file takes, in bytes that are searched in that time."""
+    return planned.file.size + (_LOCAL_BYTES if is_local(planned.file.path) else _REMOTE_BYTES)
 
 
 def _parts(sizes: Sequence[int]) -> Iterator[range]:

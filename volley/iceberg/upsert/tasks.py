@@ -8,7 +8,7 @@ that come first, and `FollowMoves` makes whole changes of those that give a row 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -74,11 +74,13 @@ class _UpsertTask:
 
     Args:
         changes: The change files, in the order in which later changes of equal order win.
+        suits_driver: True if it is so little work that a Spark task would cost more.
     """
 
     writer: UpsertWriter
     number: int
     changes: tuple[ChangeFile, ...]
+    suits_driver: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
