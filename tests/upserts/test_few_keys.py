@@ -21,7 +21,8 @@ from tests.upserts.test_upsert import SCHEMA, rows, seen
 from volley import SourceError, WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg import Append, Upsert
-from volley.iceberg.read.entries import FileEntry
+from volley.iceberg.read import delete_files
+from volley.iceberg.read.entries import Cache, FileEntry
 from volley.iceberg.upsert.ranges import may_have
 from volley.iceberg.upsert.tasks import Replace
 
@@ -198,3 +199,20 @@ def test_keys_are_found_in_files_of_many_pages(
         ("newest", sorted([*second, *range(count, count + 3)])),
     ]
     assert query(f"select count(*), count(distinct id) from {table}").fetchall() == [(count + 3, count + 3)]
+
+
+def test_delete_files_of_other_positions_are_not_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete_files, "_cache", Cache(0))
+    lake.epoch(rows(1, 6, name="newer"))
+    others = [path for path in lake.files() if path.name.endswith("-deletes.parquet")]
+    away(others)
+    lake.epoch(rows(3, 8, name="newest"))
+    # Which row of its key is the last one, only the delete file of the first tells.
+    with pytest.raises(SourceError, match="is gone"):
+        lake.epoch(rows(1, name="lost"))
+    back(others)
+    lake.epoch(rows(1, name="again"))
+    found = {number: name for number, name in seen(lake).items() if name != "new"}
+    assert found == {1: "again", 3: "newest", 6: "newer", 8: "newest"}
+    deletes = lake.table().inspect.delete_files().to_pylist()
+    assert sum(file["record_count"] for file in deletes) == 5

@@ -17,6 +17,7 @@ from volley.errors import StorageError
 from volley.iceberg.pyiceberg_private.entries import data_file, read_entries
 from volley.iceberg.read.avro import JoinedBlocks
 from volley.iceberg.read.decoder import UnknownSchemaError, decode_function
+from volley.iceberg.schema.types import POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted
 
@@ -43,6 +44,7 @@ T = TypeVar("T")
 _NONE: Mapping[int, Any] = {}
 # Without statistics and the path's characters; one field's statistics.
 _ENTRY_BYTES, _STATISTIC_BYTES = 600, 500
+_POSITION_BYTES = 8
 
 
 class Cache(Generic[T]):
@@ -158,8 +160,24 @@ class FileEntry(NamedTuple):
         return self._replace(lower=_NONE, upper=_NONE, values=_NONE, nulls=_NONE, nans=_NONE)
 
     def naming_only(self, path: str) -> FileEntry:
-        """Return the position-delete file as one that is known to name no other data file, without statistics."""
-        return self._replace(referenced_file=path).without_statistics()
+        """Return the position-delete file as one that is known to name no other data file.
+
+        Of its statistics it keeps the bounds of the positions.
+        """
+        lower, upper = _of_positions(self.lower), _of_positions(self.upper)
+        return self._replace(referenced_file=path).without_statistics()._replace(lower=lower, upper=upper)
+
+    @property
+    def bounds_of_positions(self) -> tuple[int, int] | None:
+        """The lowest and the highest position in a position-delete file of one data file; None if unknown."""
+        low, high = self.lower.get(POSITION_ID), self.upper.get(POSITION_ID)
+        if self.referenced_file is None or low is None or high is None or not len(low) == len(high) == _POSITION_BYTES:
+            return None
+        return int.from_bytes(low, "little", signed=True), int.from_bytes(high, "little", signed=True)
+
+
+def _of_positions(bounds: Mapping[int, bytes]) -> Mapping[int, bytes]:
+    return {POSITION_ID: bounds[POSITION_ID]} if POSITION_ID in bounds else _NONE
 
 
 @dataclass(frozen=True, slots=True)

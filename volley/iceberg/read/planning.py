@@ -42,7 +42,7 @@ from volley.iceberg.read.pruning import (
     partition_predicate,
     projected,
 )
-from volley.iceberg.schema.types import PATH_ID
+from volley.iceberg.schema.types import PATH_ID, POSITION_ID
 
 __all__ = ["DeleteIndex", "Plan", "concerns", "only_file", "plan", "unpartitioned_specs"]
 
@@ -197,7 +197,8 @@ def plan(
     Args:
         schema: The schema whose names the filter uses; None = the table's current one.
         added_only: True: only the data files that the snapshot itself added, with the delete files that it added.
-        statistics: The fields whose bounds and counts the data files keep.
+        statistics: The fields whose bounds and counts the data files keep; delete files of one data file keep the
+            bounds of their positions then.
 
     Raises:
         ExpressionError: If the filter does not fit the schema.
@@ -280,9 +281,13 @@ class _Filter:
             return [entry for entry in entries if entry.status != _DELETED]
         return [entry for entry in entries if entry.status == _ADDED and entry.snapshot_id == self.added_by]
 
+    @property
+    def _of_deletes(self) -> set[int]:
+        return {PATH_ID, POSITION_ID} if self.kept_statistics else {PATH_ID}
+
     def kept(self, io: FileIO, manifest: ManifestFile) -> _Kept:
         """Return the files of a manifest that may have matching rows."""
-        statistics = self.statistics | self.kept_statistics if is_data(manifest) else {PATH_ID}
+        statistics = self.statistics | self.kept_statistics if is_data(manifest) else self._of_deletes
         live = self._due(entries_of(io, manifest, statistics))
         partition = self.partition
         matching = live if partition is always else [entry for entry in live if partition(entry.partition)]

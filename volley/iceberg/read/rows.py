@@ -223,10 +223,8 @@ class RowReader:
 
     def find(
         self, io: FileIO, task: FileTask, matches: Callable[[pa.Table], Positions], may_have: Predicate[FileEntry]
-    ) -> tuple[Positions, Mask]:
-        """Return the positions of the rows that match, deleted ones too, and which rows of the file are deleted.
-
-        Where no row matches, the delete files are not read: no row counts as deleted then. Raises like `read`.
+    ) -> Positions:
+        """Return the positions of the rows that match in a data file, deleted ones too. Raises like `read`.
 
         Args:
             task: The data file, a whole one.
@@ -236,12 +234,13 @@ class RowReader:
         with self._open(io, task) as file:
             groups, ranges = self._parts_with(file, may_have)
             batches = list(file.batches(self.schema, False, self.batch_rows, groups, ranges))
-            found = matches(pa.Table.from_batches((rows for rows, _ in batches), arrow_schema(self.schema)))
-            if len(found) == 0:
-                return found, np.zeros(len(file.positions), np.bool_)
-            starts = np.cumsum([0, *(rows.num_rows for rows, _ in batches[:-1])])
-            shifts = np.array([position for _, position in batches]) - starts
-            return found + shifts[np.searchsorted(starts, found, "right") - 1], self._deleted(io, task, file)
+        found = matches(pa.Table.from_batches((rows for rows, _ in batches), arrow_schema(self.schema)))
+        if len(found) == 0:
+            return found
+        starts = np.cumsum([0, *(rows.num_rows for rows, _ in batches[:-1])])
+        shifts = np.array([position for _, position in batches]) - starts
+        positions: Positions = found + shifts[np.searchsorted(starts, found, "right") - 1]
+        return positions
 
     def _parts_with(
         self, file: OpenDataFile, may_have: Predicate[FileEntry]

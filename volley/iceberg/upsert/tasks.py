@@ -26,8 +26,8 @@ from volley.columns.keys.order import ascending_order, ranks
 from volley.columns.keys.search import KeySearch
 from volley.contracts.epoch import WriteResult
 from volley.errors import SourceError
-from volley.iceberg.read.delete_files import Mask, remember_positions
-from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
+from volley.iceberg.read.delete_files import Mask, deleted_by_position, remember_positions
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
@@ -192,13 +192,17 @@ class _Finder:
         self._keys = KeySearch(keys)
         self._ranges = [(field, ranges_of(keys[number])) for number, field in enumerate(columns.fields)]
 
-    def find(self, planned: PlannedFile) -> tuple[_Numbers, Mask]:
-        """Return the positions of the rows with one of the keys, deleted ones too, and which rows are deleted.
-
-        Without such a row, none counts as deleted.
-        """
+    def find(self, planned: PlannedFile) -> _Numbers:
+        """Return the positions of the rows with one of the keys, deleted ones too."""
         may_match = partial(may_have, self._ranges)
         return self._reader.find(self._io, file_task(planned, self._metadata), self._rows, may_match)
+
+    def deleted(self, planned: PlannedFile) -> Mask:
+        """Return which rows are deleted."""
+        file, deletes = planned.file, planned.deletes
+        if all(delete.content == Content.POSITION_DELETES for delete in deletes):
+            return deleted_by_position(self._io, file.path, deletes, range(file.rows))
+        return self._reader.deleted(self._io, file_task(planned, self._metadata))
 
     def _rows(self, stored_keys: pa.Table) -> _Numbers:
         columns = stored_keys.rename_columns(self._schema.names)
@@ -228,7 +232,12 @@ class Replace(_FilesTask):
     def _replaced(self, planned: PlannedFile, finder: _Finder) -> WriteResult:
         file = planned.file
         with storage_errors(file.path, "reading"):
-            matching, deleted = finder.find(planned)
+            matching = finder.find(planned)
+            if len(matching) == 0:
+                return WriteResult(committables=(Replaced(file),))
+            if self._adds_few_deletes(planned, matching):
+                return self._write_deletes(file, matching)
+            deleted = finder.deleted(planned)
         new = matching[~deleted[matching]]
         if len(new) == 0:
             return WriteResult(committables=(Replaced(file),))
@@ -240,6 +249,15 @@ class Replace(_FilesTask):
         if self._should_rewrite(len(new) / (remaining + len(new))):
             return self._rewrite(planned, kept)
         return self._write_deletes(file, new)
+
+    def _adds_few_deletes(self, planned: PlannedFile, positions: _Numbers) -> bool:
+        """Return True if it is known, without a look at the delete files, that new ones are all there is to do."""
+        rows = planned.file.rows - sum(delete.rows for delete in planned.deletes)
+        return (
+            rows > len(positions)
+            and not self._should_rewrite(len(positions) / rows)
+            and all(_is_apart(delete, positions) for delete in planned.deletes)
+        )
 
     def _should_rewrite(self, part: float) -> bool:
         # Format version 1 has no delete files.
@@ -256,6 +274,14 @@ class Replace(_FilesTask):
         return WriteResult(
             files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(file, deletes=(deletes,)),)
         )
+
+
+def _is_apart(delete: FileEntry, positions: _Numbers) -> bool:
+    """Return True if a delete file is known to have none of some ascending positions."""
+    bounds = delete.bounds_of_positions
+    return bounds is not None and bool(
+        np.searchsorted(positions, bounds[0]) == np.searchsorted(positions, bounds[1], "right")
+    )
 
 
 def _written(result: WriteResult) -> Iterator[str]:
@@ -275,8 +301,9 @@ class ReadStored(_FilesTask):
         """Yield the rows of a file with one of the keys, and the columns that changes leave out."""
         columns = sorted({*self.writer.keys, *_left_out(self.changes)})
         with storage_errors(planned.file.path, "reading"):
-            matching, deleted = finder.find(planned)
+            matching = finder.find(planned)
             if len(matching):
+                deleted = finder.deleted(planned)
                 mask = np.zeros(len(deleted), np.bool_)
                 mask[matching[~deleted[matching]]] = True
                 yield from _filter(self._read(planned, columns), mask)
