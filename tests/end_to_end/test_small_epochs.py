@@ -24,6 +24,7 @@ from volley import (
     SourceError,
     col,
 )
+from volley.iceberg import Upsert
 from volley.spark.session import runs_once_locally
 
 LARGE = [{"id": number, "text": "x" * 1_000} for number in range(1_100)]
@@ -62,6 +63,24 @@ def test_small_epochs_take_no_spark_job(spark: SparkSession, tmp_path: Path) -> 
     assert sorted(row[0] for row in rows) == sorted(expected)
     summaries = (snapshot.summary for snapshot in sink.table().metadata.snapshots)
     assert [summary and summary["volley.epoch"] for summary in summaries] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(("keys", "expected"), [(range(2, 5), False), (range(10), True)], ids=["few", "in many files"])
+def test_upserts_of_few_keys_take_no_spark_job(
+    spark: SparkSession, tmp_path: Path, keys: range, expected: bool
+) -> None:
+    environment = Environment(spark=spark, checkpoint_dir=tmp_path / "checkpoints")
+    config = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local(str(tmp_path)))
+    sink = IcebergSink(config.with_commit_mode(Upsert("id")).with_max_records(1))
+
+    def upsert(name: str, keys: range) -> None:
+        rows = [{"id": key, "name": name} for key in keys]
+        environment.from_source(MemorySource(rows)).to_sink(sink).execute(name)
+
+    upsert("old", range(10))
+    assert takes_spark(spark, lambda: upsert("new", keys)) is expected
+    rows = query(f"select id, name from iceberg_scan('{sink.table().metadata_location}') order by id").fetchall()
+    assert rows == [(key, "new" if key in keys else "old") for key in range(10)]
 
 
 @pytest.mark.parametrize(
