@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from volley import FileSource, SourceContext, SourceError
 from volley.contracts.rows import BadRow
 from volley.formats.input_file import Columns
+from volley.formats.json import parsed, quick_reader
 from volley.formats.json_parser import JsonParser
 from volley.types.arrow import arrow_schema, canonical_schema
 
@@ -102,6 +103,29 @@ def test_json_objects_are_sorted_as_if_each_is_parsed_alone(texts: list[str], po
         # Of several faults, either may be told.
         if number in faults and text.count(":") == 1:
             assert found.faults[number] == faults[number]
+
+
+QUOTES = [*("", ":", "{}"), r"a\"b", r"\u0022", r"\"", r"\\", r"a\\\"b"]
+numbers = st.one_of(st.integers(-(2**64), 2**64), st.floats(allow_nan=False, allow_infinity=False)).map(repr)
+quick_values = st.one_of(json_values, numbers, st.sampled_from([f'"{text}"' for text in QUOTES]))
+
+
+@given(data=st.data())
+def test_objects_that_are_read_without_arrow_are_what_it_reads(data: st.DataObject) -> None:
+    kinds = {name: kind for name, kind in (TYPES | NESTED).items() if name not in ("f", "dec", "bin")}
+    schema = canonical_schema(arrow_schema(", ".join(f"{name} {kind}" for name, kind in kinds.items())))
+    names, colon = st.sampled_from([*kinds] * 9 + ["zz"]), data.draw(st.sampled_from([":", ": ", " : "]))
+    pairs = st.tuples(names, quick_values).map(lambda pair: f'"{pair[0]}"{colon}{pair[1]}')
+    objects = st.lists(pairs, max_size=3).map(lambda texts: ("{" + ",".join(texts) + "}").encode())
+    texts = data.draw(st.lists(objects, min_size=1, max_size=12))
+    reader = quick_reader(schema)
+    assert reader
+    batches, good, others = reader.sort(texts)
+    assert sorted([*good, *others]) == [*range(len(texts))]
+    found = [each for batch in batches for each in _rows(batch)]
+    assert repr(found) == repr(
+        [each for number in good for batch in parsed(texts[number], schema, "error") for each in _rows(batch)]
+    )
 
 
 def _has_nan(texts: list[str]) -> bool:

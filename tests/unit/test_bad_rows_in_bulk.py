@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,3 +250,23 @@ def test_a_row_of_parquet_that_does_not_fit_costs_one_cast(
     assert [letter.position[-7:] for letter in bad[:2]] == [", row 1", f", row {1 + some}"]
     assert json.loads(bad[0].payload) == {"v": values[0]}
     assert casts < len(bad) + 30
+
+
+def test_chunks_behind_one_with_bad_rows_are_told_by_their_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("volley.formats.json_lines._CHUNK", 200)
+    bad = {3: '{"id": 99999999999999999999}', 4: '{"id": 4, "id": 4}', 40: '{"id": 40, "name"', 41: '{"id": "41"}'}
+    lines = [bad.get(number, f'{{"id": {number}, "name": "n\\"{number}"}}') for number in range(60)]
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    rows, faults = read(opened(tmp_path / "a.json", schema="id long, name string"))
+    assert rows == [{"id": number, "name": f'n"{number}'} for number in range(60) if number not in bad]
+    assert [fault.position for fault in faults] == [f"{tmp_path / 'a.json'}, line {number + 1}" for number in bad]
+
+
+def test_a_decoder_goes_to_executors_after_it_has_sorted() -> None:
+    values = [b'{"id": 1, "x": -0}', b'{"id": "x"}', b'{"id": 3, "x": NaN}', b'{"id": 4}']
+    decoder = JsonValues(pa.schema({"id": pa.int64(), "x": pa.float64()}), "warn")
+    for rows in (decoder.sort(values), pickle.loads(pickle.dumps(decoder)).sort(values)):
+        assert repr(rows.batch.to_pydict()) == "{'id': [1, 3, 4], 'x': [-0.0, nan, None]}"
+        assert rows.faults == {1: "JSON parse error: Column(/id) changed from number to string"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,9 +14,13 @@ import pyarrow.json as pj
 from volley.columns.calendar import parsed as parsed_times
 from volley.errors import ConfigError, SourceError, message_of
 from volley.formats.json_checks import check_exponents, check_match
+from volley.formats.json_faults import shape_of
 from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers
 
-__all__ = ["check", "fault", "inferred", "parsed"]
+if TYPE_CHECKING:
+    from volley.formats.json_columns import ObjectReader
+
+__all__ = ["check", "fault", "inferred", "parsed", "quick_reader"]
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
@@ -72,7 +76,7 @@ def parsed(
     """
     _check_text(text)
     check_exponents(text, schema)
-    columns = pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in schema])
+    columns = _asked(schema)
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=unexpected)
     try:
         table = _table(text, options)
@@ -87,6 +91,15 @@ def parsed(
     if _infinite(table) and (column := _infinite(_table(_without_infinities(text), options))):
         raise SourceError(f"column {column!r}: a number is too large for its type")
     return [_decoded(batch, schema) for batch in table.to_batches()]
+
+
+def quick_reader(schema: pa.Schema) -> ObjectReader | None:
+    """Return what reads objects that have fields of these columns alone; None if a column has another type."""
+    # Most jobs have no bad row, and need no msgspec.
+    from volley.formats.json_columns import reader_of
+
+    shapes = {field.name: shape for field in schema if (shape := shape_of(field.type))}
+    return reader_of(_asked(schema), shapes, lambda batch: _decoded(batch, schema))
 
 
 def inferred(text: bytes) -> pa.Schema:
@@ -210,6 +223,10 @@ def _check_text(text: bytes) -> None:
         text.decode()
     except UnicodeDecodeError as error:
         raise SourceError(f"not UTF-8 ({error.reason})") from error
+
+
+def _asked(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in schema])
 
 
 def _arrow_type(data_type: pa.DataType) -> pa.DataType:

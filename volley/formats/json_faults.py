@@ -20,7 +20,7 @@ from volley.formats.json_checks import check_exponent
 from volley.formats.json_objects import NAMED_NUMBERS, Fields, Number, encoded, known_only, names_of
 from volley.types.arrow import type_name
 
-__all__ = ["ObjectCheck", "is_odd"]
+__all__ = ["ObjectCheck", "is_odd", "shape_of"]
 
 Check = Callable[[Any], str | None]
 """Returns the fault of a value, or None."""
@@ -72,6 +72,15 @@ _LONGEST_NAME = 100
 def is_odd(text: bytes) -> bool:
     """Return True if a text has what may be a number or half a character that Arrow refuses wherever it is."""
     return _ODD.search(text) is not None
+
+
+def shape_of(data_type: pa.DataType) -> str | None:
+    """Return a regular expression of what dates or times of a type look like; None for other types."""
+    t = pa.types
+    for is_one, shape in ((t.is_timestamp, _MOMENT), (t.is_date, _DAY), (t.is_time, _TIME)):
+        if is_one(data_type):
+            return f"^(?:{shape.pattern})$"
+    return None
 
 
 class ObjectCheck:

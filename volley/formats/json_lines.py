@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property, partial
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
@@ -39,38 +39,69 @@ class _Line(NamedTuple):
     text: bytes
 
 
+class _Units(NamedTuple):
+    """Lines, or what is a unit of several, and the number of the first of each."""
+
+    numbers: Sequence[int]
+    texts: Sequence[bytes]
+
+
 def salvaged(file: InputFile, text: bytes, before: int, parser: JsonParser) -> Iterator[PositionedBatch | BadRow]:
     """Yield the rows of a text that can't be parsed as a whole, and its bad rows.
 
     Args:
         file: Its file, as errors name it.
     """
-    numbered = enumerate(text.split(b"\n"), before + 1)
-    groups = _groups([_Line(number, line) for number, line in numbered if line.removeprefix(BOM_UTF8).strip()])
+    lines = _lines(text, before)
+    cuts = [0, *_cuts(lines.texts), len(lines.texts)]
+    units = lines if len(cuts) == len(lines.texts) + 1 else _units_between(lines, cuts)
+    if rows := parser.sort_quickly(units.texts, file.name):
+        yield from _items(file, units, rows)
+        return
 
     def attempt(start: int, end: int) -> Iterator[PositionedBatch | BadRow]:
-        lines = [line for group in groups[start:end] for line in group]
-        batches = parser.parse(b"\n".join(line.text for line in lines), file.name)
-        if sum(batch.num_rows for batch in batches) != len(lines):
+        part = _Units(lines.numbers[cuts[start] : cuts[end]], lines.texts[cuts[start] : cuts[end]])
+        batches = parser.parse(b"\n".join(part.texts), file.name)
+        if sum(batch.num_rows for batch in batches) != len(part.texts):
             raise SourceError("not one object a line")
-        return _items(file, lines, Sorted(batches, range(len(lines)), {}))
+        return _items(file, part, Sorted(batches, range(len(part.texts)), {}))
 
     def few(start: int, end: int) -> tuple[Iterator[PositionedBatch | BadRow], bool]:
-        units = [unit for group in groups[start:end] for unit in _units(group)]
-        rows = parser.sort([unit.text for unit in units], file.name)
+        units = _units_between(lines, cuts[start : end + 1])
+        rows = parser.sort(units.texts, file.name)
         return _items(file, units, rows), bool(rows.faults)
 
-    yield from chain.from_iterable(sort_failing(len(groups), attempt, few, _ERRORS))
+    yield from chain.from_iterable(sort_failing(len(cuts) - 1, attempt, few, _ERRORS))
 
 
-def _groups(lines: Sequence[_Line]) -> list[Sequence[_Line]]:
-    """Cut lines where one object has ended and another begins: no object goes on there."""
-    cuts = [
+def _lines(text: bytes, before: int) -> _Units:
+    """Return the lines that are not blank."""
+    lines = text.removesuffix(b"\n").split(b"\n")
+    numbers = range(before + 1, before + 1 + len(lines))
+    if all(map(bytes.strip, lines)) and not text.startswith(BOM_UTF8):
+        return _Units(numbers, lines)
+    known = [pair for pair in zip(numbers, lines, strict=True) if pair[1].removeprefix(BOM_UTF8).strip()]
+    return _Units([number for number, _ in known], [line for _, line in known])
+
+
+def _cuts(lines: Sequence[bytes]) -> list[int]:
+    """Return where one object has ended and another begins: no object goes on there."""
+    return [
         index
         for index, (last, line) in enumerate(pairwise(lines), 1)
-        if line.text.startswith(b"{") and last.text.rstrip().endswith(b"}")
+        if line.startswith(b"{") and last.rstrip().endswith(b"}")
     ]
-    return [lines[start:end] for start, end in pairwise([0, *cuts, len(lines)])]
+
+
+def _units_between(lines: _Units, cuts: Sequence[int]) -> _Units:
+    """Return each line that is alone between two cuts, and the units of others."""
+    numbers, texts = list[int](), list[bytes]()
+    for start, end in pairwise(cuts):
+        pairs = [_Line(lines.numbers[at], lines.texts[at]) for at in range(start, end)]
+        for number, text in pairs if len(pairs) == 1 else _units(pairs):
+            numbers.append(number)
+            texts.append(text)
+    return _Units(numbers, texts)
 
 
 def _units(lines: Sequence[_Line]) -> Iterator[_Line]:
@@ -113,15 +144,17 @@ def _objects(lines: Sequence[_Line], first: int) -> tuple[str, list[tuple[int, i
         count *= 2
 
 
-def _items(file: InputFile, lines: Sequence[_Line], rows: Sorted) -> Iterator[PositionedBatch | BadRow]:
-    hint = _PRETTY if any(line.text.strip() in _OPENED for line in lines) else ""
-
+def _items(file: InputFile, units: _Units, rows: Sorted) -> Iterator[PositionedBatch | BadRow]:
     def position(number: int) -> str:
-        return file.position(lines[number].number)
+        return file.position(units.numbers[number])
+
+    @cache
+    def hint() -> str:
+        return _PRETTY if any(text.strip() in _OPENED for text in units.texts) else ""
 
     def bad_row(number: int, fault: str) -> BadRow:
-        payload = lines[number].text.decode(errors="replace").rstrip("\r")
-        return BadRow(payload, fault + hint if fault.startswith("not ") else fault, position(number))
+        payload = units.texts[number].decode(errors="replace").rstrip("\r")
+        return BadRow(payload, fault + hint() if fault.startswith("not ") else fault, position(number))
 
     return rows.items(position, bad_row)
 
@@ -181,13 +214,22 @@ def rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield lines or elements as rows, missing fields as nulls, and a `BadRow` for each that can't be read."""
-    parser = JsonParser(file.columns_or(schema), schema)
+    parser, has_bad = JsonParser(file.columns_or(schema), schema), False
     for place, before, chunk in _texts(file, part):
-        try:
-            items: Iterable[PositionedBatch | BadRow] = _located(place, chunk, before, parser.parse(chunk, file.name))
-        except (pa.ArrowException, SourceError):
-            items = salvaged(place, chunk, before, parser)
+        items = None if has_bad else _whole(place, chunk, before, parser)
+        if items is None:
+            # Where rows are bad, more are expected: they are found in one pass, which a whole text would only delay.
+            items = [*salvaged(place, chunk, before, parser)]
+            has_bad = any(isinstance(item, BadRow) for item in items)
         yield from items
+
+
+def _whole(file: InputFile, text: bytes, before: int, parser: JsonParser) -> list[PositionedBatch | BadRow] | None:
+    """Return the rows of a text; None if one is bad."""
+    try:
+        return _located(file, text, before, parser.parse(text, file.name))
+    except _ERRORS:
+        return None
 
 
 def _texts(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, int, bytes]]:

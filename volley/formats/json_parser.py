@@ -7,14 +7,15 @@ from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from volley.contracts.rows import note_unknown
 from volley.errors import SourceError, message_of
 from volley.formats.input_file import Columns
-from volley.formats.json import fault, parsed
+from volley.formats.json import fault, parsed, quick_reader
 from volley.formats.json_faults import ObjectCheck, is_odd
 from volley.formats.json_objects import (
     Fields,
@@ -29,6 +30,9 @@ from volley.formats.json_objects import (
     why_no_object,
 )
 from volley.formats.rows import Sorted, sort_good
+
+if TYPE_CHECKING:
+    from volley.formats.json_columns import ObjectReader
 
 __all__ = ["JsonParser"]
 
@@ -45,6 +49,8 @@ _MAYBE_NO_DOUBLE = re.compile(r"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
 _ROW = re.compile(r" in row (\d+)$")
 # With more than one bad text in so many, it is faster to look at each.
 _SPARSE = 32
+# If most of so many that msgspec refuses are good, it is slower than to look where they are not.
+_SAMPLE = 64
 _ERRORS = (pa.ArrowException, SourceError)
 
 
@@ -77,6 +83,10 @@ class JsonParser:
     columns: Columns
     schema: pa.Schema
     _seen: set[str] = field(default_factory=set)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the cached properties: what they hold is made for a schema, and can't be pickled.
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def parse(self, text: bytes, place: str) -> list[pa.RecordBatch]:
         """Return the objects of a text as rows.
@@ -114,7 +124,36 @@ class JsonParser:
             place: Where they are from, for the warning.
             alone: True: a text of several is bad.
         """
-        return self._sorted_by_arrow(texts, place) or self._sorted(texts, place, alone)
+        return (
+            self.sort_quickly(texts, place, alone)
+            or self._sorted_by_arrow(texts, place)
+            or self._sorted(texts, place, alone)
+        )
+
+    def sort_quickly(self, texts: Sequence[bytes], place: str, alone: bool = False) -> Sorted | None:
+        """Sort texts as `sort` does, at the speed of `parse` however many there are.
+
+        Returns:
+            None if they have types, or fields, that are left to `parse`.
+        """
+        if self._reader is None:
+            return None
+        batches, numbers, others = self._reader.sort(texts)
+        sample = self._sorted([texts[number] for number in others[:_SAMPLE]], place, alone)
+        if len(sample.numbers) * 2 > _SAMPLE:
+            self._reader = None
+            return None
+        rest = sample
+        if len(others) > _SAMPLE:
+            rest = self._sorted([texts[number] for number in others], place, alone)
+        faults = {others[number]: fault for number, fault in rest.faults.items()}
+        batches = [self._kept(batch, None) for batch in batches]
+        if not rest.numbers:
+            return Sorted(batches, numbers, faults)
+        both = [*numbers, *(others[number] for number in rest.numbers)]
+        order = np.argsort(both, kind="stable")
+        rows = pa.Table.from_batches([*batches, *rest.batches]).take(pa.array(order))
+        return Sorted(rows.combine_chunks().to_batches(), [both[row] for row in order], faults)
 
     def _sorted_by_arrow(self, texts: Sequence[bytes], place: str) -> Sorted | None:
         """Sort texts of which few are bad: Arrow tells the first one. None if many are, or it does not tell which.
@@ -219,6 +258,10 @@ class JsonParser:
             names = [*unknown_in(fields_of(lines[-1]), self._names)]
             return f"field {names[0][:_LONGEST_NAME]!r} is not in the schema" if names else reason
         return reason
+
+    @cached_property
+    def _reader(self) -> ObjectReader | None:
+        return quick_reader(self._known)
 
     @cached_property
     def _known(self) -> pa.Schema:
