@@ -62,7 +62,12 @@ def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
     assert volley(tmp_path, "changes", "--key", "id").out.count("insert") == 3
     (state,) = json.loads(volley(tmp_path, "status", "--json").out)["pipelines"]
     assert (state["pipeline"], state["last_epoch"], state["rows"]) == ("orders", 0, 3)
+    assert (state["state"], state["job"]["rows"], state["job"]["sinks"][0]["rows"]) == ("finished", 3, 3)
     assert "orders" in volley(tmp_path, "status").out
+    (run,) = json.loads(volley(tmp_path, "runs", "--json").out)["runs"]
+    assert (run["job"], run["state"], run["rows"], run["number"]) == ("orders", "finished", 3, 1)
+    assert "finished" in volley(tmp_path, "runs", "orders").out
+    assert "healthy: nothing to mend" in volley(tmp_path, "health").out
     assert "data files" in volley(tmp_path, "compact", "--dry-run").out
     assert "0 snapshots and 0 files" in volley(tmp_path, "expire", "--older-than", "7d", "--dry-run").out
     assert "0 files (0 bytes) belong to no snapshot" in volley(tmp_path, "orphans").out

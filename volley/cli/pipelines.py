@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -28,6 +28,7 @@ from volley.cli.output import (
 )
 from volley.config.values import Config, ConfiguredPipeline, ConfiguredView
 from volley.engine.restart import WaitForMakers
+from volley.engine.runs import runs_of
 from volley.errors import VolleyError
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.views.values import ViewStatus
@@ -41,20 +42,24 @@ class PipelineStatus:
 
     Args:
         enabled: True if `volley run` runs it.
+        state: Of its last run, as of `JobRun`; None before the first.
         last_epoch: The last epoch that is finished; None before the first.
         unfinished: The epoch in which the last run ended; the next run finishes it.
         last_commit: When the sink's table got its last snapshot of this pipeline.
         rows: The number of rows in the table.
+        job: The status of its last run when that last wrote its history, as ``/status.json`` has it.
     """
 
     pipeline: str
     enabled: bool
+    state: str | None
     last_epoch: int | None
     unfinished: int | None
     sink: str
     last_commit: datetime | None
     rows: int | None
     checkpoint: str
+    job: Mapping[str, Any] | None
 
 
 def status(file: File = DEFAULT, as_json: AsJson = False) -> None:
@@ -76,10 +81,19 @@ def status(file: File = DEFAULT, as_json: AsJson = False) -> None:
 
 
 def _print_pipelines(rows: Sequence[PipelineStatus], config: Config) -> None:
-    columns = ["pipeline", "enabled", "last epoch", "unfinished", "sink", "last commit (UTC)", "rows in table"]
+    columns = [
+        "pipeline",
+        "enabled",
+        "last run",
+        "last epoch",
+        "unfinished",
+        "sink",
+        "last commit (UTC)",
+        "rows in table",
+    ]
     cells = [
         (
-            *(row.pipeline, "yes" if row.enabled else "no", row.last_epoch, row.unfinished, row.sink),
+            *(row.pipeline, "yes" if row.enabled else "no", row.state, row.last_epoch, row.unfinished, row.sink),
             row.last_commit and f"{row.last_commit:%Y-%m-%d %H:%M:%S}",
             None if row.rows is None else f"{row.rows:,}",
         )
@@ -129,12 +143,24 @@ def _status(config: Config, pipeline: ConfiguredPipeline) -> list[PipelineStatus
     from volley.spark.log import SparkLog
 
     folder = config.checkpoint(pipeline.name)
-    log = SparkLog(folder)
+    log, runs = SparkLog(folder), runs_of(folder)
+    last = runs[-1] if runs else None
     rows = []
     for name in pipeline.sinks:
         at, count = _last_commit(config, pipeline.name, name)
         rows.append(
-            PipelineStatus(pipeline.name, pipeline.enabled, log.last_finished, log.unfinished, name, at, count, folder)
+            PipelineStatus(
+                pipeline.name,
+                pipeline.enabled,
+                last.state if last else None,
+                log.last_finished,
+                log.unfinished,
+                name,
+                at,
+                count,
+                folder,
+                last.status if last else None,
+            )
         )
     return rows
 
