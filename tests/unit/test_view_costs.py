@@ -180,3 +180,11 @@ def test_measures_of_an_older_version_are_read() -> None:
     assert known == Measures({"full": Measured(1.5, 9, 2.0, 1.0)}, "full", None)
     kinds = {"full": {"seconds": 1.5, "rows": 9, "factor": 2.0, "start": 1.0}}
     assert json.loads(known.to_json()) == {"kinds": kinds, "last": "full", "again": None, "tries": 0, "since": 0}
+
+
+@pytest.mark.parametrize("damaged", ["1e300", "1e-300", "NaN", "0", "-1"])
+@pytest.mark.parametrize("name", ["seconds", "factor", "start"])
+def test_measures_that_no_refresh_writes_are_none(name: str, damaged: str) -> None:
+    text = '{"kinds": {"full": {"seconds": 1.0, "rows": 9, "factor": 1.0, "start": 1.0}}, "last": "full"}'
+    assert Measures.of(table(text)).kinds
+    assert Measures.of(table(text.replace(f'"{name}": 1.0', f'"{name}": {damaged}'))) == Measures()
