@@ -165,6 +165,10 @@ def _write_all(files: Any, contents: Mapping[str, bytes]) -> None:
     for path, data in contents.items():
         begin_file(files, path)
         files.pipe_file(path, data)
+    if len(contents) == 1:
+        # Threads take longer to start than a small file to write.
+        sync(files, *contents)
+        return
     # A file system waits once for those that are synced at the same time.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(partial(sync, files), contents):
