@@ -83,15 +83,20 @@ def chunks_of_objects(file: InputFile, head: bytes, stream: Any, size: int) -> I
     """
     before, held, piece = 0, b"", head
     while piece:
-        searched, held = max(0, len(held) - _LONGEST), held + piece
-        piece = bytes(stream.read(size))
-        cut = last_cut(held, searched) if piece else len(held)
-        if not cut and len(held) > LARGEST_VALUE:
-            cut = _last_line(file, held, before)
-        if cut:
-            yield before, held[:cut]
-            before += held.count(b"\n", 0, cut)
-            held = held[cut:]
+        more = bytes(stream.read(size))
+        # Mostly there is a cut in what was read last: then it is copied once.
+        if cut := last_cut(piece) if more else len(piece):
+            chunk, held = b"".join((held, memoryview(piece)[:cut])), piece[cut:]
+        else:
+            searched, held = max(0, len(held) - _LONGEST), held + piece
+            cut = last_cut(held, searched)
+            if not cut and len(held) > LARGEST_VALUE:
+                cut = _last_line(file, held, before)
+            chunk, held = held[:cut], held[cut:]
+        if chunk:
+            yield before, chunk
+            before += chunk.count(b"\n")
+        piece = more
 
 
 def _last_line(file: InputFile, text: bytes, before: int) -> int:

@@ -25,9 +25,8 @@ from volley.errors import SourceError
 
 __all__ = ["ObjectReader", "reader_of"]
 
-# Objects of so many bytes, and what is made of them, stay in the processor's cache, and below what Python's garbage
-# collector waits for.
-_PIECE = 96 << 10
+# Objects of so many bytes, and what is made of them, stay in the cache of the processor.
+_PIECE = 256 << 10
 _MINUS_ZERO = re.compile(rb"-0[ \t\r\n,\]}]")
 _QUOTE = ord('"')
 # So many rows are not divided further: each is looked at by itself.

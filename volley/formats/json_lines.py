@@ -159,7 +159,7 @@ def _items(file: InputFile, units: _Units, rows: Sorted) -> Iterator[PositionedB
     return rows.items(position, bad_row)
 
 
-_CHUNK = 8 << 20
+_CHUNK = 4 << 20
 _SAMPLE = 1 << 20
 _PEEK = 64 << 10
 _DEEPEST = 100
