@@ -1,0 +1,61 @@
+"""What the page's tests and pictures show: a job in the middle of its work, at an address whose status can be set."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun
+from volley.metrics.endpoint import Endpoint
+from volley.metrics.figures import EpochProgress, FinishedEpoch
+from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, status_json
+
+__all__ = ["NOW", "PHASES", "RUNNING", "Site"]
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+PHASES = {"plan": 0.1, "read": 0.6, "merge": 0.2, "commit": 0.2, "acknowledge": 0.01}
+RUNNING = JobStatus(
+    "orders",
+    "running",
+    began=NOW,
+    seconds=3700,
+    epoch=41,
+    epochs=42,
+    rows=1_234_567,
+    rejected=3,
+    late=7,
+    rows_per_second=1500,
+    running=EpochProgress(42, tasks=1, rows=1000, bytes=2_000_000, seconds=2),
+    recent=tuple(FinishedEpoch(number, 1000, seconds=1.1, phases=PHASES) for number in range(42)),
+    minutes=tuple(Minute(NOW + timedelta(minutes=number), 1000 * number, 2) for number in range(30)),
+    graph=(
+        GraphNode(0, "source", "read KafkaSource('orders')", rows=1_300_000),
+        GraphNode(1, "step", "filter price > 0", (0,)),
+        GraphNode(2, "sink", "write IcebergSink(shop.orders)", (1,), 1_234_567, 7),
+        GraphNode(3, "dead letter", "write FileSink('bad')", (2,), 3),
+    ),
+    sources=(SourceStatus("orders", 1_300_000, Lag("orders", rows=50, seconds=90)),),
+    sinks=(SinkStatus("shop.orders", 1_234_567, 2_000_000, 42, 42, seconds_since_last_commit=3, watermark=NOW),),
+    maintenance=MaintenanceReport(
+        (MaintenanceRun("shop.orders", "compaction", NOW, 3.2, "12 files became 2"),),
+        {"shop.orders": "after 8 commits"},
+    ),
+    notes=("table shop.late: 12 rows wait: it has no column 'note'",),
+)
+
+
+class Site:
+    """An endpoint whose status a test sets."""
+
+    def __init__(self) -> None:
+        self._closing = ExitStack()
+        self.endpoint = self._closing.enter_context(closing(Endpoint(None, "127.0.0.1", 0)))
+        self.set(RUNNING)
+        self.endpoint.show(lambda: self.json)
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def set(self, *jobs: JobStatus, runs: list[dict[str, Any]] | None = None) -> None:
+        self.json = status_json([job.to_dict() for job in jobs], runs or [])
