@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 
 import numpy as np
@@ -56,6 +57,12 @@ def test_callbacks_are_called_and_break_nothing(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.ERROR, "volley"):
         History("job", lambda epoch: 1 / 0).add(FinishedEpoch(1))
     assert "a callback failed" in caplog.text
+
+
+def test_a_callback_that_exits_ends_no_thread_of_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "volley"):
+        History("job", lambda epoch: sys.exit(3)).add(FinishedEpoch(0))
+    assert "SystemExit: 3" in caplog.text
 
 
 def test_a_plot_has_a_point_for_each_epoch() -> None:

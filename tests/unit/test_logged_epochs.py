@@ -8,9 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from fsspec import AbstractFileSystem
 
 from volley import JobError, StorageError
+from volley.spark import log as log_module
 from volley.spark.log import COMMITS, OFFSETS, SparkLog
+from volley.storage.durable import create_durably
 
 
 def names(folder: Path, log: str) -> set[str]:
@@ -63,6 +66,19 @@ def test_of_two_drivers_one_plans_an_epoch(tmp_path: Path) -> None:
     (error,) = errors
     assert "epoch 0 was planned by another driver" in str(error)
     assert names(tmp_path, OFFSETS) == {"0"}
+
+
+def test_an_entry_that_the_driver_itself_has_made_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store whose first answer was lost is asked again, and finds what it has stored."""
+
+    def create(files: AbstractFileSystem, path: str, data: bytes) -> bool:
+        assert create_durably(files, path, data)
+        return create_durably(files, path, data)
+
+    monkeypatch.setattr(log_module, "create_durably", create)
+    log = SparkLog(str(tmp_path))
+    log.plan(0, ['{"rows": 3}'])
+    assert SparkLog(str(tmp_path)).offsets(0) == log.offsets(0) == ['{"rows": 3}']
 
 
 @pytest.mark.parametrize("by_spark", [False, True])

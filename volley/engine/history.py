@@ -106,8 +106,8 @@ class History:
         self._telling.callback = True
         try:
             callback(what)
-        except Exception:
-            # What was committed stays committed, whatever a callback does.
+        except (Exception, SystemExit):
+            # What was committed stays committed, whatever a callback does; sys.exit() would end a thread of the job.
             _log.exception("%s: a callback failed", self._job)
         finally:
             self._telling.callback = False

@@ -84,7 +84,7 @@ class OwnQuery(Query):
         self._offsets = [Offsets.of_copy(reader, target, every is None) for reader, target in targets]
         self._stopping = threading.Event()
         self._hangs = False
-        self._error: BaseException | None = JobError(f"the epochs of job {job!r} did not begin", "start it again")
+        self._error: Exception | None = JobError(f"the epochs of job {job!r} did not begin", "start it again")
         self._thread = InheritableThread(self._run, name=f"volley-{job}-epochs", daemon=True)
 
     def start(self) -> None:
@@ -112,14 +112,21 @@ class OwnQuery(Query):
             self._context.setJobDescription(self._job)
             self._run_epochs()
             self._error = None
-        except BaseException as error:
+        except Exception as error:
             self._error = error
+        except BaseException as error:
+            # A library in Rust that panics raises one, and sys.exit(): the thread that waits must not end with it.
+            self._error = JobError(f"job {self._job!r} failed: {error!r}", "the whole trace is in this error's cause")
+            self._error.__cause__ = error
 
     def _run_epochs(self) -> None:
         number, ends = self._resumed()
         while not self._stopping.is_set():
             began, before = time.time(), ends
             ends = self._latest(before)
+            if self._stopping.is_set():
+                # Meanwhile another process may run the job: it plans the next epoch.
+                return
             # As with Spark's query, there is a first epoch, if without rows.
             if is_new := ends != before or number == 0:
                 self._log.plan(number, ends)

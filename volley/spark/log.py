@@ -116,9 +116,11 @@ class SparkLog:
         """
         settings = {"batchWatermarkMs": 0, "batchTimestampMs": round(time.time() * 1000), "conf": {}}
         text = "\n".join([_VERSION, json.dumps(settings, separators=(",", ":")), *offsets])
+        path, data = f"{self.root}/{OFFSETS}/{epoch}", text.encode()
         with usable(self.checkpoint):
-            is_new = create_durably(self.files, f"{self.root}/{OFFSETS}/{epoch}", text.encode())
-        if not is_new:
+            # An object store that is asked again, as its first answer was lost, finds this driver's own entry.
+            is_own = create_durably(self.files, path, data) or self.files.cat_file(path) == data
+        if not is_own:
             raise JobError(
                 f"epoch {epoch} was planned by another driver meanwhile, on checkpoint {self.checkpoint}",
                 hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",

@@ -117,12 +117,15 @@ def _schema_of(text: str) -> Schema:
 def _reader(file_schema: Any, read_schema: Any, read_types: Any, read_enums: Any) -> Reader:
     """Return what reads records of one schema as another; it keeps nothing of a file."""
     key = id(file_schema), id(read_schema), *read_types.items(), *read_enums.items()
-    if key not in _readers:
-        if len(_readers) >= _FORMS:
-            _readers.clear()
+    known = _readers.get(key)
+    if known is None:
         # The schemas are kept, so that no others get their ids.
-        _readers[key] = file_schema, read_schema, resolve_reader(file_schema, read_schema, read_types, read_enums)
-    return _readers[key][-1]
+        known = file_schema, read_schema, resolve_reader(file_schema, read_schema, read_types, read_enums)
+        if len(_readers) >= _FORMS:
+            # Other threads may read at the same time.
+            _readers.clear()
+        _readers[key] = known
+    return known[-1]
 
 
 _readers: dict[tuple[Any, ...], tuple[Any, Any, Reader]] = {}
