@@ -13,7 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, SourceContext, StorageError
+from volley import (
+    CommitConflictError,
+    Committer,
+    ConfigError,
+    Epoch,
+    FileSink,
+    FileSource,
+    Metrics,
+    SchemaMismatchError,
+    SourceContext,
+    StorageError,
+    WriteResult,
+)
+from volley.connectors.files import committer as committer_module
 from volley.connectors.kafka.client import Client
 from volley.connectors.kafka.committer import Destination, KafkaCommitter
 from volley.contracts.sink import SinkContext
@@ -47,6 +60,16 @@ def written(sink: FileSink, table: pa.Table) -> None:
     for batch in table.to_batches(max_chunksize=1):
         task.write(batch)
     committer.commit(EPOCH, [task.close()])
+
+
+def staged(committer: Committer, epoch: Epoch, *ids: int) -> list[WriteResult]:
+    """What a task for each id has written."""
+    writer, results = committer.writer(epoch), []
+    for task, number in enumerate(ids):
+        opened = writer.open(task)
+        opened.write(pa.record_batch({"i": [number]}))
+        results.append(opened.close())
+    return results
 
 
 def read_back(folder: Path, format: WrittenFormat, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -184,3 +207,44 @@ def test_an_unknown_format() -> None:
     with pytest.raises(ConfigError, match="'parket'") as caught:
         FileSink("out", format="parket")  # type: ignore[arg-type]
     assert "'parquet'" in str(caught.value.hint)
+
+
+def test_of_two_drivers_of_a_job_one_publishes_an_epoch(tmp_path: Path) -> None:
+    """The other one, which is late, deletes none of its files, whose names are those of its own."""
+    folder = tmp_path / "out"
+    context = SinkContext("job", pa.schema({"i": pa.int64()}), Metrics())
+    first, second = (FileSink(folder).open(context) for _ in range(2))
+    late = staged(second, EPOCH, 1, 2)
+    prompt = staged(first, EPOCH, 1, 2)
+    first.commit(EPOCH, prompt)
+    with pytest.raises(CommitConflictError, match="published by another driver"):
+        second.commit(EPOCH, late)
+    second.abort(EPOCH, late)
+    assert read_back(folder, "parquet", context.schema) == [{"i": 1}, {"i": 2}]
+    assert first.last_epoch(EPOCH.query_id) == EPOCH.number
+
+
+def test_a_driver_that_is_about_to_mark_an_epoch_keeps_its_files(tmp_path: Path) -> None:
+    """Another driver begins the epoch meanwhile, and fails at another sink."""
+    folder = tmp_path / "out"
+    context = SinkContext("job", pa.schema({"i": pa.int64()}), Metrics())
+    first, second = (FileSink(folder).open(context) for _ in range(2))
+    results = staged(first, EPOCH, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committer_module, "write_durably", lambda *args, **options: second.writer(EPOCH))
+        first.commit(EPOCH, results)
+    second.abort(EPOCH, staged(second, EPOCH, 1))
+    assert read_back(folder, "parquet", context.schema) == [{"i": 1}]
+
+
+def test_an_epoch_that_can_t_be_published_as_a_whole_is_taken_back(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    context = SinkContext("job", pa.schema({"i": pa.int64()}), Metrics())
+    committer = FileSink(folder).open(context)
+    results = staged(committer, EPOCH, 1, 2)
+    ((hidden, _),) = results[1].committables
+    (folder / hidden).unlink()
+    with pytest.raises(StorageError, match="publishing files"):
+        committer.commit(EPOCH, results)
+    committer.abort(EPOCH, results)
+    assert [path.name for path in folder.iterdir()] == ["_volley"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from volley.connectors.files.listing import HIDDEN_PREFIX, MARKERS
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, SinkContext, TaskWriter, Writer
-from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
+from volley.errors import CommitConflictError, CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
 from volley.formats.encoders import ENCODERS, check_rows
 from volley.secrets import redact_uri, redacted
 from volley.storage.durable import write_durably
@@ -51,7 +51,7 @@ class FileCommitter(Committer):
     """Publishes hidden files by renaming them; a marker file per query records its last epoch.
 
     Final names depend only on epoch and task. After a crash between renaming and writing the marker, the epoch is
-    repeated: files of the first attempt are deleted before the second one starts.
+    repeated: files of the first attempt are deleted before those of the second one are renamed.
     """
 
     can_clear = True
@@ -61,7 +61,8 @@ class FileCommitter(Committer):
         self._format = format
         self._options = options
         self._context = context
-        self._is_clear = False
+        self._is_clear = self._has_published = False
+        self._moved: set[str] = set()
         with _storage(path, "opening"):
             self._fs, self._root = filesystem(path, options)
             self._identity = self._read_identity()
@@ -146,14 +147,25 @@ class FileCommitter(Committer):
     def writer(self, epoch: Epoch) -> _FileWriter:
         if not self._is_clear:
             # Only a process that died leaves files behind; listing the folder in every epoch would be slow.
-            self._clear_leftovers(epoch)
+            self._clear(f"{HIDDEN_PREFIX}*-{_query_prefix(epoch.query_id)}-*")
             self._is_clear = True
         return _FileWriter(self._path, self._format, self._context.schema, epoch, self._options)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        if self._is_marked(epoch):
+            raise CommitConflictError(
+                f"epoch {epoch.number} of query {epoch.query_id} is in {self} already, published by another driver",
+                hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
+            )
+        if not self._has_published:
+            # Published before a process died. Only here, as another driver may be about to write the epoch's mark.
+            self._clear(f"{_final_prefix(epoch)}*")
+            self._has_published = True
         with _storage(self._path, "publishing files in"):
             for hidden_name, final_name in _committables(results):
                 self._fs.mv(f"{self._root}/{hidden_name}", f"{self._root}/{final_name}")
+                self._moved.add(final_name)
+        self._moved.clear()
         marker = self._marker(epoch.query_id)
         try:
             mark = {"epoch": epoch.number, "offsets": epoch.offsets, "job": self._context.job}
@@ -165,17 +177,22 @@ class FileCommitter(Committer):
             ) from error
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        for pair in _committables(results):
-            for name in pair:
+        # Another driver's files of the epoch have the same names: those of a published epoch stay.
+        own = set() if not self._moved or self._is_marked(epoch) else self._moved
+        for hidden_name, final_name in _committables(results):
+            for name in (hidden_name, *own & {final_name}):
                 _remove(self._fs, f"{self._root}/{name}")
+        self._moved.clear()
 
-    def _clear_leftovers(self, epoch: Epoch) -> None:
-        """Delete files that an earlier process left: this query's hidden files, and published ones of this epoch."""
-        query = _query_prefix(epoch.query_id)
+    def _is_marked(self, epoch: Epoch) -> bool:
+        last = self.last_epoch(epoch.query_id)
+        return last is not None and last >= epoch.number
+
+    def _clear(self, pattern: str) -> None:
+        """Delete files that an earlier process left."""
         with _storage(self._path, "clearing"):
-            for pattern in (f"{HIDDEN_PREFIX}*-{query}-*", f"{_final_prefix(epoch)}*"):
-                for leftover in self._fs.glob(f"{_escaped(self._root)}/{pattern}"):
-                    self._fs.rm_file(leftover)
+            for leftover in self._fs.glob(f"{_escaped(self._root)}/{pattern}"):
+                self._fs.rm_file(leftover)
 
     def _marker(self, query_id: str) -> str:
         return f"{self._root}/{MARKERS}/{query_id}.json"
