@@ -195,6 +195,27 @@ def test_an_idle_slot_moves_on(shop: Database, tmp_path: Path) -> None:
         assert [row["id"] for row in run.epoch()] == [5000]
 
 
+def test_a_run_that_ends_before_it_is_due_acknowledges_what_it_has_staged(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server keeps its log up to there: short runs would fill its disk."""
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+    monkeypatch.setattr(session, "_FEEDBACK_SECONDS", 3600)
+    with running(shop.source(bounded=False), tmp_path, run.start) as run:
+        known = run.reader.capture.segments  # type: ignore[attr-defined]
+        before = known.chain(0).next
+        shop.run("insert into orders values (5000, 'x', 1, null)")
+        wait_until(lambda: known.chain(0).next > before, 30, "a receiver that has staged the row")
+    told = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = current_database()"
+
+    def acknowledged() -> bool:
+        ((position,),) = shop.rows(told)
+        return bool(lsn_number(position) >= known.chain(0).end)
+
+    wait_until(acknowledged, 10, "a server that has heard of it")
+
+
 def test_a_bounded_run_decides_about_rewritten_tables(shop: Database, tmp_path: Path) -> None:
     """It waits until the log that may have a truncation is on disk: here, for a transaction that is still open."""
     shop.run("create table notes (id int)")
