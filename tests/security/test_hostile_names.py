@@ -164,7 +164,8 @@ def test_a_job_of_any_name_keeps_its_checkpoint_in_the_folder(name: str, native:
     stream.execute(name)
     stream.execute(name)
     assert rows(config, tmp_path) == [{"id": 1}]
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+    (checkpoint,) = {path.name for path in (tmp_path / "checkpoints").iterdir()} - {".runs"}
+    assert [path.name for path in (tmp_path / "checkpoints" / ".runs").iterdir()] == [checkpoint]
     assert_all_inside(tmp_path)
 
 

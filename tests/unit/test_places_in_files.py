@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 from volley.cli.app import app
 
+# Most mistakes are found once Spark has started: on the session of all tests.
+pytestmark = pytest.mark.usefixtures("spark")
+
 # The files tell the columns, at the start: the settings declare none.
 HEAD = """
 sources:

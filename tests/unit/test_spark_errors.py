@@ -48,7 +48,9 @@ def test_a_full_disk_says_whose_files_fill_it(text: str, monkeypatch: pytest.Mon
 
 
 class _OfJava(RuntimeError):
-    """An exception of Spark's as PySpark raises it."""
+    """An exception of Spark's as PySpark raises it, whose own class needs a JVM."""
+
+    __module__ = "pyspark.errors.exceptions.captured"
 
     def __init__(self, text: str, trace: str) -> None:
         super().__init__(text)
