@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -45,12 +47,19 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     return asked
 
 
-def started(folder: Path, reader: Asked, on_epoch: Callable[[Any, int], None]) -> tuple[OwnQuery, SparkLog]:
+def opened(
+    folder: Path, reader: Asked, on_epoch: Callable[[Any, int], None], every: timedelta | None = None
+) -> tuple[OwnQuery, SparkLog]:
     log = SparkLog(str(folder / "checkpoint"))
     readers = [cast(Reader, reader)]
     context = SimpleNamespace(setJobDescription=lambda text: None)
     plan = SimpleNamespace(context=context, readers=readers, targets=[None], notes=NotesBox())
-    query = OwnQuery(cast(CompiledPlan, plan), PlannedEpochs(log, readers), "job", None, on_epoch)
+    query = OwnQuery(cast(CompiledPlan, plan), PlannedEpochs(log, readers), "job", every, on_epoch)
+    return query, log
+
+
+def started(folder: Path, reader: Asked, on_epoch: Callable[[Any, int], None]) -> tuple[OwnQuery, SparkLog]:
+    query, log = opened(folder, reader, on_epoch)
     query.start()
     return query, log
 
@@ -75,3 +84,16 @@ def test_the_end_of_a_run_s_thread_is_an_error_of_the_job(tmp_path: Path, reader
     with pytest.raises(JobError, match=r"job 'job' failed: SystemExit\(3\)") as raised:
         query.wait(10)
     assert isinstance(raised.value.__cause__, SystemExit)
+
+
+@pytest.mark.parametrize(("set_by", "waits"), [(0, 25), (-3600, 60), (3600, 0)])
+def test_a_clock_that_is_set_puts_no_epoch_off(
+    tmp_path: Path, reader: Asked, monkeypatch: pytest.MonkeyPatch, set_by: float, waits: float
+) -> None:
+    """An epoch began 30 seconds after the full minute and took 5; meanwhile the clock was set."""
+    waited: list[float] = []
+    query, _ = opened(tmp_path, reader, lambda frame, number: None, timedelta(minutes=1))
+    monkeypatch.setattr(query._stopping, "wait", waited.append)
+    monkeypatch.setattr(time, "time", lambda: 6035.0 + set_by)
+    query._pause(6030.0, True)
+    assert waited == [waits]

@@ -160,7 +160,8 @@ class OwnQuery(Query):
         if self._every is not None:
             every = self._every.total_seconds()
             due = (began // every + 1) * every if every else began
-            self._stopping.wait(max(due - time.time(), 0 if is_new else _POLL_SECONDS))
+            # No longer than the interval, if the clock was set back meanwhile.
+            self._stopping.wait(max(min(due - time.time(), every), 0 if is_new else _POLL_SECONDS))
 
 
 class SparkQuery(Query):
