@@ -165,7 +165,7 @@ def test_a_repair_says_what_it_did(stateless: Lake) -> None:
     offsets = stateless.checkpoint / "offsets" / "2"
     for _ in damaged_in_turn(stateless, "empty", [offsets.relative_to(stateless.checkpoint)]):
         (done,) = volley.repair(stateless.checkpoint)
-        assert done.startswith(f"{offsets} is empty: makes Spark plan epoch 2 and later ones again")
+        assert done.startswith(f"{offsets} is empty: makes the job plan epoch 2 and later ones again")
         assert volley.repair(stateless.checkpoint) == []
 
 

@@ -178,14 +178,14 @@ def _damages_of_offsets(log: SparkLog, planned: list[int], sources: int) -> Iter
         name = f"{OFFSETS}/{epoch}"
         later = [f"{log.root}/{folder}/{number}" for folder in (OFFSETS, COMMITS) for number in log.epochs(folder)]
         drop = tuple(path for path in later if int(posixpath.basename(path)) >= epoch)
-        remedy = f"makes Spark plan epoch {epoch} and later ones again; tables that have them already are checked"
+        remedy = f"makes the job plan epoch {epoch} and later ones again; tables that have them already are checked"
         yield from _damaged_entry(log, name, sources, remedy, drop)
 
 
 def _damages_of_commits(log: SparkLog, done: list[int], last_planned: int) -> Iterator[Damage]:
     for epoch in (epoch for epoch in done if epoch > last_planned):
         path = f"{log.root}/{COMMITS}/{epoch}"
-        yield Damage(path, f"has no {OFFSETS}/{epoch} beside it", "makes Spark plan the epoch again", (path,))
+        yield Damage(path, f"has no {OFFSETS}/{epoch} beside it", "makes the job plan the epoch again", (path,))
     for epoch in done[-2:]:
         path = f"{log.root}/{COMMITS}/{epoch}"
         yield from _damaged_entry(
