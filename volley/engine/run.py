@@ -98,8 +98,14 @@ class Run:
                 raise
             translated = self._translate(error)
             raise translated from translated.__cause__
-        for committer in self.epochs.committers:
-            committer.start()
+        try:
+            for committer in self.epochs.committers:
+                committer.start()
+        except BaseException:
+            # The query would go on without a job.
+            self.stop()
+            self.wait()
+            raise
 
     def _new_query(self) -> Query:
         plan, every = self.epochs.plan, None if self.bounded else self.job.interval
