@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from volley import Environment, MemorySink, MemorySource, Pipeline
+from tests.waiting import wait_until
+from volley import Environment, FinishedEpoch, MemorySink, MemorySource, Pipeline
 
 
 @pytest.fixture
@@ -34,15 +35,21 @@ def test_a_live_line_on_a_terminal(pipeline: Pipeline, monkeypatch: pytest.Monke
     seen: list[bytes] = []
     reader = threading.Thread(target=read_all, args=(ours, seen))
     reader.start()
+
+    def shown() -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(seen).decode(errors="replace"))
+
+    def wait_for_it(_: FinishedEpoch) -> None:
+        wait_until(lambda: "live: running" in shown(), 30, "the line of a running job")
+
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        pipeline.execute("live")
+        pipeline.execute("live", on_epoch=wait_for_it)
     reader.join(60)
     os.close(ours)
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(seen).decode())
-    assert "\r" in shown
-    assert "live: running" in shown
-    assert re.search(r"live: finished · epoch 2 · 3\s+rows", shown)
+    assert "\r" in shown()
+    assert "live: running" in shown()
+    assert re.search(r"live: finished · epoch 2 · 3\s+rows", shown())
 
 
 def test_one_quiet_line_elsewhere(
