@@ -48,7 +48,9 @@ def check(spark: SparkSession, folder: Path, config: IcebergSinkConfig) -> None:
     """Two runs of a job with a filter; then the table's ids, as the catalog gives them."""
     environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
     source = MemorySource([{"id": 1}, {"id": 2}, EOF, {"id": 3}], rows_per_epoch=2)
-    stream = environment.from_source(source).filter_expr(col("id").ne(lit(2))).to_sink(IcebergSink(config))
+    # Executors write what a function of the user's returns.
+    rows = environment.from_source(source).filter_expr(col("id").ne(lit(2))).map(dict)
+    stream = rows.to_sink(IcebergSink(config))
     stream.execute("job")
     stream.execute("job")
     table = config.ref.load_catalog().load_table(config.identifier)

@@ -52,7 +52,8 @@ def rows(server: Seaweed, table: str) -> list[int]:
 def test_files_go_to_s3_and_snapshots_to_the_catalog(environment: Environment, seaweed: Seaweed) -> None:
     table = "events_rest"
     source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=4)
-    stream = environment.from_source(source).to_sink(IcebergSink(seaweed.config(table)))
+    # Executors write what a function of the user's returns.
+    stream = environment.from_source(source).map(dict).to_sink(IcebergSink(seaweed.config(table)))
     assert stream.execute("rest").progress.epochs == 3
     assert rows(seaweed, table) == list(range(10))
     stream.execute("rest")

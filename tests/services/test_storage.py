@@ -67,7 +67,11 @@ def test_rows_in_are_rows_out_and_a_restart_goes_on(place: Place, spark: SparkSe
     environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
     source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=5)
     stream = (
-        environment.from_source(source).filter_expr(col("id").ne(lit(3))).to_sink(IcebergSink(place.config(tmp_path)))
+        environment.from_source(source)
+        .filter_expr(col("id").ne(lit(3)))
+        # Executors write what a function of the user's returns.
+        .map(dict)
+        .to_sink(IcebergSink(place.config(tmp_path)))
     )
     stream.execute("job")
     assert place.ids(tmp_path) == [0, 1, 2, *range(4, 10)]

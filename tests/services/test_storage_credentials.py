@@ -30,9 +30,11 @@ def environment(spark: SparkSession, tmp_path: Path) -> Environment:
 def check(environment: Environment, place: Place, folder: Path) -> None:
     """The whole pipeline, in two epochs of two runs."""
     rows = [{"id": 1}, {"id": 2}, EOF, {"id": 3}]
-    stream = environment.from_source(MemorySource(rows, rows_per_epoch=2)).to_sink(IcebergSink(place.config(folder)))
-    stream.execute("job")
-    stream.execute("job")
+    # With a function of the user's the rows are written by executors, each with credentials of its own.
+    stream = environment.from_source(MemorySource(rows, rows_per_epoch=2)).map(dict)
+    pipeline = stream.to_sink(IcebergSink(place.config(folder)))
+    pipeline.execute("job")
+    pipeline.execute("job")
     assert place.ids(folder) == [1, 2, 3]
 
 
