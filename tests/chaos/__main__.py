@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 from rich.console import Console
 from rich.table import Table
 
@@ -45,8 +45,8 @@ def main(arguments: list[str]) -> None:
     if verdicts:
         Console(width=None if sys.stdout.isatty() else 200).print(_table(verdicts))
         # The last runs of these kinds are of this process, with a session of their own.
-        if (spark := SparkSession.getActiveSession()) is not None:
-            spark.stop()
+        if (context := SparkContext._active_spark_context) is not None:
+            context.stop()
     if _MIRROR in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:

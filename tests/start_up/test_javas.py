@@ -32,6 +32,7 @@ job = (
     Environment(master="local[2]", checkpoint_dir="checkpoints")
     .from_source(source)
     .filter(col("id") > 2)
+    .map(dict)
     .key_by(odd=col("id") % 2)
     .window(tumbling("1 hour"), on="at")
     .aggregate(n=count(), total=sum_("price"))
@@ -39,9 +40,9 @@ job = (
     .execute("hours", progress=False)
 )
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
-java = SparkSession.getActiveSession()._jvm.java.lang.System
+java = SparkContext._active_spark_context._jvm.java.lang.System
 print(java.getProperty("java.version"), java.getProperty("java.home"), job.progress.epochs)
 """
 NO_JAVA = """
