@@ -133,7 +133,7 @@ def test_spark_reads_the_logs_of_the_driver(spark: SparkSession, tmp_path: Path)
 
 
 def test_the_driver_goes_on_with_the_logs_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Of two epochs, the second one planned and not done: it is repeated, and the third one follows."""
+    """The log has two epochs, the second one planned and not done: the run repeats it, and plans the third."""
     environment, sink = Environment(spark=spark, checkpoint_dir=tmp_path), MemorySink("out")
     stream = environment.from_source(MemorySource([{"id": number} for number in range(6)], rows_per_epoch=2))
     stream.to_sink(sink).execute("job")

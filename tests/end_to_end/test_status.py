@@ -1,4 +1,4 @@
-"""What is known of a job: its status and page while it runs, its history afterwards, behind a token if it has one."""
+"""The status and page of a running job, the token that guards them, and the history that a run leaves."""
 
 from __future__ import annotations
 

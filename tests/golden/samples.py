@@ -337,10 +337,10 @@ def read_parked(folder: Path) -> object:
 def write_runs(folder: Path) -> None:
     began = datetime(2026, 11, 1, tzinfo=UTC)
     status = JobStatus("orders", "failed", reason="no disk", began=began, epochs=1, rows=5)
-    recorder = RunRecorder(f"{folder}/orders", "a-plan", lambda: status)
+    recorder = RunRecorder(f"{folder}/orders", lambda: "a-plan", lambda: status)
     recorder.add(FinishedEpoch(7, 5, 1, 2, 3_000, 0.5, ended=began, phases={"read": 0.25}))
     recorder.begin("orders")
-    recorder.end(status)
+    recorder.end(lambda: status)
 
 
 def read_runs(folder: Path) -> object:

@@ -1,4 +1,4 @@
-"""What a table costs its readers, counted beside its own files; what is advised mends it."""
+"""The health of a table: its counts equal those of pyiceberg, and each advised command removes its finding."""
 
 from __future__ import annotations
 

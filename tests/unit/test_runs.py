@@ -27,11 +27,11 @@ EPOCH = FinishedEpoch(7, 500, 1, 2, 3000, 0.5, ended=BEGAN + timedelta(seconds=9
 
 
 def recorded(checkpoint: Path, end: JobStatus, *epochs: FinishedEpoch) -> None:
-    recorder = RunRecorder(str(checkpoint), "a-plan", lambda: STATUS)
+    recorder = RunRecorder(str(checkpoint), lambda: "a-plan", lambda: STATUS)
     recorder.begin("orders")
     for epoch in epochs:
         recorder.add(epoch)
-    recorder.end(end)
+    recorder.end(lambda: end)
 
 
 def test_a_run_is_read_back_by_value(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def killed(tmp_path: Path) -> Path:
     program = (
         "import os, sys, time\n"
         "from tests.unit.test_runs import STATUS, EPOCH, RunRecorder, runs_of\n"
-        "recorder = RunRecorder(sys.argv[1], 'a-plan', lambda: STATUS)\n"
+        "recorder = RunRecorder(sys.argv[1], lambda: 'a-plan', lambda: STATUS)\n"
         "recorder.add(EPOCH)\n"
         "recorder.begin('orders')\n"
         "while not runs_of(sys.argv[1]):\n"
@@ -100,6 +100,18 @@ def test_a_history_that_cannot_be_written_is_said_once(tmp_path: Path, caplog: p
         recorded(tmp_path / "orders", replace(STATUS, state="finished"), EPOCH)
     (line,) = caplog.messages
     assert line.startswith("orders: the history of its runs can't be written: ")
+
+
+def test_a_job_that_cannot_tell_its_status_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def unable() -> JobStatus:
+        raise RuntimeError("a sink that can't print itself")
+
+    recorder = RunRecorder(str(tmp_path / "orders"), lambda: "a-plan", unable)
+    with caplog.at_level(logging.WARNING):
+        recorder.begin("orders")
+        recorder.end(unable)
+    (line,) = caplog.messages
+    assert line == "orders: the history of its runs can't be written: a sink that can't print itself"
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:

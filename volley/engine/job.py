@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -88,7 +89,7 @@ class Job(Rows):
         self._began = time.monotonic()
         self._began_at = datetime.now(UTC)
         self._restart_due = 0.0
-        self._recorder = RunRecorder(context.checkpoint.url, plan_hash(context.graph), self.status)
+        self._recorder = RunRecorder(context.checkpoint.url, partial(plan_hash, context.graph), self.status)
         self._failure: VolleyError | None = None
         self._last_failure: VolleyError | None = None
         self._lock = threading.Lock()
@@ -366,7 +367,7 @@ class Job(Rows):
         elif self._run is not None and not self._progress.epochs:
             self._log_nothing_new(self._run)
         self._progress = replace(self.progress, state=state, running=None)
-        self._recorder.end(self._status(self._progress))
+        self._recorder.end(lambda: self._status(self._progress))
         for endpoint in self._endpoints.values():
             endpoint.close()
         self._on_end()

@@ -17,7 +17,7 @@ from volley.html_table import html_table
 from volley.metrics.exposition import versions
 from volley.metrics.figures import FinishedEpoch
 from volley.metrics.status import JobStatus
-from volley.plan.graph import JobGraph, describe
+from volley.plan.graph import JobGraph
 from volley.storage.paths import filesystem
 from volley.storage.remembered import Record
 from volley.storage.state_formats import JOB_RUN
@@ -89,15 +89,16 @@ class RunRecorder:
 
     Args:
         checkpoint: The fsspec URL of the job's checkpoint.
-        plan: See `JobRun`.
+        plan: Returns the hash of the job's steps, see `JobRun`.
         status: Returns the job's status.
     """
 
-    def __init__(self, checkpoint: str, plan: str, status: Callable[[], JobStatus]) -> None:
+    def __init__(self, checkpoint: str, plan: Callable[[], str], status: Callable[[], JobStatus]) -> None:
         self._files = _files_of(checkpoint)
         self._plan = plan
         self._status = status
         self._epochs: deque[list[Any]] = deque(maxlen=_MOST_EPOCHS)
+        self._job = ""
         self._number: int | None = None
         self._failed = False
         self._ending = threading.Event()
@@ -105,6 +106,7 @@ class RunRecorder:
 
     def begin(self, name: str) -> None:
         """Begin to write, in a thread."""
+        self._job = name
         self._thread = threading.Thread(target=self._keep, name=f"volley-{name}-history", daemon=True)
         self._thread.start()
 
@@ -112,19 +114,23 @@ class RunRecorder:
         """Keep an epoch; it is written with the next ones."""
         self._epochs.append(_packed(epoch))
 
-    def end(self, status: JobStatus) -> None:
-        """Write the last state, and stop writing."""
+    def end(self, status: Callable[[], JobStatus]) -> None:
+        """Write the last state, and stop writing.
+
+        Args:
+            status: Returns the status of the job that has ended.
+        """
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
             self._write(status)
 
     def _keep(self) -> None:
-        self._write(self._status())
+        self._write(self._status)
         while not self._ending.wait(_EVERY_SECONDS):
-            self._write(self._status())
+            self._write(self._status)
 
-    def _write(self, status: JobStatus) -> None:
+    def _write(self, status: Callable[[], JobStatus]) -> None:
         try:
             if self._number is None:
                 self._number = self._next()
@@ -132,16 +138,16 @@ class RunRecorder:
                 {
                     "updated": datetime.now(UTC).isoformat(),
                     "versions": versions(),
-                    "plan": self._plan,
+                    "plan": self._plan(),
                     # A list as long as its job: the epochs move by while it is written.
                     "epochs": list(self._epochs),
-                    "status": status.to_dict(),
+                    "status": status().to_dict(),
                 }
             )
         except Exception as error:
-            # A job goes on without its history.
+            # A job goes on, and ends, without its history, also if a source or sink of the user's can't print itself.
             if not self._failed:
-                _log.warning("%s: the history of its runs can't be written: %s", status.job, error)
+                _log.warning("%s: the history of its runs can't be written: %s", self._job, error)
             self._failed = True
 
     def _next(self) -> int:
@@ -154,7 +160,10 @@ class RunRecorder:
 
 def plan_hash(graph: JobGraph) -> str:
     """Return a short hash of a job's steps with their settings."""
-    return hashlib.sha256("\n".join(map(describe, graph.writes)).encode()).hexdigest()[:12]
+    # Each step once: the text of `describe` repeats what several streams continue.
+    numbers = {id(node): number for number, node in enumerate(graph.nodes)}
+    lines = (f"{node.label()} {[numbers[id(source)] for source in node.inputs]}" for node in graph.nodes)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def runs_of(checkpoint: str) -> list[JobRun]:

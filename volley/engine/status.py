@@ -9,6 +9,7 @@ from volley.engine.options import JobContext
 from volley.engine.progress import Progress
 from volley.metrics.figures import FinishedEpoch
 from volley.metrics.metrics import Metrics
+from volley.metrics.snapshot import MetricsSnapshot
 from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus
 from volley.plan.graph import JobGraph
 from volley.plan.keyed_nodes import Keyed
@@ -29,12 +30,11 @@ def status_of(job: JobContext, progress: Progress, epochs: Sequence[FinishedEpoc
         epochs: The last one first.
     """
     metrics, last = job.metrics, epochs[0] if epochs else None
-    now = metrics.snapshot()
     return JobStatus(
         job.name,
         progress.state.value,
         **{name: getattr(progress, name) for name in _OF_PROGRESS},
-        late=now.rows_late + now.rows_ahead + now.rows_untimed,
+        late=_rejected(metrics.snapshot()),
         rows_per_second=last.rows / last.seconds if last and last.seconds else 0.0,
         recent=tuple(reversed(epochs[:_MOST_RECENT])),
         minutes=_minutes(epochs, datetime.now(UTC)),
@@ -57,7 +57,7 @@ def _graph(graph: JobGraph, metrics: Metrics) -> tuple[GraphNode, ...]:
             nodes.append(GraphNode(number, "source", label, inputs, rows=read.get(node.source.identity, 0)))
         elif isinstance(node, Write):
             sink = written.get(id(node.sink))
-            rows, rejected = (sink.records_written, _rejected(sink)) if sink else (0, 0)
+            rows, rejected = (sink.records_written, _rejected(sink.snapshot())) if sink else (0, 0)
             nodes.append(GraphNode(number, "sink", label, inputs, rows, rejected))
         else:
             nodes.append(GraphNode(number, "keyed" if isinstance(node, Keyed) else "step", label, inputs))
@@ -90,7 +90,7 @@ def _sink(name: str, metrics: Metrics, is_letter: bool) -> SinkStatus:
         files=now.files_created,
         commits=now.commits_success,
         commits_failed=now.commits_failed,
-        rejected=now.rows_late + now.rows_ahead + now.rows_untimed,
+        rejected=_rejected(now),
         seconds_since_last_commit=now.seconds_since_last_commit,
         watermark=metrics.watermark,
     )
@@ -124,8 +124,7 @@ def _metrics_of_sinks(graph: JobGraph, metrics: Metrics) -> dict[int, Metrics]:
     return {id(sink): of_sink for sink, of_sink in zip(sinks, metrics.by_sink.values(), strict=False)}
 
 
-def _rejected(metrics: Metrics) -> int:
-    now = metrics.snapshot()
+def _rejected(now: MetricsSnapshot) -> int:
     return now.rows_late + now.rows_ahead + now.rows_untimed
 
 
