@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 
 from tests.processes import RUN_SECONDS, plain_environment
 from tests.waiting import wait_until
+from volley.errors import VolleyError
 from volley.spark import sockets
 from volley.spark.jvm import PRELOAD
 from volley.spark.output import log_file
@@ -167,7 +169,13 @@ def _drive(
         sockets._own = os.getpid(), folder, -1
         _arm_workers()
         _number_callbacks()
-    job(*args, **more)
+    try:
+        job(*args, **more)
+    except VolleyError as error:
+        # Python prints a VolleyError without its cause.
+        if error.cause is not None:
+            traceback.print_exception(error.cause)
+        raise
 
 
 def _arm_workers() -> None:

@@ -18,6 +18,7 @@ from volley.contracts.rows import taken_notes
 from volley.errors import JobError
 from volley.spark import session
 from volley.spark.compile import CompiledPlan
+from volley.spark.gateway import serve_callbacks
 from volley.spark.log import PlannedEpochs
 from volley.spark.offsets import Offsets
 from volley.spark.session import start_in_pool
@@ -174,6 +175,7 @@ class SparkQuery(Query):
     def __init__(self, frame: DataFrame, checkpoint: str, job: str, every: timedelta | None, on_epoch: OnEpoch) -> None:
         self._context = frame.sparkSession.sparkContext
         self._job = job
+        serve_callbacks(self._context._gateway)
         writer = frame.writeStream.foreachBatch(on_epoch).queryName(job).option("checkpointLocation", checkpoint)
         if every is None:
             self._writer = writer.trigger(availableNow=True)

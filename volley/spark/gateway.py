@@ -17,7 +17,7 @@ from volley.spark.jvm import submitted
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["fault", "hold", "is_held", "let_go", "loss", "loss_behind", "may_replace", "quiet"]
+__all__ = ["fault", "hold", "is_held", "let_go", "loss", "loss_behind", "may_replace", "quiet", "serve_callbacks"]
 
 _log = logging.getLogger(__name__)
 _EXIT_SECONDS = 10
@@ -41,6 +41,18 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # py4j tells the root logger of a JVM that ends while it is asked.
     logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def serve_callbacks(gateway: Any) -> None:
+    """Let the JVM call this process: when this returns, it can connect.
+
+    py4j tells the JVM the port, but leaves it to a thread to listen there: on a busy machine the first call is refused.
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    ensure_callback_server_started(gateway)
+    # The JVM connects once for each of its threads that calls; py4j's thread sets its own backlog again.
+    gateway._callback_server.server_socket.listen()
 
 
 def is_held(context: SparkContext) -> bool:

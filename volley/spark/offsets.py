@@ -12,12 +12,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 
 from volley.contracts.rows import NotesBox, taken_notes
 from volley.contracts.source import Offset, Reader
+from volley.spark.gateway import serve_callbacks
 from volley.task.worker import carried
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def offset_stream(spark: SparkSession, name: str, reader: Reader, target: Offset
         notes: Takes what the reader notes while epochs are planned.
     """
     gateway: Any = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)
+    serve_callbacks(gateway)
     sql, none = gateway.jvm.org.apache.spark.sql, gateway.jvm.scala.Option.empty()
     relation, options = sql.catalyst.streaming.StreamingRelationV2, sql.util.CaseInsensitiveStringMap.empty()
     columns = sql.catalyst.types.DataTypeUtils.toAttributes(sql.types.StructType())
