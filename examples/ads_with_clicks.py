@@ -11,8 +11,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
-from volley.iceberg import IcebergTable, TableRef
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, IcebergTable, Job, TableRef
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ADS = {"ad": "long", "user": "string", "shown_at": "timestamp"}

@@ -8,8 +8,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
-from volley.iceberg import IcebergTable, publish_branch
+from volley import (
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    IcebergTable,
+    MemorySource,
+    publish_branch,
+)
 
 ROWS = [{"id": 1, "price": 2.5}, {"id": 2, "price": 4.0}]
 

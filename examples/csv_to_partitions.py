@@ -8,8 +8,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col
-from volley.iceberg import IcebergTable, Partitioning
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    IcebergTable,
+    Partitioning,
+    col,
+)
 
 SCHEMA = "origin string, time_hour timestamp, temp double, humid double, wind_speed double"
 

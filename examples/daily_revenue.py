@@ -13,8 +13,20 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from volley import Environment, MaterializedView, col, count, max_, sum_
-from volley.iceberg import IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage, IcebergTable, TableRef
+from volley import (
+    Environment,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    IcebergTable,
+    MaterializedView,
+    TableRef,
+    col,
+    count,
+    max_,
+    sum_,
+)
 
 ORDERS = pa.table(
     {

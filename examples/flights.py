@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volley import Environment, FileSource, col
-from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col
 
 if TYPE_CHECKING:
     import pandas as pd

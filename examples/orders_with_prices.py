@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col
-from volley.iceberg import IcebergTable, TableRef
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, IcebergTable, TableRef, col
 
 ORDERS = {"id": "long", "item": "string", "amount": "int", "at": "timestamp"}
 

@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Reader, Source, SourceContext
-from volley.contracts.source import Offset, Split
-from volley.iceberg import IcebergTable
+from volley import (
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    IcebergTable,
+    Offset,
+    Reader,
+    Source,
+    SourceContext,
+    Split,
+)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, PostgresSource, col
-from volley.iceberg import Upsert
+from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, PostgresSource, Upsert, col
 
 
 def pipeline(host: str, port: int, database: str, user: str, password: str, folder: Path) -> Job:

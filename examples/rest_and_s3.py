@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
-from volley.iceberg import IcebergTable
+from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, IcebergTable, MemorySource
 
 
 def config(env: Mapping[str, str]) -> IcebergSinkConfig:

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
-from volley.iceberg import IcebergTable
+from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, IcebergTable, MemorySource
 
 
 def main(folder: Path) -> list[dict[str, Any]]:

@@ -8,8 +8,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
-from volley.iceberg import IcebergTable, SnapshotManager, Upsert
+from volley import (
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    IcebergTable,
+    MemorySource,
+    SnapshotManager,
+    Upsert,
+)
 
 EPOCHS = [
     [{"id": 1, "price": 10, "op": "u"}, {"id": 2, "price": 20, "op": "u"}],

@@ -9,8 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage
-from volley.iceberg import IcebergTable
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, IcebergTable
 
 
 def drop(folder: Path, number: int) -> None:

@@ -20,13 +20,13 @@ from volley import (
     IcebergSink,
     IcebergSinkConfig,
     IcebergStorage,
+    Upsert,
     avg,
     col,
     count,
     quantile,
     tumbling,
 )
-from volley.iceberg import Upsert
 
 START = datetime(2026, 1, 1, 9, tzinfo=UTC)
 

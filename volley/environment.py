@@ -269,7 +269,7 @@ class Environment:
         The session is opened at the first call, unless it was given.
 
         Example:
-            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
             >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
             >>> run = Environment("local[4]").task_runner()
             >>> events.compact(sort_by="id", run=run)  # doctest: +SKIP

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import linecache
 import re
 from dataclasses import fields
@@ -116,3 +117,15 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     targets = re.findall(r"\]\(([^)#:]+)[^)]*\)", PAGES[0].read_text())
     assert len(targets) > 10
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_users_import_from_one_place() -> None:
+    """Pages, examples, notebooks and docstrings need no inner module; tests of pipelines have one of their own."""
+    shown = [*PAGES, *(ROOT / "examples").glob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
+    texts = {str(path): path.read_text() for path in shown if "maintainers" not in path.parts}
+    for name in volley.__all__:
+        thing = getattr(volley, name)
+        documents = [inspect.getdoc(member) or "" for member in (thing, *getattr(thing, "__dict__", {}).values())]
+        texts[name] = "\n".join(documents).replace(">>> ", "")
+    inner = re.compile(r"^ *\"?(?:from|import) volley\.(?!testing\b)\w+", re.M)
+    assert {name: found for name, text in texts.items() if (found := inner.findall(text))} == {}

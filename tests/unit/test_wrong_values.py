@@ -590,7 +590,7 @@ def test_every_parameter_is_there() -> None:
         assert set(arguments) <= public
 
 
-FOR_IMPLEMENTERS = {"Reader", "Source", "SourceContext", "SparkSource"}
+FOR_IMPLEMENTERS = {"Offset", "Split", "Reader", "Source", "SourceContext", "SparkSource"}
 FOR_IMPLEMENTERS |= {"Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"}
 FOR_IMPLEMENTERS |= {"Metrics", "MetricsSnapshot", "EpochProgress", "FinishedEpoch", "TableFigures"}
 # They are made by others, or take nothing.

@@ -199,7 +199,7 @@ def descriptions(settings: Any) -> dict[str, str]:
     """Return what the docstring of a class, of its ``with_…`` methods, or of a method, says about each setting.
 
     Example:
-        >>> from volley.iceberg.config import IcebergSinkConfig
+        >>> from volley import IcebergSinkConfig
         >>> descriptions(IcebergSinkConfig)["max_records"]
         'Set the maximum number of rows per data file; None (the default) = only the size limits a file.'
     """

@@ -91,7 +91,7 @@ def changes_between(
         StorageError: If metadata can't be read.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, TableRef
+        >>> from volley import IcebergStorage, TableRef
         >>> events = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"))
         >>> for change in changes_between(events, 6301935263872612342, keys="id"):  # doctest: +SKIP
         ...     print(change)

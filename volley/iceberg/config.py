@@ -82,7 +82,7 @@ class IcebergSinkConfig(FromDocuments):
         ConfigError: If a setting is wrong.
 
     Example:
-        >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
+        >>> from volley import IcebergSinkConfig, IcebergStorage
         >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
         >>> config.with_compression("zstd", level=3)  # doctest: +NORMALIZE_WHITESPACE
         IcebergSinkConfig(namespace=('db',), table='events', storage=LocalStorage(path='/tmp/lake'),
@@ -139,7 +139,7 @@ class IcebergSinkConfig(FromDocuments):
         """Return the default settings for the table of a `TableRef`.
 
         Example:
-            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, TableRef
+            >>> from volley import IcebergSinkConfig, IcebergStorage, TableRef
             >>> ref = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"), catalog="memory")
             >>> IcebergSinkConfig.from_table(ref).with_max_records(1_000_000).max_records
             1000000
@@ -243,7 +243,7 @@ class IcebergSinkConfig(FromDocuments):
         writes them partition by partition, in the table's sort order if it has one: every file is sorted.
 
         Example:
-            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, Partitioning
+            >>> from volley import IcebergSinkConfig, IcebergStorage, Partitioning
             >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
             >>> config.with_partitioning([Partitioning.time("at"), Partitioning.bucket("user", n=8)]).partitioning
             Partitioning(day(at), bucket[8](user))
@@ -277,7 +277,7 @@ class IcebergSinkConfig(FromDocuments):
             ConfigError: If `renames` or `drops` are given without "full", or contradict each other.
 
         Example:
-            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
+            >>> from volley import IcebergSinkConfig, IcebergStorage
             >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
             >>> config.with_schema_evolution("full", renames={"name": "title"}, drops=["note"]).renames
             {'name': 'title'}
@@ -328,7 +328,7 @@ class IcebergSinkConfig(FromDocuments):
             ConfigError: If the target is not valid, or is the sink's own table.
 
         Example:
-            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
+            >>> from volley import IcebergSinkConfig, IcebergStorage
             >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
             >>> config.with_dead_letter("bad_events").dead_letter_table.table_name
             'db.bad_events'
@@ -345,7 +345,7 @@ class IcebergSinkConfig(FromDocuments):
         which is logged once.
 
         Example:
-            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, Maintenance
+            >>> from volley import IcebergSinkConfig, IcebergStorage, Maintenance
             >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
             >>> config.with_maintenance(Maintenance(expire_after="2d")).maintenance.expire_after
             datetime.timedelta(days=2)

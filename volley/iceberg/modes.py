@@ -253,7 +253,7 @@ class Maintenance:
         ConfigError: If one is wrong.
 
     Example:
-        >>> from volley.iceberg import Maintenance
+        >>> from volley import Maintenance
         >>> Maintenance(compact_below="64MB", every="5m").compact_below
         67108864
     """

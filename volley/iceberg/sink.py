@@ -41,7 +41,7 @@ class IcebergSink(Sink, Rows):
         ConfigError: If `config` is not an `IcebergSinkConfig`.
 
     Example:
-        >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+        >>> from volley import IcebergSink, IcebergSinkConfig, IcebergStorage
         >>> storage = IcebergStorage.Local("/tmp/warehouse")
         >>> sink = IcebergSink(IcebergSinkConfig(namespace=["db"], table="events", storage=storage))
         >>> sink.batch_size
@@ -134,7 +134,7 @@ class IcebergSink(Sink, Rows):
             ConfigError: If a setting is wrong.
 
         Example:
-            >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+            >>> from volley import IcebergSink, IcebergSinkConfig, IcebergStorage
             >>> config = IcebergSinkConfig(namespace="lake", table="all", storage=IcebergStorage.Local("/tmp/lake"))
             >>> IcebergSink(config).routed("{kafka_topic}", omit=["kafka_topic"], on_error="park")
             RoutedSink('{kafka_topic}', Append(), omit=['kafka_topic'], on_error='park')
@@ -242,7 +242,7 @@ class RoutedSink(Sink):
         routing: How rows are spread over tables.
 
     Example:
-        >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+        >>> from volley import IcebergSink, IcebergSinkConfig, IcebergStorage
         >>> config = IcebergSinkConfig(namespace="lake", table="events", storage=IcebergStorage.Local("/tmp/lake"))
         >>> IcebergSink(config).routed("{shop}.orders_{country}", key_fields=["id"], omit=["shop"])
         RoutedSink('{shop}.orders_{country}', key_fields=['id'], omit=['shop'])

@@ -33,7 +33,7 @@ class IcebergSource(Source):
 
     Example:
         >>> from volley import Environment, col
-        >>> from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage
+        >>> from volley import IcebergSource, IcebergSourceConfig, IcebergStorage
         >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
         >>> print(Environment().from_source(IcebergSource(config.with_columns(["id"]))).filter_expr(col("id") > 5))
         filter col('id') > lit(5)

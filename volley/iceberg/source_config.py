@@ -129,7 +129,7 @@ class IcebergSourceConfig(FromDocuments):
         ConfigError: If a setting is wrong.
 
     Example:
-        >>> from volley.iceberg import IcebergSourceConfig, IcebergStorage, Incremental
+        >>> from volley import IcebergSourceConfig, IcebergStorage, Incremental
         >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
         >>> config.with_mode(Incremental(poll_interval="30s")).with_columns(["id", "price"]).columns
         ('id', 'price')
@@ -313,7 +313,7 @@ class IcebergSourceConfig(FromDocuments):
                 snapshot again.
 
         Example:
-            >>> from volley.iceberg import IcebergSourceConfig, IcebergStorage
+            >>> from volley import IcebergSourceConfig, IcebergStorage
             >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
             >>> config.with_changes("follow", keys="id").with_on_rollback("undo").on_rollback
             'undo'
@@ -335,7 +335,7 @@ class IcebergSourceConfig(FromDocuments):
                 = hold nothing; a tag that the job had set stays until then, or until `SnapshotManager.drop_tag`.
 
         Example:
-            >>> from volley.iceberg import IcebergSourceConfig, IcebergStorage
+            >>> from volley import IcebergSourceConfig, IcebergStorage
             >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
             >>> config.with_hold("3d").hold
             datetime.timedelta(days=3)

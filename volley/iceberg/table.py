@@ -49,7 +49,7 @@ class TableRef(Rows):
         ConfigError: If a setting is wrong.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, TableRef
+        >>> from volley import IcebergStorage, TableRef
         >>> TableRef("db", "events", IcebergStorage.Local("/tmp/lake"), catalog="memory").name
         'db.events'
     """
@@ -161,7 +161,7 @@ class TableRef(Rows):
             StorageError: If the file of a SQLite catalog can't be created.
 
         Example:
-            >>> from volley.iceberg import IcebergStorage, TableRef
+            >>> from volley import IcebergStorage, TableRef
             >>> TableRef("db", "events", IcebergStorage.Local("/tmp/lake"), "memory").load_catalog().list_namespaces()
             []
         """

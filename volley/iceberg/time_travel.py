@@ -49,7 +49,7 @@ class IcebergTable(Rows):
         ConfigError: If `table` is neither.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+        >>> from volley import IcebergStorage, IcebergTable, TableRef
         >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
         >>> events.as_of("2026-11-01").select("id", "price").to_arrow()  # doctest: +SKIP
         >>> events.as_of("2026-11-01")
@@ -116,7 +116,7 @@ class IcebergTable(Rows):
             CatalogError: If the catalog can't be reached or rejects the request.
 
         Example:
-            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
             >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
             >>> print(events.rewrite_manifests())  # doctest: +SKIP
             2,500 manifests (19,430,112 bytes) of table db.events became 20 (1,204,511 bytes), with 10,000 entries
@@ -139,7 +139,7 @@ class IcebergTable(Rows):
             CatalogError: If the catalog can't be reached or rejects the request.
 
         Example:
-            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
             >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
             >>> print(events.health())  # doctest: +SKIP
             table db.events, branch main: 9,600 rows in 96 data files (1.2 MiB), 0 files of deletes, 96 manifests,
@@ -184,7 +184,7 @@ class IcebergTable(Rows):
         Example:
             >>> import pyarrow as pa
             >>> from tempfile import mkdtemp
-            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
             >>> ref = TableRef("db", "events", IcebergStorage.Local(mkdtemp()))
             >>> catalog = ref.load_catalog()
             >>> catalog.create_namespace("db")
@@ -214,7 +214,7 @@ class IcebergTable(Rows):
             VolleyError: As for `compact`.
 
         Example:
-            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
             >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
             >>> print(events.rewrite_position_deletes())  # doctest: +SKIP
             1,200 delete files (1,804,220 bytes) of table db.events were replaced by 40 (310,118 bytes) for 40 data
@@ -241,7 +241,7 @@ class IcebergTable(Rows):
         Example:
             >>> import pyarrow as pa
             >>> from tempfile import mkdtemp
-            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
             >>> ref = TableRef("db", "events", IcebergStorage.Local(mkdtemp()))
             >>> catalog = ref.load_catalog()
             >>> catalog.create_namespace("db")
@@ -267,7 +267,7 @@ class TimeTravelQuery:
         ConfigError: If `table` is neither.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, TableRef, TimeTravelQuery
+        >>> from volley import IcebergStorage, TableRef, TimeTravelQuery
         >>> query = TimeTravelQuery(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
         >>> query.as_of_version(3051729675574597004)
         IcebergSource('db.events', mode=Snapshot(snapshot_id=3051729675574597004))

@@ -57,7 +57,7 @@ class MaterializedView:
 
     Example:
         >>> from volley import Environment, count, sum_
-        >>> from volley.iceberg import IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
+        >>> from volley import IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
         >>> lake = IcebergStorage.Local("/tmp/lake")
         >>> orders = IcebergSource(IcebergSourceConfig("orders", namespace="db", storage=lake))
         >>> query = Environment().from_source(orders).key_by("customer").aggregate(n=count(), revenue=sum_("price"))

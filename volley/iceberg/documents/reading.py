@@ -28,7 +28,7 @@ class FromDocuments:
             MissingDependencyError: If pydantic or PyYAML is not installed.
 
         Example:
-            >>> from volley.iceberg import IcebergSinkConfig
+            >>> from volley import IcebergSinkConfig
             >>> lake = {"namespace": "db", "table": "events", "local": {"path": "/tmp/lake"}}
             >>> IcebergSinkConfig.from_dict({**lake, "commit_mode": "upsert", "key_fields": ["id"]}).table_name
             'db.events'
@@ -58,7 +58,7 @@ class FromDocuments:
             MissingDependencyError: If pydantic or PyYAML is not installed.
 
         Example:
-            >>> from volley.iceberg import IcebergSinkConfig
+            >>> from volley import IcebergSinkConfig
             >>> lake = {"LAKE_NAMESPACE": "db", "LAKE_TABLE": "events", "LAKE_LOCAL__PATH": "/tmp/lake"}
             >>> IcebergSinkConfig.from_env("LAKE_", lake).table_name
             'db.events'

@@ -41,7 +41,7 @@ class SchemaEvolution:
         ConfigError: If `current` is no schema.
 
     Example:
-        >>> from volley.iceberg import SchemaEvolution
+        >>> from volley import SchemaEvolution
         >>> evolution = (
         ...     SchemaEvolution("id int, name string, old string")
         ...     .add("email", "string")
@@ -137,7 +137,7 @@ class SchemaEvolution:
         """Return why changes are impossible, one text for each that is; empty if all are possible.
 
         Example:
-            >>> from volley.iceberg import SchemaEvolution
+            >>> from volley import SchemaEvolution
             >>> SchemaEvolution("id long").update_type("id", "int").drop("nmae").problems()[1]
             "'nmae': there is no such column (known: 'id')"
         """
@@ -164,7 +164,7 @@ class SchemaEvolution:
             CommitStateUnknownError: If the catalog did not answer, and it can't be told whether the schema is changed.
 
         Example:
-            >>> from volley.iceberg import IcebergStorage, SchemaEvolution, TableRef
+            >>> from volley import IcebergStorage, SchemaEvolution, TableRef
             >>> events = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"))
             >>> SchemaEvolution(events.load().schema()).add("email", "string").apply(events)  # doctest: +SKIP
         """
@@ -197,7 +197,7 @@ class SchemaEvolution:
             VolleyError: As for `to_sql`.
 
         Example:
-            >>> from volley.iceberg import SchemaEvolution
+            >>> from volley import SchemaEvolution
             >>> SchemaEvolution({"id": "int"}).update_type("id", "long").statements("lake.db.t", "trino")
             ['ALTER TABLE "lake"."db"."t" ALTER COLUMN "id" SET DATA TYPE bigint']
         """

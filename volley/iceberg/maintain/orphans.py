@@ -39,7 +39,7 @@ def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _TH
         StorageError: If a folder can't be listed, or a manifest can't be read.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, TableRef
+        >>> from volley import IcebergStorage, TableRef
         >>> orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
         []
     """
@@ -74,7 +74,7 @@ def remove_orphan_files(
         VolleyError: As for `orphan_files`; files that were deleted before the error stay deleted.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, TableRef
+        >>> from volley import IcebergStorage, TableRef
         >>> remove_orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
         []
     """

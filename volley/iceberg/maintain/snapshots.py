@@ -37,7 +37,7 @@ class SnapshotManager:
         ConfigError: If `table` is neither.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, SnapshotManager, TableRef
+        >>> from volley import IcebergStorage, SnapshotManager, TableRef
         >>> events = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"))
         >>> snapshots = SnapshotManager(events)
         >>> snapshots.list_snapshots()  # doctest: +SKIP
@@ -332,7 +332,7 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
         CatalogError: If the catalog can't be reached or rejects the request.
 
     Example:
-        >>> from volley.iceberg import IcebergStorage, TableRef
+        >>> from volley import IcebergStorage, TableRef
         >>> events = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"))
         >>> publish_branch(events.with_branch("audit"))  # doctest: +SKIP
         6301935263872612342

@@ -24,7 +24,7 @@ class TypeConverter:
 
     Example:
         >>> import pyarrow as pa
-        >>> from volley.iceberg import TypeConverter
+        >>> from volley import TypeConverter
         >>> print(TypeConverter.arrow_to_iceberg(pa.list_(pa.timestamp("us", "UTC"))))
         list<timestamptz>
         >>> from pyiceberg.types import DecimalType
@@ -67,7 +67,7 @@ class TypeConverter:
 
         Example:
             >>> import pyarrow as pa
-            >>> from volley.iceberg import TypeConverter
+            >>> from volley import TypeConverter
             >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32())])
             >>> print(TypeConverter.arrow_to_iceberg_schema(schema))
             table {
