@@ -7,6 +7,7 @@ import signal
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pytest
@@ -216,17 +217,23 @@ def test_a_view_is_followed_until_a_signal_comes(tmp_path: Path) -> None:
     paid.append(rows)
     log = tmp_path / "log"
     with log.open("w") as stderr:
-        process = start(tmp_path, "run", "-p", "revenue", stderr=stderr)
+        process = start(tmp_path, "run", "-p", "revenue", "--ui", stderr=stderr)
         try:
+            assert process.stdout is not None
+            page = process.stdout.readline().removeprefix("page: ").strip()
             wait_until(lambda: "revenue: full refresh" in log.read_text(), 60, "the first refresh")
             paid.append(rows)
             wait_until(lambda: log.read_text().count(" refresh (") == 2, 60, "the second refresh")
+            with urlopen(f"{page}status.json", timeout=60) as answer:
+                (view,) = json.load(answer)["views"]
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0, log.read_text()
     assert out.startswith("revenue: ")
+    assert (view["view"], view["state"]) == ("revenue", "running")
+    assert [refresh["rows_added"] for refresh in view["refreshes"]] == [1, 1]
     assert catalog.load_table("db.revenue").scan(selected_fields=("cents",)).to_arrow()["cents"].to_pylist() == [10]
 
 

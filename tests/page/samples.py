@@ -9,7 +9,7 @@ from typing import Any
 from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun
 from volley.metrics.endpoint import Endpoint
 from volley.metrics.figures import EpochProgress, FinishedEpoch
-from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, status_json
+from volley.metrics.status import FollowedView, GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, status_json
 
 __all__ = ["NOW", "PHASES", "RUNNING", "Site"]
 
@@ -57,5 +57,7 @@ class Site:
     def close(self) -> None:
         self._closing.close()
 
-    def set(self, *jobs: JobStatus, runs: list[dict[str, Any]] | None = None) -> None:
-        self.json = status_json([job.to_dict() for job in jobs], runs or [])
+    def set(
+        self, *jobs: JobStatus, runs: list[dict[str, Any]] | None = None, views: tuple[FollowedView, ...] = ()
+    ) -> None:
+        self.json = status_json([job.to_dict() for job in jobs], runs or [], [view.to_dict() for view in views])

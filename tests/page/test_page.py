@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.page.samples import NOW, PHASES, RUNNING, Site
 from tests.servers.browser import browser as started
 from volley.metrics.figures import FinishedEpoch
-from volley.metrics.status import GraphNode, JobStatus, SinkStatus, SourceStatus
+from volley.metrics.status import FollowedView, GraphNode, JobStatus, SinkStatus, SourceStatus
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,14 @@ def opened(browser: Browser, site: Site) -> Iterator[Callable[..., Page]]:
     errors: list[str] = []
     contexts = []
 
-    def open_page(**options: Any) -> Page:
+    def open_page(heading: int = 2, **options: Any) -> Page:
         contexts.append(context := browser.new_context(**options))
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("request", lambda sent: None if sent.url.startswith(site.endpoint.page) else errors.append(sent.url))
         page.goto(site.endpoint.page)
-        page.get_by_role("heading", level=2).wait_for()
+        page.get_by_role("heading", level=heading).wait_for()
         return page
 
     yield open_page
@@ -117,6 +117,24 @@ def test_runs_of_a_finished_job(opened: Callable[..., Page], site: Site) -> None
     rows = opened().get_by_role("region", name="Runs").get_by_role("row")
     assert [row.inner_text().split()[:2] for row in rows.all()][1:] == [["6", "died"], ["5", "died"]]
     expect(rows.nth(1)).to_contain_text("no disk")
+
+
+REFRESH = {"mode": "full", "reason": "it is the first one", "ended": NOW, "seconds": 2, "rows_read": 5, "rows_added": 4}
+
+
+def test_views_that_are_kept_up_to_date(opened: Callable[..., Page], site: Site) -> None:
+    later = {**REFRESH, "mode": "incremental", "reason": "few rows have changed", "rows_read": 7_777}
+    site.set(
+        views=(FollowedView("revenue", "waiting", "the catalog is gone", "look at it", refreshes=(REFRESH, later)),)
+    )
+    page = opened(heading=3)
+    rows = page.get_by_role("region", name="Views").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("the catalog is gone (hint: look at it)")
+    expect(rows.nth(2)).to_contain_text("7,777")
+    expect(rows.nth(3)).to_contain_text("full refresh")
+    site.set(RUNNING, views=(FollowedView("revenue", "running"),))
+    expect(page.get_by_role("heading", name="orders")).to_be_visible()
+    expect(page.get_by_role("region", name="Views")).to_contain_text("running")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

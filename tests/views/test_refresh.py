@@ -503,12 +503,19 @@ def test_a_followed_view(orders: Known, view: MaterializedView) -> None:
         while not view.status().is_current:
             assert not following.wait(0.05)
     assert not following.is_running
+    status = following.status()
+    assert (status.view, status.state, status.reason) == (view.name, "stopped", None)
+    assert status.refreshes[0]["mode"] == "full"
+    assert following.last is not None
+    assert json.loads(json.dumps(status.to_dict()))["refreshes"][-1]["ended"] <= following.last.ended.isoformat()
     same(view, PER_CUSTOMER, {"orders": orders})
     failing = MaterializedView(view.name, view.query, IcebergSinkConfig.from_table(orders.files.ref))
     follower = failing.follow(interval=0.05)
     with pytest.raises(VolleyError):
         follower.wait(120)
     assert isinstance(follower.exception, VolleyError)
+    status = follower.status()
+    assert (status.state, status.reason) == ("failed", follower.exception.message)
 
 
 def set_property(view: MaterializedView, name: str, value: str) -> None:

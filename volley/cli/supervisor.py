@@ -17,8 +17,9 @@ from volley.config.values import ConfiguredPipeline, ConfiguredView
 from volley.engine.display import progress_line
 from volley.engine.job import Job
 from volley.errors import JobError, VolleyError
+from volley.iceberg.views.following import ViewFollower
 from volley.iceberg.views.values import ViewRefresh
-from volley.metrics.status import JobStatus, status_json
+from volley.metrics.status import FollowedView, JobStatus, status_json
 
 __all__ = ["Supervisor"]
 
@@ -45,6 +46,7 @@ class Supervisor:
         self._views = views
         self._once = bool(options.get("once"))
         self._refreshes: dict[str, ViewRefresh] = {}
+        self._followers: dict[str, ViewFollower] = {}
         self.failures: dict[str, VolleyError] = {}
         self._runs = [_Run(pipeline, options) for pipeline in pipelines]
         self._stopping = threading.Event()
@@ -68,9 +70,19 @@ class Supervisor:
         return [*self._lines(), *map(str, self._refreshes.values())]
 
     def status(self) -> str:
-        """Return the status of each pipeline as JSON, for a page; one whose job is not there yet is starting."""
+        """Return the status of each pipeline and view as JSON, for a page; one that is not there yet is starting."""
         jobs = (run.job.status() if run.job else JobStatus(run.pipeline.name, "starting") for run in self._runs)
-        return status_json([job.to_dict() for job in jobs])
+        return status_json(
+            [job.to_dict() for job in jobs], views=[self._seen(view.name).to_dict() for view in self._views]
+        )
+
+    def _seen(self, view: str) -> FollowedView:
+        follower, failure = self._followers.get(view), self.failures.get(view)
+        if follower is not None:
+            return follower.status()
+        if failure is not None:
+            return FollowedView(view, "failed", failure.message, failure.hint)
+        return FollowedView(view, "starting")
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         """Wait until all threads have ended, and log how far their jobs are now and then."""
@@ -100,6 +112,7 @@ class Supervisor:
     def _follow(self, view: ConfiguredView) -> None:
         """Keep a view up to date until a signal comes."""
         with view.view.follow(view.interval) as follower:
+            self._followers[view.name] = follower
             while follower.is_running and not self._stopping.wait(0.1):
                 pass
         if follower.last is not None:

@@ -12,7 +12,16 @@ from volley.contracts.reports import Lag, MaintenanceReport
 from volley.html_table import html_table
 from volley.metrics.figures import EpochProgress, FinishedEpoch
 
-__all__ = ["STATUS_VERSION", "GraphNode", "JobStatus", "Minute", "SinkStatus", "SourceStatus", "status_json"]
+__all__ = [
+    "STATUS_VERSION",
+    "FollowedView",
+    "GraphNode",
+    "JobStatus",
+    "Minute",
+    "SinkStatus",
+    "SourceStatus",
+    "status_json",
+]
 
 STATUS_VERSION = 1
 """The version of the JSON: a later one may have more fields; one whose meaning changes gets another number."""
@@ -76,6 +85,31 @@ class SinkStatus:
     rejected: int = 0
     seconds_since_last_commit: float | None = None
     watermark: datetime | None = None
+
+
+@dataclass(frozen=True)
+class FollowedView:
+    """What is known of a view that is kept up to date, beside the jobs of ``/status.json``.
+
+    Args:
+        view: Its name.
+        state: ``"starting"``, ``"running"``, ``"waiting"`` (for something that can't be reached now), ``"stopped"`` or
+            ``"failed"``.
+        reason: The error that it waits or has failed for; None otherwise.
+        hint: What to do about it.
+        refreshes: The last ones that changed it, oldest first, each with the values of `ViewRefresh`.
+    """
+
+    view: str
+    state: str
+    reason: str | None = None
+    hint: str | None = None
+    refreshes: tuple[Mapping[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a dict of JSON values; times are texts of ISO 8601 in UTC."""
+        values: dict[str, Any] = _plain(asdict(self))
+        return values
 
 
 @dataclass(frozen=True)
@@ -165,19 +199,24 @@ class JobStatus:
         return html_table({name.replace("_", " "): getattr(self, name) for name in shown})
 
 
-def status_json(jobs: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]] = ()) -> str:
+def status_json(
+    jobs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Mapping[str, Any]] = (),
+    views: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """Return what ``/status.json`` answers, as one line of JSON.
 
     Args:
         jobs: The status of each job, as of `JobStatus.to_dict`.
         runs: Earlier runs, where the page shows a history, each with ``job``, ``number``, ``state``, ``began``,
             ``ended``, ``epochs``, ``rows`` and ``error``.
+        views: The views that are kept up to date beside the jobs, each as of `FollowedView.to_dict`.
 
     Example:
         >>> status_json([])
-        '{"version": 1, "jobs": [], "runs": []}'
+        '{"version": 1, "jobs": [], "runs": [], "views": []}'
     """
-    return _json({"version": STATUS_VERSION, "jobs": list(jobs), "runs": list(runs)})
+    return _json({"version": STATUS_VERSION, "jobs": list(jobs), "runs": list(runs), "views": list(views)})
 
 
 def _json(value: object) -> str:

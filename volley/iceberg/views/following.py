@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
-from volley.errors import CatalogUnreachableError, CommitConflictError, CommitStateUnknownError
+from volley.errors import CatalogUnreachableError, CommitConflictError, CommitStateUnknownError, VolleyError
 from volley.iceberg.views.values import ViewRefresh
+from volley.metrics.status import FollowedView
 
 __all__ = ["ViewFollower"]
 
 _log = logging.getLogger(__name__)
+_MOST_REFRESHES = 20
 _TEMPORARY = (CatalogUnreachableError, CommitConflictError, CommitStateUnknownError)
 
 
@@ -41,6 +45,8 @@ class ViewFollower:
         self._on_refresh = on_refresh
         self._stopped = Event()
         self._ended: Future[None] = Future()
+        self._waits_for: VolleyError | None = None
+        self._refreshes = deque[ViewRefresh](maxlen=_MOST_REFRESHES)
         self.last: ViewRefresh | None = None
         Thread(target=self._run, name=f"view {name}", daemon=True).start()
 
@@ -53,6 +59,23 @@ class ViewFollower:
     def is_running(self) -> bool:
         """True until it was stopped, or an error ended it."""
         return not self._ended.done()
+
+    def status(self) -> FollowedView:
+        """Return its state, with the refreshes that changed the view or its cursor lately."""
+        error = self.exception or self._waits_for
+        if not self.is_running:
+            state = "failed" if self.exception else "stopped"
+        elif self._waits_for:
+            state = "waiting"
+        else:
+            state = "running" if self.last else "starting"
+        return FollowedView(
+            self._name,
+            state,
+            reason=None if error is None else getattr(error, "message", repr(error)),
+            hint=getattr(error, "hint", None),
+            refreshes=tuple(map(asdict, tuple(self._refreshes))),
+        )
 
     def stop(self) -> None:
         """Finish the running refresh, and stop; raise the error that has ended it before, if any.
@@ -95,10 +118,12 @@ class ViewFollower:
             done = self._refresh()
         except _TEMPORARY as error:
             _log.warning("view %s: can't be refreshed now, will try again: %s", self._name, error)
+            self._waits_for = error
             return
-        self.last = done
+        self.last, self._waits_for = done, None
         if done.mode != "none":
             _log.info("%s", done)
+            self._refreshes.append(done)
             if self._on_refresh:
                 self._on_refresh(done)
 

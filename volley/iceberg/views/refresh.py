@@ -267,6 +267,7 @@ class _Refresh(Stage[_StagedRefresh]):
             attempt.rows_written,
             {source.table: source.snapshot for source in attempt.cursor.sources},
             seconds,
+            datetime.now(UTC),
         )
 
 

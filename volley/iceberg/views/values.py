@@ -133,6 +133,7 @@ class ViewRefresh:
         rows_added: Rows that it wrote to the view's table.
         sources: The snapshots of the sources that the view now stands for, by table.
         seconds: How long it took.
+        ended: When it ended, in UTC.
     """
 
     view: str
@@ -144,6 +145,7 @@ class ViewRefresh:
     rows_added: int
     sources: dict[str, int | None]
     seconds: float
+    ended: datetime
 
     _repr_html_ = text_html
 
