@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -11,7 +12,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.waiting import wait_until, wait_while_it_runs
-from volley import Environment, FileSink, MemorySink, MemorySource, col, lit
+from volley import Environment, FileSink, FileSource, MemorySink, MemorySource, col, count, lit, tumbling
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def asked(url: str, token: str | None = None) -> Any:
@@ -105,3 +108,32 @@ def test_a_page_is_there_only_if_it_is_asked_for(native: Environment, tmp_path: 
     finally:
         gate.touch()
     assert job.wait(120)
+
+
+def test_sources_have_their_lags_and_watermarks(native: Environment, tmp_path: Path) -> None:
+    streams = []
+    for name, last in (("a", 50), ("b", 90)):
+        write_times(tmp_path / name, 0, last)
+        source = FileSource(str(tmp_path / name), format="json", schema="user string, at timestamp", bounded=True)
+        streams.append(native.from_source(source))
+    counts = streams[0].union(streams[1]).key_by("user").window(tumbling("1m"), on="at", lateness="10s")
+    job = native.execute("timed", counts.aggregate(n=count()).to_sink(MemorySink("counts")))
+    status = job.status()
+    assert [(source.name, source.rows, source.watermark) for source in status.sources] == [
+        (f"files:json:{tmp_path}/{name}", 2, START + timedelta(seconds=last - 10))
+        for name, last in (("a", 50), ("b", 90))
+    ]
+    lags = [source.lag for source in status.sources]
+    assert [lag and (lag.source, lag.files, lag.bytes, lag.seconds) for lag in lags] == [
+        (str(tmp_path / name), 0, 0, 0.0) for name in ("a", "b")
+    ]
+    text = job.metrics.to_prometheus_format()
+    assert f'volley_iceberg_source_watermark_seconds{{job_name="timed",source="files:json:{tmp_path}/a"}}' in text
+    assert f'volley_iceberg_source_lag_files{{job_name="timed",source="{tmp_path}/b"}} 0.0' in text
+
+
+def write_times(folder: Path, *seconds: int) -> None:
+    folder.mkdir()
+    times = [(START + timedelta(seconds=second)).isoformat() for second in seconds]
+    rows = ({"user": "ada", "at": time} for time in times)
+    (folder / "0.json").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -106,6 +106,28 @@ def test_a_message_has_all_its_parts(kafka: Kafka, tmp_path: Path) -> None:
     assert (tombstone["value"], tombstone["kafka_key"], tombstone["kafka_headers"]) == (None, None, [])
 
 
+def test_the_lag_is_what_the_topics_have_behind_an_offset(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(partitions=2)
+    kafka.produce(topic, [*numbers(0, 5, partition=0), *numbers(5, 8, partition=1)])
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    lags = []
+    for limit in (2, 4, None):
+        run.epoch(limit)
+        lags.append(run.reader.lag(run.at))
+    kafka.produce(topic, numbers(8, 9))
+    lags.append(run.reader.lag(run.at))
+    first = lags[0]
+    assert first is not None
+    assert first.seconds == 0.0
+    assert [lag and (lag.source, lag.rows, lag.files) for lag in lags] == [(topic, rows, None) for rows in (6, 2, 0, 1)]
+    # The two messages that wait were there at the first look.
+    assert lags[1] is not None
+    assert lags[1].seconds is not None
+    assert lags[1].seconds > 0
+    assert lags[2] is not None
+    assert lags[2].seconds == 0.0
+
+
 def test_messages_of_several_partitions_and_topics_are_one_batch(kafka: Kafka, tmp_path: Path) -> None:
     """Were each of them one, an epoch of few rows would cost by the number of partitions."""
     topics = sorted([kafka.topic(partitions=2), kafka.topic(partitions=3)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from volley.html_table import settings_html, text_html
 
@@ -33,11 +32,6 @@ class Probe:
     run: Callable[[], str]
 
 
-def _gauge(text: str) -> Any:
-    """Return a field of Lag, with what Prometheus is told about it."""
-    return field(default=None, metadata={"gauge": f"{text}, after the last epoch"})
-
-
 @dataclass(frozen=True)
 class Lag:
     """How far a job is behind the end of a source.
@@ -45,10 +39,13 @@ class Lag:
     Args:
         source: The source's name in metrics.
         rows: The number of rows that are not read yet.
-        seconds: The age of the oldest of them; 0 if there are none.
+        seconds: The age of the oldest of them; 0 if there are none. Of Kafka's messages, the time since the job has
+            seen them.
         snapshots: The number of snapshots of a table that are not read yet.
         staged_bytes: The bytes that the job has received and not committed yet.
         retained_bytes: The bytes that the source's server keeps for the job.
+        files: The number of files, found so far, that are not read yet.
+        bytes: Their bytes.
 
     Example:
         >>> Lag("db.events", rows=1_000, seconds=2.5).rows
@@ -71,6 +68,12 @@ class Lag:
     )
     retained_bytes: int | None = field(
         default=None, metadata={"gauge": "Bytes that a source's server keeps for the job, after the last epoch"}
+    )
+    files: int | None = field(
+        default=None, metadata={"gauge": "Files of a source that are found and not read yet, after the last epoch"}
+    )
+    bytes: int | None = field(
+        default=None, metadata={"gauge": "Bytes of the files of a source that are not read yet, after the last epoch"}
     )
 
     _repr_html_ = settings_html

@@ -62,18 +62,17 @@ class Readers:
         """
         self._acknowledge(epoch)
 
-    def lags(self, epoch: int) -> list[Lag]:
-        """Return how far the end of an epoch is behind each source that can tell."""
+    def lags(self, epoch: int) -> list[Lag | None]:
+        """Return how far the end of an epoch is behind each reader's source; None = it can't tell."""
+        unknown: list[Lag | None] = [None] * len(self._readers)
         if not any(reader.knows_lag for reader in filter(None, self._readers)):
-            return []
+            return unknown
         try:
             lines = self._log.offsets(epoch)
-            pairs = [(reader, line) for reader, line in zip(self._readers, lines, strict=True) if line != NO_OFFSET]
-            lags = [reader.lag(json.loads(line)) for reader, line in pairs if reader is not None and reader.knows_lag]
+            return [_lag(reader, line) for reader, line in zip(self._readers, lines, strict=True)]
         except Exception as error:
             _log.warning("%s: the lag of epoch %d is not known: %s", self._job, epoch, redact_uri(str(error)))
-            return []
-        return [lag for lag in lags if lag is not None]
+            return unknown
 
     def stop(self) -> None:
         """Acknowledge what could not be acknowledged yet, then stop the started readers, the last one first."""
@@ -126,3 +125,9 @@ class Readers:
             )
             return False
         return True
+
+
+def _lag(reader: Reader | None, line: str) -> Lag | None:
+    if reader is None or not reader.knows_lag or line == NO_OFFSET:
+        return None
+    return reader.lag(json.loads(line))

@@ -224,7 +224,7 @@ def _levels(job: JobContext, plan: CompiledPlan, end: RunEnd | None, metrics: Se
         intakes = range(first, first := first + len(operator.states))
         clocked = _clocked(plan, plan.merging, intakes)
         states.append(KeyedState(operator, f"{job.folder}/{operator.folder}-{number}", clocked, tasks, ends))
-    return Levels(job.name, plan, plan.merging, tuple(states), metrics)
+    return Levels(job.name, plan, plan.merging, tuple(states), metrics, job.metrics)
 
 
 def _clocked(plan: CompiledPlan, merging: TaskPlan, intakes: Sequence[int]) -> list[tuple[int, int]]:

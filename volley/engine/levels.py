@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from volley.contracts.epoch import WriteResult
@@ -37,6 +38,7 @@ class Levels:
         merging: What the tasks of the keyed steps do.
         states: The state of each keyed step.
         metrics: The counters of each sink.
+        of_job: Those of the job.
     """
 
     job: str
@@ -44,6 +46,7 @@ class Levels:
     merging: TaskPlan
     states: tuple[KeyedState, ...]
     metrics: Sequence[Metrics]
+    of_job: Metrics
     _merges: dict[int, EpochMerge] = field(default_factory=dict, compare=False)
 
     @property
@@ -143,7 +146,20 @@ class Levels:
                     *(self.job, merge.epoch, self.states[number].operator.folder),
                     *(f"{rows:,}" for rows in (rejected.late, rejected.early, rejected.untimed)),
                 )
+        self.of_job.record_source_watermarks(self._source_watermarks())
         self._merges.clear()
+
+    def _source_watermarks(self) -> dict[str, datetime]:
+        """Return the watermark of each source's rows at the slowest step that gets them, by the source's name."""
+        sources, of_spark = self.plan.sources, len(self.plan.tasks.readers)
+        slowest: dict[str, datetime] = {}
+        for merge in self._merges.values():
+            for number, at in merge.source_watermarks.items():
+                # The sources that Spark reads count as one; the numbers behind theirs are those of keyed steps.
+                of_number = sources[of_spark:] if number == of_spark else sources[:of_spark][number : number + 1]
+                for source in of_number:
+                    slowest[source.identity] = min(at, slowest.get(source.identity, at))
+        return slowest
 
 
 class RunEnd:

@@ -220,8 +220,7 @@ class Run:
             self._count_rows_read()
             with self.epochs.phases("acknowledge"):
                 self._readers.committed(number)
-                for lag in self._readers.lags(number):
-                    self.job.metrics.record_lag(lag)
+                self._record_lags(number)
             finished = replace(finished, ended=datetime.now(UTC), phases=self.epochs.phases.seconds)
             self._on_epoch_end(finished, result.orphans)
         except VolleyError as error:
@@ -235,6 +234,11 @@ class Run:
             with self._gate:
                 self._in_epoch = False
                 self._gate.notify_all()
+
+    def _record_lags(self, number: int) -> None:
+        for reader, lag in zip(self.epochs.plan.readers, self._readers.lags(number), strict=True):
+            if lag is not None:
+                self.job.metrics.record_lag(lag, self.epochs.plan.names[id(reader)])
 
     def _count_rows_read(self) -> None:
         for source, rows in zip(self.epochs.plan.sources, self.epochs.counters.rows_read, strict=True):

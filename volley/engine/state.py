@@ -53,6 +53,7 @@ class EpochMerge:
         rejected: How many rows of the epoch are rejected.
         done: The state after the epoch; the files have no size yet.
         is_small: True if the states are too small to be worth a task of Spark.
+        lateness: How far the watermark of a source is behind its latest row, in microseconds.
     """
 
     epoch: int
@@ -60,16 +61,21 @@ class EpochMerge:
     rejected: RejectedRows
     done: StateAfter
     is_small: bool
+    lateness: int
 
     @property
     def watermark(self) -> datetime | None:
         """The watermark after the epoch, at most the year 9999; None before the first row."""
-        if self.done.watermark == BEFORE_ALL:
-            return None
-        try:
-            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.done.watermark)
-        except OverflowError:
-            return (datetime.max if self.done.watermark > 0 else datetime.min).replace(tzinfo=UTC)
+        return None if self.done.watermark == BEFORE_ALL else _time(self.done.watermark)
+
+    @property
+    def source_watermarks(self) -> dict[int, datetime]:
+        """The watermark of each source's rows alone, by the source's number; none before its first row."""
+        latest: dict[int, int] = {}
+        for clock in self.done.clocks:
+            if clock.latest is not None:
+                latest[clock.source] = min(clock.latest, latest.get(clock.source, clock.latest))
+        return {source: _time(at - self.lateness) for source, at in latest.items()}
 
 
 Clocked = Sequence[tuple[int, int]]
@@ -166,9 +172,8 @@ class KeyedState:
         )
         files = tuple(older + newer for older, newer in zip(kept, new, strict=True))
         done = StateAfter(watermark, clocks, files, self._columns)
-        return EpochMerge(
-            epoch, splits, reduce(RejectedRows.__add__, rejected, RejectedRows()), done, size < self.bytes_a_task
-        )
+        all_rejected, is_small = reduce(RejectedRows.__add__, rejected, RejectedRows()), size < self.bytes_a_task
+        return EpochMerge(epoch, splits, all_rejected, done, is_small, microseconds(self.operator.timing.lateness))
 
     def _merged(
         self,
@@ -306,3 +311,11 @@ def _bytes(files: StateFiles, partials: Sequence[tuple[int, Sequence[Partial]]])
     """Return the bytes of the states in files, and of those of an epoch's rows."""
     kept = sum(file.size for of_input in files for file in of_input)
     return kept + sum(file.size for _, of_inputs in partials for partial in of_inputs for file in partial.files)
+
+
+def _time(at: int) -> datetime:
+    """Return microseconds since 1970 as a datetime; a time that Python has none for as the first or last one."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)
+    except OverflowError:
+        return (datetime.max if at > 0 else datetime.min).replace(tzinfo=UTC)

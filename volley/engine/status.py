@@ -70,9 +70,10 @@ def _graph(graph: JobGraph, metrics: Metrics) -> tuple[GraphNode, ...]:
 
 
 def _sources(metrics: Metrics) -> tuple[SourceStatus, ...]:
-    """Return the sources of a job by their names, with the rows read of them and their lags."""
-    read, lags = metrics.by_source, metrics.lags
-    return tuple(SourceStatus(name, read.get(name, 0), lags.get(name)) for name in dict.fromkeys([*read, *lags]))
+    """Return the sources of a job by their names, with the rows read of them, their lags and watermarks."""
+    read, lags, watermarks = metrics.by_source, metrics.lags_by_source, metrics.source_watermarks
+    names = dict.fromkeys([*read, *lags])
+    return tuple(SourceStatus(name, read.get(name, 0), lags.get(name), watermarks.get(name)) for name in names)
 
 
 def _sinks(graph: JobGraph, metrics: Metrics) -> tuple[SinkStatus, ...]:

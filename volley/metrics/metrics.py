@@ -47,6 +47,12 @@ _WATERMARK = Description(
     "Watermark of the job's windows, in seconds since 1970",
     lambda job: job.watermark and job.watermark.timestamp(),
 )
+_SOURCE_WATERMARK = Description(
+    "source_watermark_seconds",
+    "gauge",
+    "Watermark of a source's rows at the slowest keyed step, in seconds since 1970",
+    lambda watermark: watermark.timestamp(),
+)
 _READ = Description("source_records_read", "counter", "Rows read of a source, good and bad ones", lambda rows: rows)
 
 
@@ -76,6 +82,7 @@ class Metrics(Figures):
         self._running: Callable[[], EpochProgress | None] = lambda: None
         self._lags: dict[str, Lag] = {}
         self._read: dict[str, int] = {}
+        self._source_watermarks: dict[str, datetime] = {}
         self._tables: dict[str, TableFigures] = {}
         self._last_epoch: int | None = None
         self._state: str | None = None
@@ -115,7 +122,19 @@ class Metrics(Figures):
     def lags(self) -> Mapping[str, Lag]:
         """How far the job is behind each source that can tell, by the source's name, since the last epoch."""
         with self._lock:
+            return {lag.source: lag for lag in self._lags.values()}
+
+    @property
+    def lags_by_source(self) -> Mapping[str, Lag]:
+        """The same by the names of `by_source`."""
+        with self._lock:
             return dict(self._lags)
+
+    @property
+    def source_watermarks(self) -> Mapping[str, datetime]:
+        """The watermark of each source's rows at the slowest keyed step, by the source's name, since the last epoch."""
+        with self._lock:
+            return dict(self._source_watermarks)
 
     @property
     def by_sink(self) -> Mapping[str, Metrics]:
@@ -215,16 +234,25 @@ class Metrics(Figures):
             for metrics in self._all:
                 metrics._watermark = watermark
 
+    def record_source_watermarks(self, watermarks: Mapping[str, datetime]) -> None:
+        """Keep the watermarks of sources after an epoch, by their names as of `record_read`."""
+        with self._lock:
+            self._source_watermarks.update(watermarks)
+
     def record_read(self, source: str, rows: int) -> None:
         """Count rows read of the source of this name."""
         self._count(records_read=rows)
         with self._lock:
             self._read[source] = self._read.get(source, 0) + rows
 
-    def record_lag(self, lag: Lag) -> None:
-        """Keep how far a source has been read."""
+    def record_lag(self, lag: Lag, source: str | None = None) -> None:
+        """Keep how far a source has been read.
+
+        Args:
+            source: Its name as of `record_read`; None = that of the lag.
+        """
         with self._lock:
-            self._lags[lag.source] = lag
+            self._lags[lag.source if source is None else source] = lag
 
     def record_table(self, name: str, rows: int) -> None:
         """Count a commit of rows to one of the tables of a sink, by the table's name."""
@@ -297,6 +325,8 @@ class Metrics(Figures):
         yield from families(prefix, [_READ], [({**job, "source": name}, rows) for name, rows in self.by_source.items()])
         lags = [({**job, "source": name}, lag) for name, lag in self.lags.items()]
         yield from families(prefix, described(Lag, "source_lag_"), lags)
+        watermarks = [({**job, "source": name}, at) for name, at in self.source_watermarks.items()]
+        yield from families(prefix, [_SOURCE_WATERMARK], watermarks)
         tables = [(sink, name, now) for sink in (self, *sinks) for name, now in sink.by_table.items()]
         readings = [({**sink._labels, "table": name}, now) for sink, name, now in tables]
         yield from families(prefix, described(TableFigures, "table_"), readings)

@@ -56,11 +56,14 @@ class SourceStatus:
         name: Its name in metrics.
         rows: Rows read of it in this run, good and bad ones.
         lag: How far the job is behind its end, after the last epoch; None if the source can't tell.
+        watermark: The time up to which keyed steps count its rows as complete: that of the slowest step; None without
+            such steps, or before its first row.
     """
 
     name: str
     rows: int = 0
     lag: Lag | None = None
+    watermark: datetime | None = None
 
 
 @dataclass(frozen=True)

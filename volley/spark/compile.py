@@ -71,6 +71,12 @@ class CompiledPlan:
     merging: TaskPlan | None = None
     notes: NotesBox = field(default_factory=NotesBox)
 
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        """The name of each reader's source in metrics, by the reader's id."""
+        own = [reader for reader in self.readers if reader is not None]
+        return {id(reader): source.identity for reader, source in zip(own, self.sources, strict=False)}
+
     @property
     def groups(self) -> list[int]:
         """The group of each sink, see `grouped`."""

@@ -34,6 +34,9 @@ _FAN_IN = 10
 _MOST_TOLD = 100
 """How many files that were written again a run tells of."""
 
+_ADDED = 16 * BLOCK
+"""How many entries are read at once where many are only added up."""
+
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _LISTING = re.compile(r"(\d{12})\.json")
 _MERGED = re.compile(r"(\d{12})-(\d{12})-(\d+)\.arrow")
@@ -125,6 +128,11 @@ class FileLog:
     def files(self, first: int = 0, end: int | None = None) -> list[LoggedFile]:
         """Return the logged files from one entry to another; None = to the last."""
         return [file for rows in self._read(first, len(self) if end is None else end) for file in files_of(rows)]
+
+    def size(self, first: int, end: int) -> int:
+        """Return the bytes of the logged files from one entry to another."""
+        parts = ((start, min(start + _ADDED, end)) for start in range(first, end, _ADDED))
+        return sum(pc.sum(rows.column("size")).as_py() or 0 for part in parts for rows in self._read(*part))
 
     def offset(self, count: int) -> Offset:
         """Return the offset behind the first `count` entries."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from volley.columns.dictionaries import as_keys
 from volley.connectors.files.columns import FileColumns, folder_texts, folder_values, with_folders, with_included
 from volley.connectors.files.listing import LoggedFile, check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
+from volley.connectors.files.unread import Unread
+from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
@@ -75,6 +78,17 @@ class FileReader(Reader):
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
         files = self.log.files(self.log.count(start), self.log.count(end))
         return pack([(file, file.size, self.files.undivided(file.path) is None) for file in files], self.parallelism)
+
+    @property
+    def knows_lag(self) -> bool:
+        return True
+
+    def lag(self, offset: Offset) -> Lag:
+        return self._unread.lag(offset)
+
+    @cached_property
+    def _unread(self) -> Unread:
+        return Unread(self.log, redact_uri(self.files.url))
 
     def size(self, split: FileSplit) -> int:
         return sum(logged.size // parts for logged, (_, parts) in split)

@@ -102,6 +102,20 @@ class Cluster:
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
 
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the same as `latest`, for monitoring: it does not wait long for a broker."""
+        from confluent_kafka.admin import OffsetSpec
+
+        if not (specs := dict.fromkeys(partitions, OffsetSpec.latest())):
+            return {}
+        timeout = min(self.client.timeout, _PUBLISH_SECONDS)
+        return self.client.call(lambda seconds: self._list_offsets(specs, seconds), self._errors, timeout)
+
+    @property
+    def title(self) -> str:
+        """Its topics, as metrics have them."""
+        return self.pattern or ",".join(self.names)
+
     def since(self, partitions: Iterable[TopicPartition], milliseconds: int) -> dict[TopicPartition, int]:
         """Return the offset of the first message at or after a time; if there is none, the latest offset."""
         from confluent_kafka.admin import OffsetSpec

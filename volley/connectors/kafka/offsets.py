@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from volley.contracts.source import Offset
 
 __all__ = [
     "OffsetRange",
+    "SeenEnds",
     "TopicPartition",
     "as_offset",
     "fair_shares",
@@ -147,3 +149,34 @@ def _between(ranges: Iterable[OffsetRange], begin: int, end: int) -> Iterator[Of
         if part.size > 0:
             yield part
         begin, end = begin - whole.size, end - whole.size
+
+
+@dataclass
+class SeenEnds:
+    """The ends of partitions when they were looked at, to tell since when an offset is behind them.
+
+    Example:
+        >>> part, ends = TopicPartition("t", 0), SeenEnds()
+        >>> ends.see({part: 10}, at=100.0), ends.see({part: 20}, at=105.0)
+        (None, None)
+        >>> [ends.since({part: reached}, now=110.0) for reached in (9, 10, 20)]
+        [100.0, 105.0, 110.0]
+    """
+
+    most: int = 100  # how many looks are kept
+    _looks: list[tuple[float, Mapping[TopicPartition, int]]] = field(default_factory=list, init=False)
+
+    def see(self, ends: Mapping[TopicPartition, int], at: float) -> None:
+        """Keep the ends at a time; of many looks every second one."""
+        self._looks.append((at, ends))
+        if len(self._looks) > self.most:
+            del self._looks[1::2]
+
+    def since(self, reached: Mapping[TopicPartition, int], now: float) -> float:
+        """Return since when there have been messages behind an offset, as far as known; `now` if there are none.
+
+        Earlier looks are forgotten: offsets move on.
+        """
+        while self._looks and not any(end > reached.get(part, 0) for part, end in self._looks[0][1].items()):
+            del self._looks[0]
+        return self._looks[0][0] if self._looks else now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from volley.connectors.kafka.cluster import Cluster, check_ends, check_ids
 from volley.connectors.kafka.consumers import connection
 from volley.connectors.kafka.offsets import (
     OffsetRange,
+    SeenEnds,
     TopicPartition,
     as_offset,
     fair_shares,
@@ -23,6 +25,7 @@ from volley.connectors.kafka.offsets import (
     splits_of,
 )
 from volley.connectors.kafka.ranges import Messages, RangeReader, metadata_columns, metadata_fields
+from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
@@ -115,9 +118,27 @@ class KafkaReader(Reader):
         return self.cluster.group is not None
 
     def committed(self, offset: Offset) -> None:
-        if self.skip_lost and self.cluster.group is not None:
-            offset = _seen(offset, self.cluster.partitions(offset["ids"])[1])
-        self.cluster.publish(offset)
+        if self.cluster.group is not None:
+            self.cluster.publish(self._in_sight(offset))
+
+    def _in_sight(self, offset: Offset) -> Offset:
+        """Return the part of an offset whose topics are there, if lost messages are skipped."""
+        return _seen(offset, self.cluster.partitions(offset["ids"])[1]) if self.skip_lost else offset
+
+    @property
+    def knows_lag(self) -> bool:
+        return True
+
+    def lag(self, offset: Offset) -> Lag:
+        reached, now = offsets_of(self._in_sight(offset)), time.monotonic()
+        ends = self.cluster.ends(reached)
+        self._ends.see(ends, now)
+        rows = sum(max(0, end - reached[partition]) for partition, end in ends.items())
+        return Lag(self.cluster.title, rows=rows, seconds=now - self._ends.since(reached, now))
+
+    @cached_property
+    def _ends(self) -> SeenEnds:
+        return SeenEnds()
 
     def nothing(self) -> SourceError:
         topics = ", ".join(sorted({partition.topic for partition in offsets_of(self.initial)}))
