@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StringType
 
 from volley import (
     Environment,
@@ -25,6 +27,7 @@ from volley import (
 )
 
 COLUMNS = {"payload": "VARCHAR", "error": "VARCHAR", "position": "VARCHAR", "epoch": "BIGINT", "job": "VARCHAR"}
+TOLD_SINCE_0_3 = ("time", "step", "column", "source", "format", "sinks", "replayed")
 
 Rows = Callable[[], list[dict[str, Any]]]
 
@@ -92,6 +95,29 @@ def test_bad_rows_go_to_a_table(
     assert (job.metrics.records_written, job.metrics.records_failed) == (4, 4)
     warned = [record.getMessage() for record in caplog.records if "bad rows" in record.getMessage()]
     assert warned == [f"letters: 2 bad rows of epoch {epoch} are in table db.bad" for epoch in (0, 1)]
+
+
+def test_a_table_of_an_earlier_release_is_continued(
+    native: Environment, config: IcebergSinkConfig, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    fields = [
+        NestedField(n, name, LongType() if name == "epoch" else StringType()) for n, name in enumerate(COLUMNS, 1)
+    ]
+    old = {"payload": "{", "error": "not JSON", "position": "0.json, line 1", "epoch": 7, "job": "letters"}
+    catalog.create_table("db.bad", Schema(*fields)).append(pa.Table.from_pylist([old]))
+    write_input(tmp_path)
+    began = datetime.now(UTC)
+    run(native, config.with_dead_letter("bad"), tmp_path)
+    letters = catalog.load_table("db.bad").scan().to_arrow().to_pylist()
+    (kept,) = [row for row in letters if row["epoch"] == 7]
+    assert kept == {**old, **dict.fromkeys(TOLD_SINCE_0_3)}
+    new = sorted((row for row in letters if row["epoch"] != 7), key=lambda row: str(row["position"]))
+    assert told(new) == EXPECTED
+    assert all(began <= row["time"] <= datetime.now(UTC) for row in new)
+    assert [row["step"].partition(" ")[0] for row in new] == ["read", "write", "map", "read"]
+    assert [row["column"] for row in new] == [None, "id", None, "id"]
+    assert {row["source"] for row in new} == {f"files:json:{tmp_path}/in"}
+    assert {row["sinks"] for row in new} == {'["db.events"]'}
 
 
 def test_bad_rows_go_to_a_folder_and_the_next_run_goes_on_behind_them(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,17 @@ from volley import (
     VolleyError,
     col,
 )
+from volley.columns.letters import SCHEMA
 from volley.columns.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
 from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.rows import BadRow
 from volley.contracts.sink import Committer, SinkContext, Writer
 from volley.engine.sinks import DeadLetterSinks
+from volley.formats.messages import MessageRows, decoder_of
 from volley.plan.graph import JobGraph
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
-from volley.task.sorter import SCHEMA
 from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import SinkStep, grow
 from volley.task.writers import MemoryTaskWriter
@@ -109,7 +112,10 @@ def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda si
     reader = read.source.open(SourceContext(str(folder / "state")))
     schemas = Schemas(lambda read: reader.schema)
     tree = grow(read, graph.ends, graph.followers, schemas, dictionaries=False)
-    steps = tuple(SinkStep(schemas.known(write), write.sink.batch_size) for write in writes)
+    steps = tuple(
+        SinkStep(schemas.known(write), write.sink.batch_size, label=write.brief, name=write.sink.label)
+        for write in writes
+    )
     opened = [write.sink.open(SinkContext("job", schemas.known(write), Metrics())) for write in writes]
     targets = DeadLetterSinks.open(graph, "job", Metrics())
     letters = targets.letters("job", EPOCH, [True] * len(targets.sinks))
@@ -139,17 +145,120 @@ def dead() -> MemorySink:
     return MemorySink("dead")
 
 
-def test_a_dead_letter_tells_payload_error_position_epoch_and_job(dead: MemorySink, tmp_path: Path) -> None:
-    run(stream(rows(1, None, 3)).to_sink(Picky("out", letters=dead)), tmp_path)
+def test_a_dead_letter_tells_what_was_bad_where_and_when(dead: MemorySink, tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    sink = Picky("out", letters=dead)
+    run(stream(rows(1, None, 3)).to_sink(sink), tmp_path)
     (letter,) = dead.rows()
+    assert before <= letter.pop("time") <= datetime.now(UTC)
     assert letter == {
         "payload": '{"id": null}',
         "error": "column 'id' does not fit",
         "position": "memory:memory, row 2",
         "epoch": 3,
         "job": "job",
+        "step": f"write {sink!r}",
+        "column": "id",
+        "source": "memory:memory",
+        "format": "row",
+        "sinks": json.dumps([sink.label]),
+        "replayed": None,
     }
     assert dead.table().schema == SCHEMA
+
+
+def price(value: str) -> DataStream:
+    return stream(MemorySource([{"id": 1, "price": value, "tax": 2**62}], "id long, price string, tax long"))
+
+
+@pytest.mark.parametrize(
+    ("made", "step", "column"),
+    [
+        (lambda: price("n/a").with_column("cost", col("price").cast("double")), "with_column 'cost'", "price"),
+        (lambda: price("n/a").select("id", cost=col("price").cast("double")), "select col('id')", "price"),
+        (lambda: price("n/a").filter(col("price").cast("double") > 0), "filter", "price"),
+        (lambda: price("1").with_column("cost", col("tax") * 4), "with_column 'cost'", "tax"),
+        (lambda: price("1").with_columns(a=col("id"), b=col("tax") * (col("id") + 3)), "with_columns", None),
+        (lambda: price("1").drop("tax").map(lambda row: {"id": 1 // 0}), "map ", None),
+        (lambda: price("1").map(lambda row: {**row, "tax": "x"}), "map ", None),
+    ],
+    ids=["with_column", "select", "filter", "overflow", "several columns", "function", "value of a function"],
+)
+def test_a_dead_letter_tells_the_step_and_the_column(
+    made: Callable[[], DataStream], step: str, column: str | None, dead: MemorySink, tmp_path: Path
+) -> None:
+    run(made().to_sink(Picky("out", letters=dead)), tmp_path)
+    (letter,) = dead.rows()
+    assert letter["step"].startswith(step)
+    assert letter["column"] == column
+
+
+UNREADABLE = {
+    "a.json": [
+        ('{"id": "x"}', "json", "id"),
+        ('{"id": 1.5}', "json", "id"),
+        ('{"id": 1, "price": "2.345"}', "json", "price"),
+        ('{"id": 1, "at": "soon"}', "json", "at"),
+        ('{"id": ', "json", None),
+        ('{"id": "\xff"}', "text", None),
+    ],
+    "a.csv": [
+        ("x,1.00,2026-01-01", 'csv ["id", "price", "at"]', "id"),
+        ("1,2.345,2026-01-01", 'csv ["id", "price", "at"]', "price"),
+        ("1,2.00", 'csv ["id", "price", "at"]', None),
+        ("1,\xff,2026-01-01", "text", "price"),
+        ('1,"2.00', "text", None),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_dead_letter_of_a_line_tells_its_source_and_the_column_that_it_was_read_into(
+    name: str, dead: MemorySink, tmp_path: Path
+) -> None:
+    lines = [line for line, _, _ in UNREADABLE[name]]
+    head = ["id,price,at"] if name == "a.csv" else []
+    (tmp_path / name).write_bytes("\n".join([*head, *lines, ""]).encode("latin-1"))
+    source = FileSource(tmp_path / name, schema="id long, price decimal(9,2), at timestamp")
+    run(stream(source).to_sink(Picky("out", letters=dead)), tmp_path)
+    assert [(row["format"], row["column"]) for row in dead.rows()] == [told[1:] for told in UNREADABLE[name]]
+    assert {row["source"] for row in dead.rows()} == {source.identity}
+    assert {row["step"] for row in dead.rows()} == {stream(source)._node.brief}
+    whole = [row["payload"] for row in dead.rows() if row["format"] != "text"]
+    assert whole == [line for line, format, _ in UNREADABLE[name] if format != "text"]
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Messages of a topic, or requests."""
+
+    values: list[bytes | None]
+
+    def part(self, start: int, end: int) -> Messages:
+        return Messages(self.values[start:end])
+
+    def position(self, row: int) -> str:
+        return f"message {row}"
+
+
+def test_a_message_tells_its_format_and_column_and_is_only_text_if_bytes_are_lost() -> None:
+    decoder = decoder_of("json", "id long, at timestamp", "fail", "unknown")
+    rows = MessageRows(decoder, decoder.schema, lambda fields, chunk: [])
+    values: list[bytes | None] = [b'{"id": "x"}', b'{"at": "soon"}', b'{"ID": 1}', b"\xff{}", b"[1]"]
+    items = list(rows.read_tolerant([Messages([b'{"id": 1}', *values])]))
+    told = [(item.format, item.column) for item in items if isinstance(item, BadRow)]
+    assert told == [("json", "id"), ("json", "at"), ("json", "ID"), ("text", None), ("json", None)]
+
+
+def test_a_dead_letter_names_all_sinks_that_lack_the_row(dead: MemorySink, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n{"id":\n{"id": null}\n')
+    first, second, third = MemorySink("first"), Picky("second", letters=dead), Picky("third", letters=dead)
+    read = stream(FileSource(tmp_path / "a.json", schema="id long"))
+    run(read.to_sink(first).to_sink(second).to_sink(third), tmp_path)
+    assert [json.loads(row["sinks"]) for row in dead.rows()] == [
+        [first.label, second.label, third.label],
+        [second.label, third.label],
+    ]
 
 
 def explode(row: dict[str, Any]) -> dict[str, Any]:

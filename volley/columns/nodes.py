@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 
 from volley.columns.batches import check_values, conform, no_rows
 from volley.columns.casts import cast
-from volley.columns.compiled import CompiledExpression, as_array, whole
+from volley.columns.compiled import as_array, whole
 from volley.columns.dictionaries import decode_rows, make_batch
 from volley.columns.exact import array_of
 from volley.columns.expressions import compile_expression
 from volley.columns.joins import lower_join
 from volley.columns.keys.order import sort_keys
+from volley.columns.letters import blaming, only_column
 from volley.columns.user_code import failed
 from volley.errors import ExpressionError, JobError, near
 from volley.plan import nodes
@@ -28,6 +29,7 @@ from volley.types.arrow import arrow_schema, canonical_schema, type_name
 __all__ = ["CompiledSteps", "lower"]
 
 _Function = Callable[[pa.RecordBatch], pa.RecordBatch]
+_LoweredStep = tuple[nodes.Node, _Function]
 _Compute = Callable[[pa.RecordBatch], pa.Array]
 
 
@@ -40,19 +42,20 @@ class CompiledSteps:
     schema: pa.Schema
 
     @cached_property
-    def _steps(self) -> list[_Function]:
+    def _steps(self) -> list[_LoweredStep]:
         steps, schema = [], self.input
         for node in self.nodes:
             step, schema = _lower(node, schema)
-            steps.append(step)
+            steps.append((node, step))
         return steps
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Apply all steps to a batch."""
-        for step in self._steps:
+        """Apply all steps to a batch. An error notes its step, see `blame_of`."""
+        for node, step in self._steps:
             if batch.num_rows == 0:
                 return no_rows(self.schema)
-            batch = step(batch)
+            with blaming(node):
+                batch = step(batch)
         return batch
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,7 +90,8 @@ def _filter(node: nodes.Filter | nodes.Rest, schema: pa.Schema) -> tuple[_Functi
         )
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
-        mask = predicate.evaluate(batch)
+        with blaming(column=only_column(node.predicate)):
+            mask = predicate.evaluate(batch)
         if isinstance(mask, pa.Scalar):
             return batch if bool(mask.as_py()) != rest else batch.slice(0, 0)
         if rest:
@@ -100,12 +104,14 @@ def _filter(node: nodes.Filter | nodes.Rest, schema: pa.Schema) -> tuple[_Functi
     return step, schema
 
 
-def _column_of(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
+def _column_of(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]:
     """Return the type and evaluation of a column: a null gets a type, a constant is repeated for each row."""
+    value, only = compile_expression(node, schema), only_column(node)
     data_type = pa.string() if pa.types.is_null(value.type) else value.type
 
     def column(batch: pa.RecordBatch) -> pa.Array:
-        values = as_array(cast(value.evaluate(batch), data_type), batch.num_rows)
+        with blaming(column=only):
+            values = as_array(cast(value.evaluate(batch), data_type), batch.num_rows)
         return whole(values)
 
     return data_type, column
@@ -128,7 +134,7 @@ def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]
     """Return the type and evaluation of a selected column; an existing column stays as it is, also a dictionary."""
     value, inner = compile_expression(node, schema), _unaliased(node)
     if not isinstance(inner, Column) or pa.types.is_null(value.type):
-        return _column_of(value)
+        return _column_of(node, schema)
     index = schema.get_field_index(inner.name)
     return value.type, lambda batch: batch.column(index)
 
@@ -145,7 +151,7 @@ def _select(node: nodes.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema
 
 
 def _with_columns(node: nodes.WithColumns, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    columns = {name: _column_of(compile_expression(value, schema)) for name, value in node.columns}
+    columns = {name: _column_of(value, schema) for name, value in node.columns}
     out = schema
     for name, (data_type, _) in columns.items():
         field, index = pa.field(name, data_type), schema.get_field_index(name)

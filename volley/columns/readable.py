@@ -39,7 +39,7 @@ def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) 
 def bad_row(batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
     """Return a row of a batch as a BadRow, its values as JSON."""
     (text,) = row_texts(batch.slice(row, 1))
-    return BadRow(text, error, position)
+    return BadRow(text, error, position, "row")
 
 
 def row_texts(batch: pa.RecordBatch) -> list[str]:

@@ -30,11 +30,16 @@ class BadRow:
         payload: The row: raw text from the source, or JSON if it was parsed already.
         error: Why it can't be processed.
         position: Its place in the source: file and line, or topic, partition and offset.
+        format: What the payload is: ``"row"`` (the row's values as JSON), ``"json"`` or ``"csv"`` (the source's own
+            text), or ``"text"`` (any other, of which bytes that are not UTF-8 are replaced).
+        column: The column whose value is at fault; None = not known, or none alone.
     """
 
     payload: str
     error: str
     position: str
+    format: str = "text"
+    column: str | None = None
 
 
 @dataclass(frozen=True)

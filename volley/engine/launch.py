@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from volley.columns.letters import SCHEMA
 from volley.columns.schemas import Schemas
 from volley.contracts.sink import Committer, SinkContext
 from volley.contracts.source import SourceContext, SparkSource
@@ -31,7 +32,6 @@ from volley.spark.log import PlannedEpochs
 from volley.spark.run import EpochCounters, run_beside
 from volley.spark.session import has_context, runs_once_locally, session_for_job, session_of
 from volley.spark.workers import preload
-from volley.task.sorter import SCHEMA
 from volley.task.task import TaskPlan
 from volley.types.arrow import canonical_schema
 

@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from volley.columns.letters import SCHEMA
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, ExecutorTask, SinkContext, Writer
 from volley.plan.graph import JobGraph
 from volley.spark.run import EpochCounters, run_tasks
-from volley.task.sorter import SCHEMA, DeadLetters
+from volley.task.sorter import DeadLetters
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

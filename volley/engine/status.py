@@ -20,7 +20,6 @@ __all__ = ["status_of"]
 _MOST_RECENT = 100
 _OF_PROGRESS = ("epoch", "epochs", "skipped", "rows", "rejected", "files", "bytes", "seconds", "running", "restarts")
 _HOUR = timedelta(hours=1)
-_MOST_LABEL = 200
 
 
 def status_of(job: JobContext, progress: Progress, epochs: Sequence[FinishedEpoch]) -> JobStatus:
@@ -52,7 +51,7 @@ def _graph(graph: JobGraph, metrics: Metrics) -> tuple[GraphNode, ...]:
     nodes = []
     for number, node in enumerate(graph.nodes):
         inputs = tuple(ids[id(source)] for source in node.inputs)
-        label = _shortened(node.label())
+        label = node.brief
         if isinstance(node, Read):
             nodes.append(GraphNode(number, "source", label, inputs, rows=read.get(node.source.identity, 0)))
         elif isinstance(node, Write):
@@ -64,7 +63,7 @@ def _graph(graph: JobGraph, metrics: Metrics) -> tuple[GraphNode, ...]:
     for number, letter in enumerate(graph.letters, start=len(nodes)):
         writes = tuple(ids[id(write)] for write in graph.writes if write.dead_letter == letter)
         sink = written.get(id(letter))
-        label = _shortened(f"write {letter!r}")
+        label = Write(graph.writes[0], letter).brief
         nodes.append(GraphNode(number, "dead letter", label, writes, sink.records_failed if sink else 0))
     return tuple(nodes)
 
@@ -127,7 +126,3 @@ def _metrics_of_sinks(graph: JobGraph, metrics: Metrics) -> dict[int, Metrics]:
 
 def _rejected(now: MetricsSnapshot) -> int:
     return now.rows_late + now.rows_ahead + now.rows_untimed
-
-
-def _shortened(label: str) -> str:
-    return label if len(label) <= _MOST_LABEL else f"{label[: _MOST_LABEL - 1]}…"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import isinf
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -60,6 +60,7 @@ class AvroValues:
             format). None = all messages were written with `text`, and have no id in front.
     """
 
+    format: ClassVar[str] = "text"
     text: str
     registry: Registry | None
 

@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.columns.batches import one_batch
+from volley.columns.letters import column_in
+from volley.columns.readable import json_of
 from volley.columns.texts import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
@@ -212,13 +214,16 @@ class _Places:
 def _salvaged(
     file: InputFile, raw: Iterator[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions
 ) -> Iterator[PositionedBatch | BadRow]:
+    own = f"csv {json_of(names)}"
     while group := list(islice(raw, _GROUP)):
 
         def position(number: int, group: list[RawRow] = group) -> str:
             return file.position(group[number].line)
 
         def bad_row(number: int, fault: str, group: list[RawRow] = group) -> BadRow:
-            return BadRow(group[number].payload, fault, file.position(group[number].line))
+            row = group[number]
+            format = own if row.is_whole else "text"
+            return BadRow(row.payload, fault, file.position(row.line), format, column_in(fault))
 
         yield from _sorted(group, names, schema, options).items(position, bad_row)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from volley.columns.decimals import has_decimals
+from volley.columns.letters import ColumnFault
 from volley.errors import SourceError
 from volley.formats.input_file import no_match
 from volley.formats.json_checks import check_exponent
@@ -158,7 +159,7 @@ def _members(fields: Sequence[pa.Field], parent: _Place | None, refuses: bool) -
                 return f"JSON parse error: Column({places[name].path}) was specified twice"
             seen.add(name)
             if value is not None and (fault := inner(value)):
-                return fault
+                return fault if parent else ColumnFault.of(fault, name)
         return None
 
     return check

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from volley.columns.bisect import first_failing, sort_failing
+from volley.columns.letters import column_in, payload_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
@@ -153,8 +154,9 @@ def _items(file: InputFile, units: _Units, rows: Sorted) -> Iterator[PositionedB
         return _PRETTY if any(text.strip() in _OPENED for text in units.texts) else ""
 
     def bad_row(number: int, fault: str) -> BadRow:
-        payload = units.texts[number].decode(errors="replace").rstrip("\r")
-        return BadRow(payload, fault + hint() if fault.startswith("not ") else fault, position(number))
+        payload, format = payload_of(units.texts[number].rstrip(b"\r"), "json")
+        reason = fault + hint() if fault.startswith("not ") else fault
+        return BadRow(payload, reason, position(number), format, column_in(fault))
 
     return rows.items(position, bad_row)
 

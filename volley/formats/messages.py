@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 import pyarrow as pa
 
 from volley.columns.bisect import sort_failing
+from volley.columns.letters import column_in, payload_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, message_of
 from volley.formats import json
@@ -53,6 +54,10 @@ class Decoder(Protocol):
     """Decodes values of messages into columns: one row per value, in order. Picklable."""
 
     @property
+    def format(self) -> str:
+        """What a bad value is as a payload, see `BadRow`."""
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
 
@@ -87,6 +92,7 @@ class JsonValues:
         on_unknown: What to do with other fields: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
     """
 
+    format: ClassVar[str] = "json"
     columns: pa.Schema
     on_unknown: str
     unknown: str = "unknown"
@@ -121,6 +127,7 @@ class PlainValues:
         text: True: values are UTF-8 text; False: bytes.
     """
 
+    format: ClassVar[str] = "text"
     text: bool
 
     @property
@@ -265,8 +272,8 @@ class MessageRows:
             rows = replace(rows, batches=[self._with_metadata(rows.batch, metadata)])
 
         def bad_row(number: int, fault: str) -> BadRow:
-            value = chunk.values[number] or b""
-            return BadRow(value.decode(errors="replace"), fault[:_REASON], chunk.position(number))
+            payload, format = payload_of(chunk.values[number] or b"", self.decoder.format)
+            return BadRow(payload, fault[:_REASON], chunk.position(number), format, column_in(fault))
 
         return rows.items(chunk.position, bad_row), bool(rows.faults)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from volley.columns.batches import conform, unfit_rows
 from volley.columns.bisect import process_or_bisect
+from volley.columns.letters import column_in
 from volley.columns.readable import row_texts
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, message_of
@@ -147,7 +148,7 @@ def _bad_rows(
 ) -> Callable[[int, str], BadRow]:
     """Return what makes these rows of a batch bad rows."""
     texts = dict(zip(rows, row_texts(batch.take(pa.array(rows, pa.int64()))), strict=True))
-    return lambda row, fault: BadRow(texts[row], fault, position(row))
+    return lambda row, fault: BadRow(texts[row], fault, position(row), "row", column_in(fault))
 
 
 def strict(rows: Iterable[PositionedBatch | BadRow], hint: str) -> Iterator[pa.RecordBatch]:

@@ -317,8 +317,8 @@ class IcebergSinkConfig(FromDocuments):
     def with_dead_letter(self, target: str | None) -> IcebergSinkConfig:
         """Set where rows go that can't be read, processed or written; None = the job fails at the first such row.
 
-        A dead letter has the columns payload, error, position (in the source), epoch and job, and is written exactly
-        once, with its epoch.
+        A dead letter has the row as payload, the error, the step and column at fault, the source and the position in
+        it, epoch, job and time, and is written exactly once, with its epoch. The page of settings has all columns.
 
         Args:
             target: A table of the same catalog, ``"table"`` in the sink's own namespace or ``"namespace.table"``; or,

@@ -35,6 +35,8 @@ __all__ = [
     "Write",
 ]
 
+_MOST_LABEL = 200
+
 
 @dataclass(frozen=True)
 class Node(ABC):
@@ -58,6 +60,12 @@ class Node(ABC):
     @abstractmethod
     def label(self) -> str:
         """Return the step as one line of text, without its inputs and without secrets."""
+
+    @property
+    def brief(self) -> str:
+        """The label, cut to 200 characters."""
+        label = self.label()
+        return label if len(label) <= _MOST_LABEL else f"{label[: _MOST_LABEL - 1]}…"
 
 
 @dataclass(frozen=True)

@@ -149,11 +149,12 @@ class _Compiler:
 
     def _sink_step(self, end: nodes.Node) -> SinkStep:
         if not isinstance(end, nodes.Write):
-            return SinkStep(self._schemas.known(end.inputs[0]), None)
+            return SinkStep(self._schemas.known(end.inputs[0]), None, label=end.brief)
         exchange, node = None, end.repartition
         if node:
             exchange = Exchange(node.tasks or self._context.defaultParallelism, node.keys)
-        return SinkStep(self._schemas.known(end), end.sink.batch_size, end.order, exchange)
+        schema = self._schemas.known(end)
+        return SinkStep(schema, end.sink.batch_size, end.order, exchange, end.brief, end.sink.label)
 
     def compiled(self) -> CompiledPlan:
         """Compile the job: the tasks run all steps, on the rows of readers and of Spark's frames."""

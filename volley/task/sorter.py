@@ -5,23 +5,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 
 from volley.columns.bisect import first_failing, process_or_bisect
-from volley.columns.readable import bad_row
+from volley.columns.letters import SCHEMA, Blame, blame_of
+from volley.columns.readable import bad_row, json_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError, message_of
 from volley.task.tree import Failure, SinkStep, Tree
 
-__all__ = ["SCHEMA", "DeadLetters", "Sorter", "gathered", "with_bad_row"]
-
-SCHEMA = pa.schema(
-    {"payload": pa.string(), "error": pa.string(), "position": pa.string(), "epoch": pa.int64(), "job": pa.string()}
-)
-"""The columns of a dead letter."""
+__all__ = ["DeadLetters", "Sorter", "gathered", "with_bad_row"]
 
 _LETTERS_PER_BATCH = 1_000
 _Outputs = list[tuple[int, pa.RecordBatch]]
@@ -84,7 +82,7 @@ class Sorter:
         self._sinks = sinks
         self._writers = writers
         self._targets = targets
-        self._held: list[list[BadRow]] = [[] for _ in targets]
+        self._held: list[list[dict[str, Any]]] = [[] for _ in targets]
 
     def write(self, rows: PositionedBatch | BadRow) -> None:
         """Write the good rows, and hold the bad ones for their dead letters.
@@ -93,7 +91,8 @@ class Sorter:
             VolleyError: If a row is bad for a sink without a dead letter; names the row.
         """
         if isinstance(rows, BadRow):
-            self._reject(self._first_route, rows)
+            step = self._tree.root.brief if self._tree.root else None
+            self._reject(self._first_route, rows, Blame(step, rows.column), self._tree.sinks)
             return
         for outputs in self._good_outputs(rows):
             self._write(outputs)
@@ -120,8 +119,11 @@ class Sorter:
             assert isinstance(error, _Rejected)
             position = rows.position(row)
             self._report(error.failures)
-            for route, cause in self._causes(error.failures, position).items():
-                self._reject(route, bad_row(rows.batch, row, message_of(cause), position))
+            for route, failures in self._by_route(error.failures, position).items():
+                cause = failures[0].cause
+                told = bad_row(rows.batch, row, message_of(cause), position)
+                lacking = [sink for failure in failures for sink in failure.sinks]
+                self._reject(route, told, self._blame(failures[0]), lacking)
             return error.outputs
 
         return process_or_bisect(rows.batch.num_rows, attempt, single, (_Rejected,))
@@ -133,24 +135,48 @@ class Sorter:
                 if writer := self._writers[sink]:
                     writer.rejected(failure.cause)
 
-    def _causes(self, failures: Sequence[Failure], position: str) -> dict[int, Exception]:
-        """Return the first cause per dead letter: sinks that share one send it the row once."""
-        causes: dict[int, Exception] = {}
+    def _by_route(self, failures: Sequence[Failure], position: str) -> dict[int, list[Failure]]:
+        """Return the failures per dead letter: sinks that share one send it the row once, with the first cause."""
+        routed: dict[int, list[Failure]] = {}
         for failure in failures:
             for sink in failure.sinks:
                 route = self._letters.routes[sink]
                 if route is None:
                     raise _with_position(failure.cause, position) from failure.cause
-                causes.setdefault(route, failure.cause)
-        return causes
+                routed.setdefault(route, []).append(Failure((sink,), failure.cause))
+        return routed
+
+    def _blame(self, failure: Failure) -> Blame:
+        """Return the step and column at fault: where no step has failed, the sink has refused the row."""
+        blame = blame_of(failure.cause)
+        return Blame(blame.step or self._sinks[failure.sinks[0]].label or None, blame.column)
 
     def _write(self, outputs: _Outputs) -> None:
         for sink, rows in outputs:
             if writer := self._writers[sink]:
                 self._sinks[sink].write(rows, writer)
 
-    def _reject(self, route: int, row: BadRow) -> None:
-        self._held[route].append(row)
+    def _reject(self, route: int, row: BadRow, blame: Blame, sinks: Iterable[int]) -> None:
+        """Hold a row for a dead letter.
+
+        Args:
+            sinks: Those that lack it.
+        """
+        names = [name for sink in sinks if (name := self._sinks[sink].name) is not None]
+        letter = {
+            "payload": row.payload,
+            "error": row.error,
+            "position": row.position,
+            "epoch": self._letters.epoch,
+            "job": self._letters.job,
+            "time": datetime.now(UTC),
+            "step": blame.step,
+            "column": blame.column,
+            "source": self._tree.root.source if self._tree.root else None,
+            "format": row.format,
+            "sinks": json_of(names),
+        }
+        self._held[route].append(letter)
         if len(self._held[route]) == _LETTERS_PER_BATCH:
             self._flush(route)
 
@@ -158,8 +184,7 @@ class Sorter:
         held, self._held[route] = self._held[route], []
         target = self._targets[route]
         if held and target:
-            rows = [{**vars(row), "epoch": self._letters.epoch, "job": self._letters.job} for row in held]
-            target.write(pa.RecordBatch.from_pylist(rows, SCHEMA))
+            target.write(pa.RecordBatch.from_pylist(held, SCHEMA))
 
 
 def with_bad_row(

@@ -243,7 +243,8 @@ class Task:
         """Feed the rows of a batch from Spark, and count them."""
         for number, rows in self.plan.parts(batch):
             if sorter := sorters[number]:
-                for positioned in numbered(iter([rows]), f"task {task_and_attempt()[0]}", read[number]):
+                # Of all frames together, so that no two rows of a task have one position.
+                for positioned in numbered(iter([rows]), f"task {task_and_attempt()[0]}", sum(read)):
                     sorter.write(positioned)
             else:
                 self._feed(number, rows, writers, lambda row: None)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from volley.columns.batches import check_values, conform
 from volley.columns.keys.order import sort_keys
+from volley.columns.letters import blaming
 from volley.columns.nodes import CompiledSteps, lower
 from volley.columns.schemas import Schemas
 from volley.contracts.sink import TaskWriter, Writer
@@ -18,7 +19,7 @@ from volley.plan.expression_nodes import Column
 from volley.plan.graph import Followers
 from volley.task.writers import Exchange, SortedRows
 
-__all__ = ["DATA_ERRORS", "Chain", "Failure", "SinkStep", "Tree", "grouped", "grow"]
+__all__ = ["DATA_ERRORS", "Chain", "Failure", "Root", "SinkStep", "Tree", "grouped", "grow"]
 
 DATA_ERRORS = (ExpressionError, JobError, SchemaMismatchError, SourceError, pa.ArrowInvalid)
 """The errors that a row's values can cause; storage and catalog errors are not among them."""
@@ -33,12 +34,16 @@ class SinkStep:
         batch_size: The most rows of one batch; None = no limit.
         order: The columns to sort by, each with ``asc`` or ``desc``; none = rows as they come.
         exchange: How its rows are divided among other tasks first; None = the tasks that read them write them.
+        label: The step as text.
+        name: The sink's label; None = rows go to a keyed step.
     """
 
     schema: pa.Schema
     batch_size: int | None
     order: tuple[str, ...] = ()
     exchange: Exchange | None = None
+    label: str = ""
+    name: str | None = None
 
     def open(self, writer: Writer, task: int, takes: bool) -> TaskWriter:
         """Return a task's writer, with the sort before it; or what divides the rows among other tasks.
@@ -96,17 +101,37 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Root:
+    """The node whose rows come into a tree, as a dead letter tells it.
+
+    Args:
+        brief: The step as text.
+        source: The identity of the source; None = the rows come out of a keyed step.
+    """
+
+    brief: str
+    source: str | None
+
+    @classmethod
+    def of(cls, node: nodes.Node) -> Root:
+        """Return what is told of a node."""
+        return cls(node.brief, node.source.identity if isinstance(node, nodes.Read) else None)
+
+
+@dataclass(frozen=True)
 class Tree:
     """All narrow steps from one input (a source, or a keyed step) to the sinks.
 
     Args:
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
         chains: The chains, parents first.
+        root: The node whose rows come in; None = not known.
     """
 
     schema: pa.Schema
     dictionaries: bool
     chains: tuple[Chain, ...]
+    root: Root | None = None
 
     @property
     def sinks(self) -> tuple[int, ...]:
@@ -144,7 +169,8 @@ class Tree:
         outputs: list[tuple[int, pa.RecordBatch]] = []
         failures: list[Failure] = []
         try:
-            conformed = conform(batch, self.schema, self.dictionaries)
+            with blaming(self.root):
+                conformed = conform(batch, self.schema, self.dictionaries)
         except DATA_ERRORS as error:
             return [], [Failure(self.sinks, error)]
         # A failed chain fails the sinks of all chains after it, too; these get no rows.
@@ -193,7 +219,7 @@ def grow(
     """
     growth = _Growth(followers, {id(end): number for number, end in ends.items()}, schemas)
     growth.grow(root, [], schemas.known(root), None, checked=False)
-    return Tree(schemas.known(root), dictionaries, tuple(growth.chains))
+    return Tree(schemas.known(root), dictionaries, tuple(growth.chains), Root.of(root))
 
 
 def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
