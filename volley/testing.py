@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from volley.connectors.files.source import FileDimension
 from volley.connectors.memory.source import MemoryDimension, MemorySource
 from volley.errors import ConfigError, PlanError
 from volley.stream.pipeline import Pipeline
@@ -54,7 +55,9 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
         counted = f"{len(read)} sources" + (f" and {len(joined)} joined tables" if joined else "")
         raise PlanError(f"the pipeline has {counted}, and rows for {len(rows)}", hint="give rows for each")
     declared = [getattr(source, "schema", None) for source in read]
-    declared += [table.source.schema if isinstance(table, MemoryDimension) else None for table in joined]
+    declared += [
+        table.source.schema if isinstance(table, MemoryDimension | FileDimension) else None for table in joined
+    ]
     replacements = [_source(schema, content) for schema, content in zip(declared, rows, strict=True)]
     dimensions = [MemoryDimension(source) for source in replacements[len(read) :]]
     results: list[dict[str, Any]] = collect(with_sources(node, replacements[: len(read)], dimensions), None).to_pylist()

@@ -23,7 +23,6 @@ from volley import (
     Environment,
     MemorySource,
     PlanError,
-    SnapshotExpiredError,
     SourceError,
     TableNotFoundError,
 )
@@ -137,9 +136,14 @@ def test_joins_of_one_table_have_one_version(ref: TableRef, tmp_path: Path) -> N
 
 
 def test_two_tables_of_the_program_with_one_name_are_told_apart(tmp_path: Path) -> None:
-    one, other = (joined(MemorySource([{"id": 1, "name": name}])) for name in ("Ada", "Bob"))
-    with pytest.raises(SnapshotExpiredError, match="several joined tables have one name="):
-        Job(tmp_path, one, other).tables.pin(0)
+    one, other = ([{"id": 1, "name": name}] for name in ("Ada", "Bob"))
+    with pytest.raises(
+        PlanError, match=r"can't tell apart: both are memory:memory: \['id', 'name'\]\n.*give each a name"
+    ):
+        Job(tmp_path, joined(one), joined(other))
+    named = Job(tmp_path, joined(one), joined(MemorySource(other, name="others")), joined([{"id": 1, "rank": 1}]))
+    named.tables.pin(0)
+    assert len(list(named.folder.rglob("*.arrow"))) == 3
 
 
 def test_a_changed_join_is_repeated_with_the_version_of_the_epoch(ref: TableRef, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tests.recovery.runs import load
@@ -16,7 +17,7 @@ from volley.stream.joins import MAX_BYTES
 
 __all__ = [
     *("CUSTOMERS", "DIVIDED", "SINKS", "Row", "bad_rows", "change_customers", "check", "check_rows"),
-    *("create_customers", "expected", "main", "remake_customers", "table", "write_orders"),
+    *("create_customers", "expected", "main", "remake_customers", "table", "write_customers", "write_orders"),
 ]
 
 Row = dict[str, Any]
@@ -35,17 +36,29 @@ DIVIDED = 8_000
 """So many bytes are less than the rows of the table have."""
 
 
-def main(folder: Path, deduplicated: bool = False, max_bytes: int = MAX_BYTES, as_of: str | None = None) -> Job:
-    """One run, a file an epoch; `deduplicated`: the join is in front of a step that keeps state."""
+def main(
+    folder: Path, deduplicated: bool = False, max_bytes: int = MAX_BYTES, as_of: str | None = None, filed: bool = False
+) -> Job:
+    """One run, a file an epoch; `deduplicated`: the join is in front of a step that keeps state; `filed`: the table is
+    a CSV file."""
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     orders = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
-    customers = IcebergTable(table(folder))
+    customers = str(customers_file(folder)) if filed else IcebergTable(table(folder))
     joined = orders.join(customers, "customer", "left", as_of=as_of, columns=["version"], max_bytes=max_bytes)
     if deduplicated:
         joined = joined.deduplicate("id")
     configs = [IcebergSinkConfig.from_table(table(folder, name)) for name in SINKS]
     sinks = (IcebergSink(config.with_dead_letter(bad_rows(config.table) if as_of else None)) for config in configs)
     return environment.execute("joined", *map(joined.to_sink, sinks))
+
+
+def customers_file(folder: Path) -> Path:
+    return folder / "customers.csv"
+
+
+def write_customers(folder: Path, version: int) -> None:
+    """Replace the file; every customer has the version."""
+    pa.csv.write_csv(pa.concat_tables([_others(), _customers(version)]), customers_file(folder))
 
 
 def bad_rows(sink: str) -> str:
@@ -67,7 +80,7 @@ def create_customers(folder: Path, version: int) -> None:
     catalog.create_namespace_if_not_exists("db")
     customers = catalog.create_table("db.customers", VERSIONED)
     # Most of the table never changes, so that its changes are applied to the files of the epoch before.
-    customers.append(pa.table({"customer": range(1_000, 3_000), "version": range(2_000)}, VERSIONED))
+    customers.append(_others())
     customers.append(_customers(version))
 
 
@@ -80,6 +93,10 @@ def remake_customers(folder: Path, version: int) -> None:
     """Drop the table and make it anew: no snapshot of it is left."""
     table(folder).load_catalog().purge_table("db.customers")
     create_customers(folder, version)
+
+
+def _others() -> pa.Table:
+    return pa.table({"customer": range(1_000, 3_000), "version": range(2_000)}, VERSIONED)
 
 
 def _customers(version: int) -> pa.Table:

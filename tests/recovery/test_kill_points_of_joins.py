@@ -9,7 +9,15 @@ import pytest
 
 from tests.drivers import Drivers
 from tests.recovery import joined
-from tests.recovery.joined import change_customers, check, check_rows, create_customers, remake_customers, write_orders
+from tests.recovery.joined import (
+    change_customers,
+    check,
+    check_rows,
+    create_customers,
+    remake_customers,
+    write_customers,
+    write_orders,
+)
 from tests.recovery.joined_history import current_history, joined_by_duckdb, write_timed_orders
 from tests.tiers import nightly
 from volley import SnapshotExpiredError
@@ -48,6 +56,22 @@ def test_the_table_changes_between_a_kill_and_the_repetition(
         versions.append(number if is_bound else number + 1)
     assert drivers.run(*job) == 0
     check(tmp_path, versions)
+
+
+@pytest.mark.parametrize("kills", [[("between-commits@0", True)], nightly(KILLS, id="all")])
+def test_the_file_is_replaced_between_a_kill_and_the_repetition(
+    drivers: Drivers, tmp_path: Path, kills: list[tuple[str, bool]]
+) -> None:
+    write_orders(tmp_path, range(len(kills) + 1))
+    job = joined.main, tmp_path, False, joined.DIVIDED, None, True
+    versions = []
+    for number, (point, is_bound) in enumerate(kills):
+        write_customers(tmp_path, number)
+        drivers.die(point, *job, kill_driver=point.startswith("in-task"))
+        versions.append(number if is_bound else number + 1)
+    write_customers(tmp_path, len(kills))
+    assert drivers.run(*job) == 0
+    check(tmp_path, [*versions, len(kills)])
 
 
 # Each point, whether its epoch is bound to the history that the table had then, and what becomes of the table.

@@ -60,7 +60,7 @@ class CompiledSteps:
 
     def __getstate__(self) -> dict[str, Any]:
         # Leave out the closures, which don't pickle; each executor compiles its own.
-        return {"nodes": self.nodes, "input": self.input, "schema": self.schema}
+        return {"nodes": tuple(node.alone() for node in self.nodes), "input": self.input, "schema": self.schema}
 
 
 def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> CompiledSteps:

@@ -128,7 +128,7 @@ class Operator(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         # What is derived may have closures, which don't pickle; each executor compiles its own.
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"node": self.node.alone()}
 
 
 def time_text(microseconds: int) -> str:

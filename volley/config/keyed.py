@@ -206,7 +206,9 @@ class _Join(Model):
     """How the columns of a table, or of another stream, are added; see `DataStream.join`."""
 
     table: str | None = Field(
-        None, description="The name of an Iceberg source; each epoch looks it up again, unless it is pinned."
+        None,
+        description="The name of a source of an Iceberg table, which each epoch looks up again unless it is pinned, or "
+        "of files, which each epoch lists again.",
     )
     stream: str | None = Field(None, description="Instead of table: the name of a source, whose rows match in time.")
     on: Names | dict[str, str] = Field(description="The columns that both have, or {stream's: other's}.")

@@ -19,13 +19,18 @@ Version = dict[str, Any]
 class Dimension(ABC):
     """A table that a stream is joined with: a frozen, printable value. `open` makes the reader that runs.
 
-    Its repr names everything that decides which rows and columns it has, without secrets.
+    Its repr names it, without secrets.
     """
 
     @property
     @abstractmethod
     def identity(self) -> str:
         """What its versions refer to, without secrets. Joins of one identity use the same version in an epoch."""
+
+    @property
+    def selection(self) -> str:
+        """What decides which rows and columns it has of a version, without secrets; by default its repr."""
+        return repr(self)
 
     @abstractmethod
     def open(self) -> DimensionReader:
@@ -60,6 +65,9 @@ class DimensionReader(ABC):
     schema: pa.Schema
     has_history: ClassVar[bool] = False
     """True if it has `history` and `later_history`: rows can be joined with those that it had at their time."""
+
+    is_fixed: ClassVar[bool] = False
+    """True if it has one version for ever."""
 
     @abstractmethod
     def version(self) -> Version:

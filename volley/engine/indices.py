@@ -178,7 +178,10 @@ def changed_indices(
     table = changed.table()
     for bucket in np.flatnonzero(np.diff(bounds)).tolist():
         part = table.slice(bounds[bucket], bounds[bucket + 1] - bounds[bucket])
-        yield bucket, _changed(join, buckets.load(bucket), part, columns)
+        index = buckets.load(bucket)
+        if not index.rows.select(columns).schema.equals(changed.rows.select(columns).schema):
+            raise NotApplicableError
+        yield bucket, _changed(join, index, part, columns)
 
 
 def _changed(join: TableJoin, index: JoinIndex, changes: pa.Table, columns: Sequence[str]) -> pa.RecordBatch:

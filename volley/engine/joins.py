@@ -111,8 +111,7 @@ class JoinedTables:
             with usable(self.folder):
                 sizes = sizes_in(table.folder)
             if posixpath.basename(path) not in sizes:
-                version = table.reader.version()
-                self._write(table, version, epoch, sizes)
+                version = self._write_current(table, epoch, sizes)
                 reach("before-pin", epoch)
                 with usable(self.folder):
                     create_durably(files, path, JOIN_PIN.dump(version))
@@ -126,9 +125,26 @@ class JoinedTables:
     def _opened(self, join: TableJoin) -> JoinedRows:
         name, reader = digest(join.table.identity), _reader(join)
         table = self._tables.setdefault(name, _JoinedTable(reader, f"{self.folder}/{name}"))
-        layout = digest(repr(join.table), *parts(join, reader.schema), join.by_history, join.max_bytes)
+        if reader.is_fixed and reader.version() != table.reader.version():
+            raise PlanError(
+                f"the job joins two tables of other rows that it can't tell apart: both are {join.table.identity}",
+                hint='give each a name: MemorySource(rows, name="customers")',
+            )
+        layout = digest(join.table.selection, *parts(join, reader.schema), join.by_history, join.max_bytes)
         table.joins[layout] = join, reader
         return EpochRows(reader.schema, table.folder, layout, join.max_bytes)
+
+    def _write_current(self, table: _JoinedTable, epoch: int, sizes: dict[str, int]) -> Version:
+        """Write the rows of the current version; once more if the table, like a file, changed while it was read."""
+        version = table.reader.version()
+        try:
+            self._write(table, version, epoch, sizes)
+        except SnapshotExpiredError:
+            before, version = version, table.reader.version()
+            if version == before:
+                raise
+            self._write(table, version, epoch, sizes)
+        return version
 
     def _write(self, table: _JoinedTable, version: Version, epoch: int, sizes: dict[str, int]) -> None:
         """Write the rows of a version for each join, unless they are there.

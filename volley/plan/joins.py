@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from volley.contracts.dimension import Dimension
+from volley.contracts.dimension import Dimension, DimensionReader
 from volley.plan.windows import Timing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["How", "JoinedRows", "KeyJoin", "StreamJoin", "TableJoin"]
+__all__ = ["How", "JoinedRows", "KeyJoin", "NamedTable", "StreamJoin", "TableJoin"]
 
 How = Literal["inner", "left"]
 
@@ -122,6 +122,23 @@ class StreamJoin(KeyJoin):
         left, right = self.times
         spans = f"{self.before.total_seconds():g}s before to {self.after.total_seconds():g}s after"
         return f"{self.how} join of streams on {self._keys}, {right!r} from {spans} {left!r}"
+
+
+@dataclass(frozen=True, repr=False)
+class NamedTable(Dimension):
+    """Stands for a table in tasks: these need its name, and not its rows or secrets."""
+
+    name: str
+
+    @property
+    def identity(self) -> str:
+        return self.name
+
+    def open(self) -> DimensionReader:
+        raise AssertionError("only the driver reads a joined table")
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 class JoinedRows(Protocol):

@@ -137,6 +137,9 @@ class JoinStreams(Keyed):
         assert isinstance(right, Side)
         return replace(self, left=left, right=right)
 
+    def alone(self) -> Node:
+        return self.after([side.alone() for side in self.inputs])
+
     @property
     def intakes(self) -> tuple[Node, ...]:
         return self.inputs

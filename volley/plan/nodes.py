@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from volley.contracts.sink import Sink
 from volley.contracts.source import Source
 from volley.plan.expression_nodes import ExprNode
-from volley.plan.joins import JoinedRows, TableJoin
+from volley.plan.joins import JoinedRows, NamedTable, TableJoin
 from volley.plan.places import Place
 
 __all__ = [
@@ -57,6 +57,10 @@ class Node(ABC):
         """Return the same step after other steps, as many as it has inputs."""
         return self
 
+    def alone(self) -> Node:
+        """Return the step as tasks get it: without the steps before it, whose sources have rows and secrets."""
+        return self.after([_Before()] * len(self.inputs))
+
     @abstractmethod
     def label(self) -> str:
         """Return the step as one line of text, without its inputs and without secrets."""
@@ -66,6 +70,14 @@ class Node(ABC):
         """The label, cut to 200 characters."""
         label = self.label()
         return label if len(label) <= _MOST_LABEL else f"{label[: _MOST_LABEL - 1]}…"
+
+
+@dataclass(frozen=True)
+class _Before(Node):
+    """Stands for the steps before one that is alone."""
+
+    def label(self) -> str:
+        return "…"
 
 
 @dataclass(frozen=True)
@@ -244,6 +256,10 @@ class Join(Step):
         if self.rows is None:
             return self.join.known_additions
         return frozenset(name + self.join.suffix for name in self.join.added(self.rows.schema.names))
+
+    def alone(self) -> Node:
+        join = replace(self.join, table=NamedTable(repr(self.join.table)))
+        return replace(self, input=_Before(), join=join)
 
     def label(self) -> str:
         return str(self.join)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self, overload
 
 from volley.checks import Duration, duration_or_zero, names, of_type, one_of, optional
+from volley.connectors.files.source import FileDimension, FileSource
 from volley.connectors.memory.source import MemoryDimension, MemorySource
 from volley.contracts.dimension import Dimension
 from volley.errors import ConfigError, brief_methods
@@ -83,7 +85,8 @@ class Joins(RowSteps):
         """Add the columns of a table's, or another stream's, rows with the same key; a row comes once for each match.
 
         With a table, each epoch is joined with one version of it, its newest one; an Iceberg table is looked up in
-        every epoch, and its changes are read if it has another snapshot. The rows of that version are kept in the
+        every epoch, and its changes are read if it has another snapshot; files are listed in every epoch, and read if
+        one has changed. The rows of that version are kept in the
         checkpoint before the epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks,
         gets the same rows, whatever became of the table. All tasks map the same files; their folder must be one that
         executors reach.
@@ -98,7 +101,9 @@ class Joins(RowSteps):
 
         Args:
             other: A table: an `IcebergTable`, rows of one (``IcebergTable(…).rows.filter("…")``), a `TableRef`, or an
-                `IcebergSource`; a `MemorySource` for rows of this program. Or a stream of the same environment.
+                `IcebergSource`; the path of a CSV, Parquet or other file, or a `FileSource` for its settings; a pandas
+                or polars DataFrame, Arrow data, a list of dicts, or a `MemorySource` for their schema and name. Or a
+                stream of the same environment.
             on: The key: a column, or several, that both sides have; or a dict of the stream's columns and the other's.
             how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the other's columns.
             as_of: For a table with several versions of a key's row: the stream's time column, and the table's column
@@ -242,14 +247,20 @@ def _as_of(as_of: Any) -> tuple[str, str] | str | None:
 
 
 def _dimension(table: Any) -> Dimension:
+    if isinstance(table, FileSource | str | os.PathLike):
+        return FileDimension(table if isinstance(table, FileSource) else FileSource(table))
     if isinstance(table, MemorySource):
         return MemoryDimension(table)
     from volley.iceberg.time_travel import iceberg_dimension
 
     dimension = iceberg_dimension(table)
-    if dimension is None:
+    if dimension is not None:
+        return dimension
+    try:
+        return MemoryDimension(MemorySource(table))
+    except ConfigError as error:
         raise ConfigError(
-            f"a stream is joined with a table, not with {type(table).__name__}",
-            hint='IcebergTable(TableRef("db", "customers", storage)), or a MemorySource for rows of this program',
-        )
-    return dimension
+            f"a stream is joined with a table, not with {type(table).__name__}: {error.message}",
+            hint='IcebergTable(TableRef("db", "customers", storage)), a file ("customers.csv"), a DataFrame, an Arrow '
+            "table, or a list of dicts",
+        ) from error

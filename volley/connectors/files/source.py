@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
+from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods, near
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, format_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from volley.types.names import SchemaLike
 
-__all__ = ["FileSource"]
+__all__ = ["FileDimension", "FileSource"]
 
 _FEW_FILES, _FEW_BYTES = 100, 1 << 20
 
@@ -154,6 +155,25 @@ class FileSource(Source):
             include=tuple(self.include),
             on_unknown=self.on_unknown,
         )
+
+
+@dataclass(frozen=True, repr=False)
+class FileDimension(Dimension):
+    """The files of a FileSource that are there: a table that may change while a job runs."""
+
+    source: FileSource
+
+    @property
+    def identity(self) -> str:
+        return self.source.identity
+
+    def open(self) -> DimensionReader:
+        from volley.connectors.files.table import FileDimensionReader
+
+        return FileDimensionReader(replace(self.source, bounded=True)._files())
+
+    def __repr__(self) -> str:
+        return repr(self.source)
 
 
 def _are_few(path: str) -> bool:

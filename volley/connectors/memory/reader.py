@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -150,19 +151,25 @@ def to_table(rows: Any, declared: Any) -> pa.Table:
 class MemoryDimensionReader(DimensionReader):
     """Reads the rows of a MemorySource as a table that is joined; its version is a digest of them."""
 
+    is_fixed = True
+
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self.schema = table.schema
 
     def version(self) -> Version:
+        return {"digest": self._digest}
+
+    @cached_property
+    def _digest(self) -> str:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema) as stream:
             stream.write_table(self._table.combine_chunks())
-        return {"digest": hashlib.sha256(sink.getvalue()).hexdigest()}
+        return hashlib.sha256(sink.getvalue()).hexdigest()
 
     def read(self, version: Version, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if version != self.version():
-            raise SnapshotNotFoundError("the program has other rows now, or several joined tables have one name=")
+            raise SnapshotNotFoundError("the program has other rows now")
         yield from self._table.select(columns).to_batches()
 
 

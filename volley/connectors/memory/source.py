@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import count, keep, optional, text
 from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError
-from volley.types.schemas import schema_setting
+from volley.types.schemas import column_names, schema_setting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,7 @@ EOF = Marker.EOF
 """Ends this run of the source; the next run with the same checkpoint starts with the rows after it."""
 
 _FEW_ROWS = 1000
+_NAME = "memory"
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +68,7 @@ class MemorySource(Source):
     rows: Any = field(hash=False)
     schema: SchemaLike | None = None
     rows_per_epoch: int | None = None
-    name: str = "memory"
+    name: str = _NAME
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _checked(self.rows))
@@ -116,7 +118,13 @@ class MemoryDimension(Dimension):
 
     @property
     def identity(self) -> str:
-        return self.source.identity
+        # Of several tables without a name each has other columns.
+        return self.source.identity if self.source.name != _NAME else f"{self.source.identity}: {_columns(self.source)}"
+
+    @property
+    def selection(self) -> str:
+        # Other rows are another version.
+        return ""
 
     def open(self) -> DimensionReader:
         from volley.connectors.memory.reader import MemoryDimensionReader, to_table
@@ -126,6 +134,15 @@ class MemoryDimension(Dimension):
 
     def __repr__(self) -> str:
         return repr(self.source)
+
+
+def _columns(source: MemorySource) -> list[str]:
+    """Return the names of a source's columns; of rows without a schema, those of all rows."""
+    if source.schema is not None:
+        return column_names(source.schema)
+    rows = source.rows if isinstance(source.rows, tuple) else (source.rows,)
+    names = (row.schema.names if _is_arrow(row) else row for row in rows if not isinstance(row, Marker))
+    return list(dict.fromkeys(chain.from_iterable(names)))
 
 
 def _is_arrow(value: Any) -> bool:
