@@ -12,7 +12,7 @@ import pytest
 from tests.duck import query
 from tests.wheel.programs import call, install
 
-VERSIONS = ("3.11", "3.12", "3.13")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def interpreter(version: str) -> str | None:
