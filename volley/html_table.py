@@ -1,13 +1,17 @@
-"""Tables in HTML, for notebooks."""
+"""Tables and small plots in HTML, for notebooks: without scripts, and in the notebook's own colours."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-__all__ = ["changed_settings", "html_table", "settings_html", "text_html", "titled"]
+__all__ = ["changed_settings", "html_plot", "html_table", "settings_html", "text_html", "titled"]
+
+# They can be told from each other, and from white and black.
+_COLOURS = ("#4c86c6", "#d9782d", "#3f9c67", "#c25a8e", "#8a74d6", "#8b8b3a")
+_WIDTH, _HEIGHT, _TOP, _BOTTOM = 560, 130, 24, 18
 
 
 def html_table(figures: Mapping[str, Any]) -> str:
@@ -20,6 +24,41 @@ def html_table(figures: Mapping[str, Any]) -> str:
     known = {name: value for name, value in figures.items() if value is not None}
     lines = [f"<tr><th>{html.escape(name)}</th><td>{_cell(value)}</td></tr>" for name, value in known.items()]
     return f"<table>{''.join(lines)}</table>"
+
+
+def html_plot(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], ends: tuple[str, str]) -> str:
+    """Return a plot of lines, as a picture that stands in the page itself.
+
+    Args:
+        title: What is plotted.
+        lines: Points by the name of their line: x and y, in the order of x.
+        ends: The texts of the smallest x and the largest.
+
+    Example:
+        >>> html_plot("rows", {"": [(0, 1.0), (1, 3.0)]}, ("9:00", "9:01")).count("<polyline")
+        1
+    """
+    points = [point for line in lines.values() for point in line]
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
+    low, high = min(0.0, *(y for _, y in points)), max(0.0, *(y for _, y in points))
+    across, up = _WIDTH / ((right - left) or 1), (_HEIGHT - _TOP - _BOTTOM) / ((high - low) or 1)
+
+    def drawn(line: Sequence[tuple[float, float]], colour: str) -> str:
+        places = [f"{(x - left) * across:.1f},{_HEIGHT - _BOTTOM - (y - low) * up:.1f}" for x, y in line]
+        return f'<polyline points="{" ".join(places)}" stroke="{colour}"/>'
+
+    names = [*zip(lines, _COLOURS, strict=False)]
+    legend = "".join(f' <tspan fill="{colour}">{html.escape(name)}</tspan>' for name, colour in names)
+    label = html.escape(f"{title}, {low:,.6g} to {high:,.6g}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" style="max-width:100%;font:11px sans-serif">'
+        f'<g fill="currentColor"><text y="11">{label}{legend}</text>'
+        f'<text y="{_HEIGHT - 4}">{html.escape(ends[0])}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{html.escape(ends[1])}</text></g>'
+        f'<g fill="none" stroke-width="1.5" stroke-linecap="round">'
+        f"{''.join(drawn(lines[name], colour) for name, colour in names)}</g></svg>"
+    )
 
 
 def settings_html(value: Any) -> str:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
 
+import volley
 from volley import (
     BearerAuth,
     Environment,
     FileSink,
     FileSource,
     FinishedEpoch,
+    FunctionSink,
     HmacAuth,
     IcebergSink,
     IcebergSinkConfig,
@@ -24,14 +28,24 @@ from volley import (
     KafkaSink,
     KafkaSource,
     Lag,
+    MemoryCatalog,
     MemorySink,
+    MemorySource,
     Metrics,
+    Overwrite,
     PostgresSource,
     Restart,
+    ServerTls,
+    Snapshot,
+    SnapshotManager,
+    TimeTravelQuery,
     col,
+    tumbling,
 )
+from volley.columns.window_plot import window_plot
 from volley.contracts.epoch import Epoch
 from volley.contracts.reports import MaintenanceReport
+from volley.engine.history import History
 from volley.iceberg import IcebergTable, Maintenance, Partitioning, RestCatalog, SchemaEvolution, Upsert
 
 
@@ -55,7 +69,8 @@ VALUES = [
     IcebergSource(IcebergSourceConfig(CONFIG)),
     IcebergSink(CONFIG).routed("{kind}", key_fields={"a": "id"}),
     CONFIG.ref,
-    IcebergTable(CONFIG),
+    TimeTravelQuery(CONFIG),
+    SnapshotManager(CONFIG),
     IcebergStorage.S3("eu", "lake", access_key_id="key-id", secret_access_key="hush-hush"),
     RestCatalog("http://c", credential="id:hush-hush"),
     KafkaSource("host:9092", "t", schema="id long", properties={"sasl.password": "hush-hush"}),
@@ -71,6 +86,10 @@ VALUES = [
     Restart(limit=3),
     Maintenance(budget=0.5),
     FinishedEpoch(7, rows=1234),
+    ServerTls("server.pem", "server.key"),
+    FunctionSink(print),
+    Snapshot(7),
+    Overwrite.dynamic(),
 ]
 
 
@@ -84,6 +103,122 @@ def test_settings_are_a_table_without_secrets(value: Any) -> None:
     tags = re.findall("<(/?)([^>]*)>", shown)
     assert sum(1 if not end else -1 for end, name in tags if name != "br") == 0
     assert {name for _, name in tags} <= {"b", "table", "tr", "th", "td"}
+
+
+def test_a_table_that_cannot_be_loaded_says_why() -> None:
+    config = IcebergSinkConfig(
+        namespace="db", table="<t>", catalog=MemoryCatalog(), storage=IcebergStorage.Local("/lake")
+    )
+    for value in (IcebergTable(config.with_properties({"token": "hush-hush"})), IcebergTable(config).rows):
+        shown = value._repr_html_()
+        assert "<pre>table db.&lt;t&gt; not found" in shown
+        assert "hush" not in shown
+
+
+# What others make or implement, whose text is all that there is to see.
+WITHOUT = {"Change", "Delete", "Epoch", "Insert", "State", "TypeConverter", "Update", "ViewFollower", "WriteResult"}
+WITHOUT |= {
+    "Committer",
+    "Reader",
+    "Sink",
+    "SinkContext",
+    "Source",
+    "SourceContext",
+    "SparkSource",
+    "Split",
+    "TaskWriter",
+    "Writer",
+}
+
+
+def test_every_public_value_has_a_view() -> None:
+    classes = {name: thing for name in volley.__all__ if isinstance(thing := getattr(volley, name), type)}
+    values = {name for name, thing in classes.items() if not issubclass(thing, BaseException | dict)} - WITHOUT
+    assert {name for name in values if not hasattr(classes[name], "_repr_html_")} == set()
+
+
+def test_streams_by_key_are_their_plan() -> None:
+    readings = Environment().from_source(MemorySource([{"<id>": 1, "at": None}], {"<id>": "long", "at": "timestamp"}))
+    keyed = readings.key_by("<id>")
+    for value in (keyed, keyed.window(tumbling("1m"), on="at"), keyed.series(on="at")):
+        shown = value._repr_html_()
+        assert "col(&#x27;&lt;id&gt;&#x27;)" in shown
+        assert "read MemorySource(1 row)" in shown
+    assert "tumbling" in keyed.window(tumbling("1m"), on="at")._repr_html_()
+
+
+def windows(keys: int, count: int) -> pa.Table:
+    """Totals of each key in each window, as `aggregate` names its columns."""
+    rows = [
+        {
+            "window_start": datetime(2026, 11, 1, 9, minute, tzinfo=UTC),
+            "window_end": datetime(2026, 11, 1, 9, minute + 1, tzinfo=UTC),
+            "sensor": key,
+            "name": f"<s{key}>",
+            "total": float(minute * (key + 1)),
+        }
+        for minute in range(count)
+        for key in range(keys)
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def lines(svg: str) -> list[list[tuple[float, float]]]:
+    drawn = ElementTree.fromstring(svg.removeprefix("<div>").removesuffix("</div>"))
+    found = [line.attrib["points"] for line in drawn.iter("{http://www.w3.org/2000/svg}polyline")]
+    return [[(float(x), float(y)) for x, y in (place.split(",") for place in line.split())] for line in found]
+
+
+def test_windows_are_plotted_by_key() -> None:
+    shown = window_plot(windows(keys=3, count=5))
+    # Those with the largest values first; y grows downwards.
+    drawn = lines(shown)
+    assert [[x for x, _ in line] for line in drawn] == [[0, 140, 280, 420, 560]] * 3
+    assert [112 - y for y in [line[-1][1] for line in drawn]] == pytest.approx([88, 88 * 2 / 3, 88 / 3], abs=0.1)
+    assert "total by sensor, 0 to 12" in shown
+    assert "2026-11-01 09:00:00+00:00" in shown
+    assert "script" not in shown
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", shown) == []
+
+
+def test_a_plot_has_few_lines_and_says_so() -> None:
+    shown = window_plot(windows(keys=20, count=3))
+    assert len(lines(shown)) == 6
+    assert "6 of 20 lines" in shown
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        windows(keys=1, count=1),
+        windows(keys=2, count=3).drop_columns("window_end"),
+        windows(keys=2, count=3).drop_columns("total"),
+        pa.concat_tables([windows(keys=2, count=3)] * 2),
+        windows(keys=2, count=3).set_column(4, "total", pa.array([None, float("nan"), float("inf"), None, None, 1.0])),
+        windows(keys=2, count=3).slice(0, 0),
+    ],
+    ids=["one window", "no end", "no number", "no key", "no values", "no rows"],
+)
+def test_other_rows_are_not_plotted(rows: pa.Table) -> None:
+    assert window_plot(rows) == ""
+
+
+def test_a_sink_in_memory_plots_windows() -> None:
+    sink = MemorySink("out")
+    sink._epochs[Epoch("q", 0)] = windows(keys=2, count=3)
+    assert sink._repr_html_().count("<polyline") == 2
+    assert "&lt;s1&gt;" in sink._repr_html_()
+
+
+def test_the_epochs_of_a_job_are_plotted() -> None:
+    history = History("orders")
+    for number, rows in enumerate([5, 10, 0]):
+        history.add(FinishedEpoch(number, rows=rows))
+    ((_, y0), (_, y1), (_, y2)) = lines(history.plot_html())[0]
+    assert y1 < y0 < y2
+    assert "rows of an epoch, 0 to 10" in history.plot_html()
+    assert "epoch 0" in history.plot_html()
+    assert History("new").plot_html() == ""
 
 
 def test_plans_and_reports_are_the_text_that_they_print() -> None:

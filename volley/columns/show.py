@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from volley.columns.readable import readable_rows
+from volley.columns.window_plot import window_plot
 from volley.types.arrow import is_number
 
 __all__ = ["html_rows", "show"]
@@ -31,11 +32,18 @@ def show(rows: pa.Table) -> None:
     Console(markup=False).print(table)
 
 
-def html_rows(rows: pa.Table, most: int) -> str:
-    """Return the first rows as a table for notebooks, with the number of all."""
+def html_rows(rows: pa.Table, most: int, and_more: bool = False) -> str:
+    """Return the first rows as a table for notebooks, with the number of all, and a plot if they are of windows.
+
+    Args:
+        rows: The rows.
+        most: The number of rows that are shown.
+        and_more: True if there are more rows than these.
+    """
     heads = "".join(f"<th>{html.escape(field.name)}<br>{html.escape(str(field.type))}</th>" for field in rows.schema)
     lines = [
         "<tr>" + "".join(f"<td>{html.escape(str(value))}</td>" for value in row.values()) + "</tr>"
         for row in readable_rows(rows.slice(0, most))
     ]
-    return f"<table><tr>{heads}</tr>{''.join(lines)}</table>{rows.num_rows:,} rows"
+    number = f"more than {rows.num_rows:,} rows" if and_more else f"{rows.num_rows:,} rows"
+    return f"<table><tr>{heads}</tr>{''.join(lines)}</table>{number}{window_plot(rows)}"

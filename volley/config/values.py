@@ -62,6 +62,9 @@ class ConfiguredPipeline:
         """The names of its sinks, of all branches."""
         return tuple(name for branch in self.branches for name in branch.sinks)
 
+    def _repr_html_(self) -> str:
+        return self.pipeline._repr_html_()
+
 
 @dataclass(frozen=True)
 class ConfiguredView:

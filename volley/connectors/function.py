@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from volley.checks import flag, function, keep
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, Sink, SinkContext, TaskWriter, Writer
+from volley.html_table import settings_html
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,8 @@ class FunctionSink(Sink):
 
     def __repr__(self) -> str:
         return self.label
+
+    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True)

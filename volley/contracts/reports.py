@@ -103,6 +103,8 @@ class MaintenanceRun:
         result = self.outcome if self.succeeded else f"failed: {self.outcome}"
         return f"{self.at:%Y-%m-%d %H:%M:%S}  {self.table}  {self.action}  {self.seconds:.1f} s  {result}"
 
+    _repr_html_ = text_html
+
 
 @dataclass(frozen=True)
 class MaintenanceReport:

@@ -15,6 +15,7 @@ from volley.contracts.epoch import WriteResult
 from volley.contracts.rows import LostInput, Note, NotesBox, UnknownField, taken_notes
 from volley.engine.options import OnEpoch, OnError
 from volley.errors import VolleyError
+from volley.html_table import html_plot
 from volley.metrics.figures import FinishedEpoch
 from volley.registry import installed
 
@@ -25,6 +26,7 @@ __all__ = ["History", "Notes"]
 
 _log = logging.getLogger(__name__)
 _MOST_EPOCHS = 10_000
+_PLOTTED = 200
 _POLL_SECONDS = 0.05
 _MOST_FIELDS = 1_000
 _LAST_LOST = 100
@@ -63,6 +65,14 @@ class History:
         """Return the epochs that are kept, the last one first."""
         with self._lock:
             return list(reversed(self._epochs))
+
+    def plot_html(self) -> str:
+        """Return a small plot of the rows of the last epochs, for notebooks; without two of them an empty text."""
+        epochs = self.latest()[_PLOTTED - 1 :: -1]
+        if len(epochs) < 2:
+            return ""
+        ends = f"epoch {epochs[0].number}", f"epoch {epochs[-1].number}"
+        return f"<div>{html_plot('rows of an epoch', {'': [(each.number, each.rows) for each in epochs]}, ends)}</div>"
 
     def failed(self, error: VolleyError) -> None:
         """Tell of the job's error."""

@@ -276,10 +276,10 @@ class Job(Rows):
         return f"Job({self.name!r}, {seen.state.value}, epoch {seen.epoch}, {seen.rows:,} rows)"
 
     def _repr_html_(self) -> str:
-        """Return the job's state, its progress and its error as a table, for notebooks."""
+        """Return the job's state, its progress and its error as a table, and a plot of its epochs, for notebooks."""
         error = self.exception
         seen = {"job": self.name, "error": error and error.message, "page": self.ui, "metrics": self.metrics_url}
-        return html_table(seen) + self.progress._repr_html_()
+        return html_table(seen) + self.progress._repr_html_() + self._history.plot_html()
 
     def _start(self) -> None:
         """Begin the first run, then follow it in a thread, which also starts the job again after failures.

@@ -71,8 +71,8 @@ class JobRun:
     restarts: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
     plan: str = ""
-    recent: tuple[FinishedEpoch, ...] = ()
-    status: Mapping[str, Any] = field(default_factory=dict)
+    recent: tuple[FinishedEpoch, ...] = field(default=(), repr=False)
+    status: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def seconds(self) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.checks import names
 from volley.errors import ConfigError, brief, near
+from volley.html_table import text_html
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -230,3 +231,5 @@ class Changes:
     def __repr__(self) -> str:
         keys = f", keys={list(self.keys)}" if self.keys else ""
         return f"Changes({self.table}, {self.start} to {self.end}: {len(self._snapshots)} snapshots{keys})"
+
+    _repr_html_ = text_html

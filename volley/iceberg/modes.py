@@ -85,6 +85,8 @@ class Overwrite:
             return f"Overwrite.partitions({', '.join(repr(dict(partition)) for partition in self.named)})"
         return "Overwrite.dynamic()" if self.by_partition else "Overwrite()"
 
+    _repr_html_ = settings_html
+
 
 @dataclass(frozen=True)
 class Upsert:

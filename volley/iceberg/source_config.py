@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, one_of, optional
 from volley.errors import ConfigError, brief_methods
+from volley.html_table import settings_html
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.documents.reading import FromDocuments
@@ -53,6 +54,8 @@ class Batch:
         Batch()
     """
 
+    _repr_html_ = settings_html
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -73,6 +76,8 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         keep(self, snapshot_id=count)
+
+    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Incremental:
         keep(self, poll_interval=duration, start_snapshot=optional(count), start_timestamp=optional(instant))
         if self.start_snapshot is not None and self.start_timestamp is not None:
             raise ConfigError("start_snapshot and start_timestamp are both given", hint="give one of them")
+
+    _repr_html_ = settings_html
 
 
 ReadMode = Batch | Snapshot | Incremental

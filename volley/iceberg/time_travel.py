@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 from volley import checks
@@ -61,7 +62,11 @@ class IcebergTable(Rows):
     def __init__(self, table: TableRef | IcebergSinkConfig) -> None:
         object.__setattr__(self, "ref", table_ref(table))
 
-    _repr_html_ = settings_html
+    def _repr_html_(self) -> str:
+        """Return the table's figures, columns, first rows and last snapshots, for notebooks."""
+        from volley.iceberg.maintain.shown import table_html
+
+        return settings_html(self) + table_html(self.ref)
 
     @property
     def rows(self) -> TableRows:
@@ -290,6 +295,8 @@ class TimeTravelQuery:
         """Return the changes of the rows after one snapshot up to another; see `volley.iceberg.changes_between`."""
         return changes_between(self.ref, start, end, keys)
 
+    _repr_html_ = settings_html
+
 
 @brief_methods
 @dataclass(frozen=True)
@@ -343,6 +350,12 @@ class TableRows(Rows):
 
     def __repr__(self) -> str:
         return f"TableRows({self.config.summary})"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as a table, for notebooks."""
+        from volley.iceberg.maintain.shown import rows_html
+
+        return f"<b>{escape(repr(self))}</b>{rows_html(self.to_arrow)}"
 
 
 @dataclass(frozen=True, repr=False)

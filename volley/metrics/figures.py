@@ -115,6 +115,8 @@ class EpochProgress:
     )
     seconds: float = field(default=0.0, metadata={"gauge": "Time since the start of the running epoch"})
 
+    _repr_html_ = settings_html
+
 
 @dataclass(frozen=True)
 class TableFigures:
@@ -137,3 +139,5 @@ class TableFigures:
     records_parked: int = field(
         default=0, metadata={"gauge": "Rows that wait until one of the tables of a sink with many can take them"}
     )
+
+    _repr_html_ = settings_html

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from volley.errors import ExpressionError
+from volley.html_table import text_html
 from volley.plan.expression_nodes import Column, ExprNode, column_names
 
 __all__ = [
@@ -96,6 +97,8 @@ class Aggregation:
     def __repr__(self) -> str:
         arguments = [repr(argument) for argument in (self.value, self.parameter, self.by) if argument is not None]
         return f"{AGGREGATES[self.function]}({', '.join(arguments)}){_GAPS[self.gap]}"
+
+    _repr_html_ = text_html
 
 
 class Aggregable:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from volley.checks import Duration, duration, keep, optional, text
 from volley.errors import ExpressionError
+from volley.html_table import text_html
 from volley.plan.aggregates import Aggregation, Value, value_node
 from volley.plan.expression_nodes import ExprNode, column_names
 from volley.plan.windows import Timing
@@ -53,6 +54,8 @@ class SeriesFunction:
         before = [span] if self.function == "rolling" else [self.value, span]
         arguments = [repr(argument) for argument in (*before, self.aggregation) if argument is not None]
         return f"{self.function}({', '.join(arguments)})"
+
+    _repr_html_ = text_html
 
 
 @dataclass(frozen=True)

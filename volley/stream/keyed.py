@@ -14,6 +14,7 @@ from volley.plan.expression_nodes import Column, ExprNode, output_name
 from volley.plan.expressions import Expr
 from volley.plan.series import SeriesFunction, SeriesTiming
 from volley.plan.windows import Emission, LateRows, Timing, Window, Windowing
+from volley.stream.pipeline import as_html
 from volley.stream.steps import RowSteps, under_name
 from volley.stream.verbs import MAX_AHEAD, check_bounded, check_text
 
@@ -128,6 +129,9 @@ class KeyedStream(Generic[S]):
         """
         return _aggregated(self._stream, self._keys, aggregates, None)
 
+    def _repr_html_(self) -> str:
+        return _as_html("key_by", self._stream, *self._keys)
+
 
 @brief_methods
 @dataclass(frozen=True)
@@ -157,6 +161,9 @@ class WindowedStream(Generic[S]):
               read MemorySource(1 row)
         """
         return _aggregated(self._stream, self._keys, aggregates, self._windowing)
+
+    def _repr_html_(self) -> str:
+        return _as_html("window", self._stream, *self._keys, self._windowing.window)
 
 
 @brief_methods
@@ -199,6 +206,14 @@ class SeriesStream(Generic[S]):
         return self._stream._then(
             keyed_nodes.Series(self._stream._node, self._keys, tuple(functions.items()), self._ordering)
         )
+
+    def _repr_html_(self) -> str:
+        return _as_html("series", self._stream, *self._keys)
+
+
+def _as_html(verb: str, stream: RowSteps, *by: object) -> str:
+    """Return a stream for a notebook, with what its rows are grouped by."""
+    return as_html(f"{verb} {', '.join(map(repr, by))}", [stream._node])
 
 
 def _aggregated(

@@ -127,4 +127,4 @@ def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
 def as_html(title: str, roots: Sequence[nodes.Node]) -> str:
     """Return plans for a notebook."""
     plans = "\n".join(map(graph.describe, roots))
-    return f"<div><b>{title}</b><pre>{html.escape(plans)}</pre></div>"
+    return f"<div><b>{html.escape(title)}</b><pre>{html.escape(plans)}</pre></div>"

@@ -12,6 +12,7 @@ from volley.checks import count, keep, optional, text
 from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError
+from volley.html_table import text_html
 from volley.types.schemas import column_names, schema_setting
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class MemorySource(Source):
         else:
             count = self.rows.num_rows
         return f"MemorySource({count} row{'' if count == 1 else 's'})"
+
+    _repr_html_ = text_html
 
 
 @dataclass(frozen=True, repr=False)

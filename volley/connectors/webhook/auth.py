@@ -11,6 +11,7 @@ from typing import Any
 
 from volley.checks import Duration, duration, keep, optional, path, secret, text
 from volley.errors import ConfigError
+from volley.html_table import settings_html
 from volley.secrets import redacted_html, redacted_repr
 
 __all__ = ["BearerAuth", "HmacAuth", "ServerTls", "Verify", "verifier"]
@@ -104,6 +105,8 @@ class ServerTls:
 
     def __post_init__(self) -> None:
         keep(self, certificate=path, key=path, client_ca=optional(path))
+
+    _repr_html_ = settings_html
 
 
 Verify = Callable[[Mapping[str, str], bytes, float], str | None]

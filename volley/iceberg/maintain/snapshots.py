@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from volley.checks import Duration, Instant, count, duration, instant, mapping, optional
 from volley.errors import ConfigError, brief, brief_methods
+from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig, check_snapshot_properties, table_ref
 from volley.iceberg.maintain.options import ExpiryOptions, takes
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
@@ -307,6 +308,8 @@ class SnapshotManager:
         from volley.iceberg.maintain.refs import drop_ref
 
         drop_ref(self.ref, name, is_branch)
+
+    _repr_html_ = settings_html
 
 
 def _span(name: str, value: Duration | None) -> timedelta | None:

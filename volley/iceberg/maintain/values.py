@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import overload
 
+from volley.html_table import settings_html, text_html
+
 __all__ = [
     "Compaction",
     "DeleteRewrite",
@@ -41,6 +43,8 @@ class Ref:
     min_snapshots: int | None = None
     max_snapshot_age: timedelta | None = None
     max_age: timedelta | None = None
+
+    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class SnapshotInfo:
     def _count(self, name: str) -> int:
         text = self.summary.get(name, "0")
         return int(text) if text.isdecimal() else 0
+
+    _repr_html_ = settings_html
 
 
 class SnapshotList(Sequence[SnapshotInfo]):
@@ -195,6 +201,8 @@ class Expiry:
         lines += [f"not deleted: {path}: {reason}" for path, reason in self.failed]
         return "\n".join(lines)
 
+    _repr_html_ = text_html
+
 
 @dataclass(frozen=True)
 class ManifestRewrite:
@@ -246,6 +254,8 @@ class ManifestRewrite:
             f"{'would become' if self.dry_run else 'became'} {self.manifests_after:,}{after}, with {self.entries:,} "
             f"entries moved, in {self.seconds:.2f} s{left}"
         )
+
+    _repr_html_ = text_html
 
 
 @dataclass(frozen=True)
@@ -304,6 +314,8 @@ class Compaction:
             lines.append(f"{self.left:,} data files are left for the next run")
         return "\n".join(lines)
 
+    _repr_html_ = text_html
+
 
 @dataclass(frozen=True)
 class DeleteRewrite:
@@ -354,6 +366,8 @@ class DeleteRewrite:
             lines.append(f"{self.left:,} data files are left for the next run")
         return "\n".join(lines)
 
+    _repr_html_ = text_html
+
 
 class OrphanFiles(list[str]):
     """The locations of orphan files, as a list; prints as a sentence.
@@ -399,3 +413,5 @@ class OrphanFiles(list[str]):
         if self.left:
             lines.append(f"{self.left:,} files are left for the next run")
         return "\n".join(lines)
+
+    _repr_html_ = text_html

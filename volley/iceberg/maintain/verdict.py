@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from volley.html_table import html_table
+from volley.html_table import html_table, text_html
 from volley.metrics.exposition import described, exposition, families
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class HealthFinding:
     def __str__(self) -> str:
         way = self.mend or self.python
         return self.what if way is None else f"{self.what}: {way}"
+
+    _repr_html_ = text_html
 
 
 def _gauge(text: str) -> Any:
@@ -131,4 +133,5 @@ class TableHealth:
 
     def _repr_html_(self) -> str:
         shown = {name: value for name, value in asdict(self).items() if name not in ("sizes", "findings")}
-        return html_table({**shown, "to mend": "; ".join(map(str, self.findings)) or None})
+        shown["snapshot_id"] = None if self.snapshot_id is None else str(self.snapshot_id)
+        return html_table({**shown, **self.sizes, "to mend": "; ".join(map(str, self.findings)) or None})

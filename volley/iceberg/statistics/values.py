@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from volley.html_table import text_html
+
 __all__ = ["TableStatistics"]
 
 
@@ -40,3 +42,5 @@ class TableStatistics:
         width = max(map(len, self.distinct), default=0)
         lines = [f"{name:<{width}}  {count:>15,} distinct values" for name, count in self.distinct.items()]
         return "\n".join([f"snapshot {self.snapshot_id} of table {self.table}: {read}", *lines])
+
+    _repr_html_ = text_html

@@ -171,6 +171,8 @@ class ViewStep:
     how: str
     incremental: bool
 
+    _repr_html_ = settings_html
+
 
 @dataclass(frozen=True)
 class ViewEstimate:
@@ -193,6 +195,8 @@ class ViewEstimate:
     def __str__(self) -> str:
         last = f" (the last one: {self.last_seconds:.2g} s, {self.last_rows:,} rows)" if self.last_seconds else ""
         return f"{self.mode} refresh: about {self.seconds:.2g} s, {self.rows:,} rows{last}"
+
+    _repr_html_ = text_html
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,8 @@ class ViewSource:
     snapshot_id: int | None
     snapshots_behind: int | None
     behind: timedelta
+
+    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True)
