@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,12 @@ def test_the_status_of_a_running_job_is_what_its_page_gets(native: Environment, 
         )
         assert [(node["kind"], node["rows"], node["inputs"]) for node in shown["graph"]] == [
             ("source", 5, []),
-            ("step", None, [0]),
-            ("step", None, [1]),
+            ("step", 5, [0]),
+            ("step", 4, [1]),
             ("sink", 4, [2]),
             ("dead letter", 1, [3]),
         ]
+        assert [node["bad"] for node in shown["graph"]] == [0, 0, 1, 0, 0]
         assert [(source["rows"], source["lag"]) for source in shown["sources"]] == [(5, None)]
         assert [sink["rows"] for sink in shown["sinks"]] == [4, 1]
         (epoch,) = shown["recent"]
@@ -132,8 +134,59 @@ def test_sources_have_their_lags_and_watermarks(native: Environment, tmp_path: P
     assert f'volley_iceberg_source_lag_files{{job_name="timed",source="{tmp_path}/b"}} 0.0' in text
 
 
+@pytest.mark.parametrize("in_tasks", [False, True], ids=["on the driver", "in tasks of Spark"])
+def test_each_node_of_the_graph_has_its_rows(native: Environment, tmp_path: Path, in_tasks: bool) -> None:
+    """Every number is the one that plain Python counts; bad rows are counted where they fail, also one by one."""
+    ids = [*range(20), *range(10)]
+    (tmp_path / "in").mkdir()
+    for number, part in enumerate((ids[:15], ids[15:])):
+        lines = [json.dumps({"id": each, "word": str(60 // each) if each else "none", "at": at(each)}) for each in part]
+        (tmp_path / "in" / f"{number}.json").write_text("\n".join([*lines, "{"]) + "\n")
+    source = FileSource(
+        f"{tmp_path}/in", format="json", schema="id long, word string, at timestamp", max_files_per_epoch=1
+    )
+    events = native.from_source(replace(source, bounded=True))
+    if in_tasks:
+        events = events.map(lambda row: row)
+    small, large = events.filter(col("id") != 3).split(col("id") < 10)
+    divided = small.with_columns(part=col("word").cast("long")).drop("at")
+    once = large.deduplicate("id", event_time="at", within="1m")
+    letter, sinks = FileSink(f"{tmp_path}/bad", "json"), [MemorySink("a"), MemorySink("b"), MemorySink("c")]
+    job = native.execute(
+        "counted",
+        divided.to_sink(sinks[0], dead_letter=letter),
+        divided.filter(col("part") > 20).to_sink(sinks[1], dead_letter=letter),
+        once.to_sink(sinks[2]),
+    )
+    good = [each for each in ids if each != 3]
+    below = [each for each in good if each < 10]
+    parts = [60 // each for each in below if each]
+    kinds = [(node.kind, node.label.split()[0], node.rows, node.bad) for node in job.status().graph]
+    expected = [
+        ("source", "read", len(ids) + 2, 2),
+        *([("step", "map", len(ids), 0)] if in_tasks else []),
+        ("step", "filter", len(good), 0),
+        ("step", "filter", len(below), 0),
+        ("step", "with_columns", len(parts), 2),
+        ("step", "drop", len(parts), 0),
+        ("sink", "write", len(parts), 0),
+        ("step", "filter", len([part for part in parts if part > 20]), 0),
+        ("sink", "write", len([part for part in parts if part > 20]), 0),
+        ("step", "filter", 10, 0),
+        ("keyed", "deduplicate", 10, 0),
+        ("sink", "write", 10, 0),
+        ("dead letter", "write", 4, 0),
+    ]
+    assert [(kind, rows, bad) for kind, _, rows, bad in kinds] == [
+        (kind, rows, bad) for kind, _, rows, bad in expected
+    ], kinds
+
+
+def at(second: int) -> str:
+    return (START + timedelta(seconds=second)).isoformat()
+
+
 def write_times(folder: Path, *seconds: int) -> None:
     folder.mkdir()
-    times = [(START + timedelta(seconds=second)).isoformat() for second in seconds]
-    rows = ({"user": "ada", "at": time} for time in times)
+    rows = ({"user": "ada", "at": at(second)} for second in seconds)
     (folder / "0.json").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -121,6 +121,7 @@ def test_late_rows_are_in_the_dead_letter(native: Environment, tmp_path: Path) -
     assert "1.parquet" in found[1][1]
     metrics = job.metrics
     assert (metrics.rows_late, metrics.rows_ahead, metrics.rows_untimed, metrics.records_failed) == (1, 1, 1, 3)
+    assert [(node.kind, node.rejected) for node in job.status().graph if node.rejected] == [("keyed", 3)]
 
 
 def test_the_watermark_is_a_metric(native: Environment, tmp_path: Path) -> None:

@@ -60,7 +60,10 @@ def test_what_a_running_job_shows(opened: Callable[..., Page]) -> None:
     expect(page.get_by_role("img", name="Seconds of the last 42 epochs by phase: at most 1.1 s")).to_be_visible()
     for text in (
         "source · 1,300,000 rows",
-        "sink · 1,234,567 rows · 7 late",
+        "1.6K rows/s",
+        "step · 1,234,577 rows · 3 bad",
+        "keyed · 1,234,567 rows · 7 late",
+        "sink · 1,234,567 rows",
         "dead letter · 3 rows",
         "12 files became 2",
     ):

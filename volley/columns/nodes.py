@@ -49,13 +49,19 @@ class CompiledSteps:
             steps.append((node, step))
         return steps
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Apply all steps to a batch. An error notes its step, see `blame_of`."""
+    def __call__(self, batch: pa.RecordBatch, behind: list[int] | None = None) -> pa.RecordBatch:
+        """Apply all steps to a batch. An error notes its step, see `blame_of`.
+
+        Args:
+            behind: Gets the number of rows behind each step that has had rows.
+        """
         for node, step in self._steps:
             if batch.num_rows == 0:
                 return no_rows(self.schema)
             with blaming(node):
                 batch = step(batch)
+            if behind is not None:
+                behind.append(batch.num_rows)
         return batch
 
     def __getstate__(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def _opened(
         known: The names of the targets that the job has written to before.
     """
     writes, context, metrics = job.graph.writes, plan.context, job.metrics
-    counters = EpochCounters(context, len(plan.tasks.trees), plan.groups)
+    counters = EpochCounters(context, len(plan.tasks.trees), plan.groups, len(job.graph.nodes))
     metrics.begin_run()
     metrics.follow(lambda: counters.progress)
     sinks = []

@@ -138,6 +138,8 @@ class Levels:
         for number, merge in self._merges.items():
             rejected, metrics = merge.rejected, self.metrics[self.plan.graph.behind(number)[0]]
             metrics.record_rejected(rejected.late, rejected.early, rejected.untimed)
+            at = self.plan.graph.numbers[id(self.plan.graph.keyed[number])]
+            self.of_job.record_rejected_at(at, rejected.late + rejected.early + rejected.untimed)
             if merge.watermark is not None:
                 metrics.record_watermark(merge.watermark)
             if rejected.late or rejected.early or rejected.untimed:

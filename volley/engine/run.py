@@ -217,7 +217,7 @@ class Run:
             self._has_run = True
             self.has_epochs |= not finished.skipped
             self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
-            self._count_rows_read()
+            self._count_rows(finished.seconds)
             with self.epochs.phases("acknowledge"):
                 self._readers.committed(number)
                 self._record_lags(number)
@@ -240,7 +240,8 @@ class Run:
             if lag is not None:
                 self.job.metrics.record_lag(lag, self.epochs.plan.names[id(reader)])
 
-    def _count_rows_read(self) -> None:
+    def _count_rows(self, seconds: float) -> None:
+        self.job.metrics.record_nodes(*self.epochs.counters.of_nodes, seconds)
         for source, rows in zip(self.epochs.plan.sources, self.epochs.counters.rows_read, strict=True):
             self.job.metrics.record_read(source.identity, rows)
 

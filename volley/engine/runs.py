@@ -161,7 +161,7 @@ class RunRecorder:
 def plan_hash(graph: JobGraph) -> str:
     """Return a short hash of a job's steps with their settings."""
     # Each step once: the text of `describe` repeats what several streams continue.
-    numbers = {id(node): number for number, node in enumerate(graph.nodes)}
+    numbers = graph.numbers
     lines = (f"{node.label()} {[numbers[id(source)] for source in node.inputs]}" for node in graph.nodes)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from volley.engine.options import JobContext
 from volley.engine.progress import Progress
-from volley.metrics.figures import FinishedEpoch
+from volley.metrics.figures import FinishedEpoch, NodeFigures
 from volley.metrics.metrics import Metrics
 from volley.metrics.snapshot import MetricsSnapshot
 from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus
 from volley.plan.graph import JobGraph
-from volley.plan.keyed_nodes import Keyed
-from volley.plan.nodes import Read, Write
+from volley.plan.keyed_nodes import Keyed, Side
+from volley.plan.nodes import Node, Read, Write
 
 __all__ = ["status_of"]
 
@@ -44,28 +45,42 @@ def status_of(job: JobContext, progress: Progress, epochs: Sequence[FinishedEpoc
 
 
 def _graph(graph: JobGraph, metrics: Metrics) -> tuple[GraphNode, ...]:
-    """Return a job's graph, with the rows that sources have given and that sinks have got so far."""
-    ids = {id(node): number for number, node in enumerate(graph.nodes)}
-    read = metrics.by_source
-    written = _metrics_of_sinks(graph, metrics)
-    nodes = []
+    """Return a job's graph, with the rows that came to each of its nodes so far."""
+    numbers, figures, written = graph.numbers, metrics.by_node, _metrics_of_sinks(graph, metrics)
+    nodes: list[GraphNode] = []
     for number, node in enumerate(graph.nodes):
-        inputs = tuple(ids[id(source)] for source in node.inputs)
-        label = node.brief
-        if isinstance(node, Read):
-            nodes.append(GraphNode(number, "source", label, inputs, rows=read.get(node.source.identity, 0)))
-        elif isinstance(node, Write):
-            sink = written.get(id(node.sink))
-            rows, rejected = (sink.records_written, _rejected(sink.snapshot())) if sink else (0, 0)
-            nodes.append(GraphNode(number, "sink", label, inputs, rows, rejected))
-        else:
-            nodes.append(GraphNode(number, "keyed" if isinstance(node, Keyed) else "step", label, inputs))
+        inputs = tuple(numbers[id(source)] for source in node.inputs)
+        found = GraphNode(number, _kind(node), node.brief, inputs)
+        sink = written.get(id(node.sink)) if isinstance(node, Write) else None
+        nodes.append(_with_figures(found, node, nodes, figures.get(number, NodeFigures()), sink))
     for number, letter in enumerate(graph.letters, start=len(nodes)):
-        writes = tuple(ids[id(write)] for write in graph.writes if write.dead_letter == letter)
-        sink = written.get(id(letter))
-        label = Write(graph.writes[0], letter).brief
-        nodes.append(GraphNode(number, "dead letter", label, writes, sink.records_failed if sink else 0))
+        writes = tuple(numbers[id(write)] for write in graph.writes if write.dead_letter == letter)
+        bad = written[id(letter)].records_failed if id(letter) in written else 0
+        nodes.append(GraphNode(number, "dead letter", Write(graph.writes[0], letter).brief, writes, bad))
     return tuple(nodes)
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, Read | Write):
+        return "source" if isinstance(node, Read) else "sink"
+    return "keyed" if isinstance(node, Keyed) else "step"
+
+
+def _with_figures(
+    node: GraphNode, step: Node, before: Sequence[GraphNode], now: NodeFigures, sink: Metrics | None
+) -> GraphNode:
+    """Return a node with what has come to it.
+
+    Args:
+        before: The nodes with smaller numbers, its inputs among them.
+        sink: The counters of its sink, if it is one.
+    """
+    rows, rate, inputs = now.rows, now.rows_per_second, [before[source] for source in node.inputs]
+    if isinstance(step, Write | Side):
+        # They pass on what they get.
+        rows = sink.records_written if sink else sum(source.rows for source in inputs)
+        rate = sum(source.rows_per_second for source in inputs)
+    return replace(node, rows=rows, rows_per_second=rate, bad=now.bad, rejected=now.rejected)
 
 
 def _sources(metrics: Metrics) -> tuple[SourceStatus, ...]:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from volley.html_table import settings_html
 
-__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "TableFigures"]
+__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "NodeFigures", "TableFigures"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,23 @@ class EpochProgress:
     seconds: float = field(default=0.0, metadata={"gauge": "Time since the start of the running epoch"})
 
     _repr_html_ = settings_html
+
+
+@dataclass(frozen=True)
+class NodeFigures:
+    """What has come to a node of a job's graph, a source, step or sink, in this run.
+
+    Args:
+        rows: Rows that it has passed on.
+        bad: Rows that could not be read, computed or written there.
+        rejected: Rows that it rejects, as a keyed step, as late, early or without a time.
+        rows_per_second: Rows of the last epoch, by its seconds.
+    """
+
+    rows: int = 0
+    bad: int = 0
+    rejected: int = 0
+    rows_per_second: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from volley.contracts.reports import Lag
 from volley.metrics.exposition import Description, described, families
-from volley.metrics.figures import EpochProgress, Histogram, TableFigures
+from volley.metrics.figures import EpochProgress, Histogram, NodeFigures, TableFigures
 from volley.metrics.snapshot import BUILD, LOSSES, SERIES, Figures, MetricsSnapshot
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Metrics(Figures):
         self._read: dict[str, int] = {}
         self._source_watermarks: dict[str, datetime] = {}
         self._tables: dict[str, TableFigures] = {}
+        self._nodes: dict[int, NodeFigures] = {}
         self._last_epoch: int | None = None
         self._state: str | None = None
         self._restarts = 0
@@ -146,6 +147,12 @@ class Metrics(Figures):
         """The rows read of each source, by its name, good and bad ones; of an epoch once it is in every sink."""
         with self._lock:
             return dict(self._read)
+
+    @property
+    def by_node(self) -> Mapping[int, NodeFigures]:
+        """The figures of each node of the job's graph, by its number; of an epoch once it is in every sink."""
+        with self._lock:
+            return dict(self._nodes)
 
     @property
     def by_table(self) -> Mapping[str, TableFigures]:
@@ -244,6 +251,21 @@ class Metrics(Figures):
         self._count(records_read=rows)
         with self._lock:
             self._read[source] = self._read.get(source, 0) + rows
+
+    def record_nodes(self, rows: Sequence[int], bad: Sequence[int], seconds: float) -> None:
+        """Count the rows behind each node of the job's graph, and the bad rows at each, of an epoch of some seconds."""
+        with self._lock:
+            for number, (passed, refused) in enumerate(zip(rows, bad, strict=True)):
+                now = self._nodes.get(number, NodeFigures())
+                rate = passed / seconds if seconds else 0.0
+                total = {"rows": now.rows + passed, "bad": now.bad + refused}
+                self._nodes[number] = replace(now, **total, rows_per_second=rate)
+
+    def record_rejected_at(self, number: int, rows: int) -> None:
+        """Count rows that a keyed step rejects, by its number in the job's graph; `record_rejected` is of sinks."""
+        with self._lock:
+            now = self._nodes.get(number, NodeFigures())
+            self._nodes[number] = replace(now, rejected=now.rejected + rows)
 
     def record_lag(self, lag: Lag, source: str | None = None) -> None:
         """Keep how far a source has been read.

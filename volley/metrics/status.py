@@ -36,16 +36,20 @@ class GraphNode:
         kind: ``"source"``, ``"step"``, ``"keyed"`` (a step that keeps state), ``"sink"`` or ``"dead letter"``.
         label: The step as text, without secrets.
         inputs: The ids of the nodes whose rows it gets.
-        rows: Rows that a source has given or that a sink has got in this run; None for other nodes.
-        rejected: Rows that keyed steps before this sink reject, as late, early or without a time; None elsewhere.
+        rows: Rows that it has passed on in this run: read, computed or written. Bad rows count as read.
+        rows_per_second: Those of the last epoch, by its seconds.
+        bad: Rows that could not be read, computed or written there.
+        rejected: Rows that a keyed step rejects, as late, early or without a time.
     """
 
     id: int
     kind: str
     label: str
     inputs: tuple[int, ...] = ()
-    rows: int | None = None
-    rejected: int | None = None
+    rows: int = 0
+    rows_per_second: float = 0.0
+    bad: int = 0
+    rejected: int = 0
 
 
 @dataclass(frozen=True)

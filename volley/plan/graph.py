@@ -158,6 +158,11 @@ class JobGraph:
         graph._check()
         return graph
 
+    @property
+    def numbers(self) -> Mapping[int, int]:
+        """The number of each node, by its id: its place among all."""
+        return {id(node): number for number, node in enumerate(self.nodes)}
+
     def behind(self, number: int) -> tuple[int, ...]:
         """Return the indices of the sinks behind the keyed step of this number."""
         return self.sinks_behind[id(self.keyed[number])]

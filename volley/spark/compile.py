@@ -135,6 +135,7 @@ class _Compiler:
         self._context = context
         self._session = session
         self._graph = graph
+        self._numbers = graph.numbers
         self._state = state
         self._job = job
         self._target = target
@@ -148,20 +149,22 @@ class _Compiler:
         return self._session()
 
     def _sink_step(self, end: nodes.Node) -> SinkStep:
+        number = self._numbers.get(id(end))
         if not isinstance(end, nodes.Write):
-            return SinkStep(self._schemas.known(end.inputs[0]), None, label=end.brief)
+            return SinkStep(self._schemas.known(end.inputs[0]), None, label=end.brief, number=number)
         exchange, node = None, end.repartition
         if node:
             exchange = Exchange(node.tasks or self._context.defaultParallelism, node.keys)
         schema = self._schemas.known(end)
-        return SinkStep(schema, end.sink.batch_size, end.order, exchange, end.brief, end.sink.label)
+        return SinkStep(schema, end.sink.batch_size, end.order, exchange, end.brief, end.sink.label, number)
 
     def compiled(self) -> CompiledPlan:
         """Compile the job: the tasks run all steps, on the rows of readers and of Spark's frames."""
         inputs = sorted(self._inputs, key=lambda source: source.frame is not None)
         trees = tuple(self._tree(source.read, self._takes_dictionaries(source)) for source in inputs)
         readers = tuple(source.reader for source in inputs if source.reader)
-        tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
+        split_readers, nodes = tuple(reader.split_reader() for reader in readers), len(self._graph.nodes)
+        tasks = TaskPlan(split_readers, trees, self._sinks, nodes=nodes)
         lines = tuple(reader for source in self._inputs for reader in source.lines)
         sources, notes = tuple(source.read.source for source in inputs), NotesBox()
         targets = {line: self._end(line, reader) for line, reader in enumerate(lines) if reader is not None}
@@ -171,11 +174,12 @@ class _Compiler:
         if not keyed:
             return plan
         operators = tuple(map(self._operator, keyed))
-        merging = TaskPlan(tuple(map(Merger, operators)), tuple(map(self._tree, keyed)), self._sinks, of_sources=False)
+        mergers, trees = tuple(map(Merger, operators)), tuple(map(self._tree, keyed))
+        merging = TaskPlan(mergers, trees, self._sinks, of_sources=False, nodes=nodes)
         return replace(plan, operators=operators, merging=merging)
 
     def _tree(self, root: nodes.Node, dictionaries: bool = False) -> Tree:
-        return grow(root, self._graph.ends, self._graph.followers, self._schemas, dictionaries)
+        return grow(root, self._graph.ends, self._graph.followers, self._schemas, dictionaries, self._numbers)
 
     def _frame(self, targets: Mapping[int, Offset | None], notes: NotesBox) -> DataFrame | None:
         """Return the frame of all sources, in plan order, as Spark's offset log has them; None if Spark reads none.

@@ -17,6 +17,7 @@ from volley.contracts.sink import ExecutorTask
 from volley.metrics.figures import EpochProgress
 from volley.spark.errors import translating
 from volley.spark.session import runs_once_locally
+from volley.task.counts import Counted
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.task import InputSplit, Record, Task
 from volley.task.worker import carried, settle, task_and_attempt
@@ -46,7 +47,8 @@ TaskResults = list[tuple[int | None, tuple[WriteResult, ...]]]
 then for each dead letter. The sources that Spark reads have one number, behind the others, and keyed steps those behind
 that; None = the task only writes what others have read."""
 _Counts = tuple[int, ...]
-"""Tasks, files and bytes, then the rows read per source, then the rows written per sink."""
+"""Tasks, files and bytes, then the rows read per source, the rows written per sink, the rows behind each node of the
+job's graph, and the bad rows at each."""
 
 
 def run_sources(
@@ -224,25 +226,25 @@ class TaskCounts:
     Args:
         sources: The number of sources whose rows the tasks read.
         sinks: The number of the job's sinks; the results after theirs are those of dead letters.
+        nodes: The number of nodes in the job's graph.
     """
 
     sums: Accumulator[_Counts]
     sources: int
     sinks: int
+    nodes: int
 
-    def add(self, results: Sequence[WriteResult], read: Sequence[int]) -> None:
-        """Add what a task wrote, one result per sink, and the rows that it read per source, if it reads sources."""
+    def add(self, results: Sequence[WriteResult], counted: Counted) -> None:
+        """Add what a task wrote, one result per sink, and the rows that it has counted itself."""
         written = results[: self.sinks]
         files, size = sum(result.files for result in written), sum(result.bytes for result in written)
-        self.sums.add((1, files, size, *(read or self._none_read), *(result.rows for result in written)))
+        read, rows = counted.read or (0,) * self.sources, (result.rows for result in written)
+        self.sums.add((1, files, size, *read, *rows, *counted.rows, *counted.bad))
 
     def add_executor_task(self, result: WriteResult) -> None:
         """Add what an ExecutorTask wrote. Its rows are counted already, by the tasks that read them."""
-        self.sums.add((0, result.files, result.bytes, *self._none_read, *(0 for _ in range(self.sinks))))
-
-    @property
-    def _none_read(self) -> tuple[int, ...]:
-        return (0,) * self.sources
+        rows = self.sources + self.sinks + 2 * self.nodes
+        self.sums.add((0, result.files, result.bytes, *(0 for _ in range(rows))))
 
 
 class EpochCounters:
@@ -251,13 +253,15 @@ class EpochCounters:
     Args:
         sources: The number of sources whose rows the tasks read.
         groups: The group of each sink, see `grouped`; sinks of one group get the same rows.
+        nodes: The number of nodes in the job's graph.
     """
 
-    def __init__(self, context: SparkContext, sources: int, groups: Sequence[int]) -> None:
+    def __init__(self, context: SparkContext, sources: int, groups: Sequence[int], nodes: int) -> None:
         self._sources = sources
         self._groups = groups
-        self._zero = (0,) * (3 + sources + len(groups))
-        self.task_counts = TaskCounts(context.accumulator(self._zero, _Sums()), sources, len(groups))
+        self._nodes = nodes
+        self._zero = (0,) * (3 + sources + len(groups) + 2 * nodes)
+        self.task_counts = TaskCounts(context.accumulator(self._zero, _Sums()), sources, len(groups), nodes)
         self._epoch: tuple[int, float] | None = None
 
     def begin(self, epoch: int) -> None:
@@ -292,10 +296,16 @@ class EpochCounters:
             return None
         number, began = self._epoch
         tasks, files, size, *rows = self.task_counts.sums.value
-        written = self.rows(rows[self._sources :])
+        written = self.rows(rows[self._sources : self._sources + len(self._groups)])
         return EpochProgress(number, tasks, written, files, size, time.monotonic() - began)
 
     @property
     def rows_read(self) -> Sequence[int]:
         """The rows that the finished tasks of the epoch have read, per source."""
         return self.task_counts.sums.value[3 : 3 + self._sources]
+
+    @property
+    def of_nodes(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The rows that the finished tasks have passed on behind each node of the job's graph, and the bad ones."""
+        counts = self.task_counts.sums.value[3 + self._sources + len(self._groups) :]
+        return counts[: self._nodes], counts[self._nodes :]

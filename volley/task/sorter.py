@@ -17,6 +17,7 @@ from volley.columns.readable import bad_row, json_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError, message_of
+from volley.task.counts import Counted, Passed
 from volley.task.tree import Failure, SinkStep, Tree
 
 __all__ = ["DeadLetters", "Sorter", "gathered", "with_bad_row"]
@@ -50,8 +51,9 @@ class DeadLetters:
 class _Rejected(Exception):
     """Some rows of a slice can't be written to some sinks: the causes, and the rows that can."""
 
-    def __init__(self, outputs: _Outputs, failures: Sequence[Failure]) -> None:
+    def __init__(self, outputs: _Outputs, failures: Sequence[Failure], passed: Sequence[Passed]) -> None:
         super().__init__(failures)
+        self.passed = passed
         self.outputs = outputs
         self.failures = failures
 
@@ -67,6 +69,7 @@ class Sorter:
         sinks: The last step before each sink.
         writers: The sinks' writers; None = the sink has the epoch already.
         targets: The dead-letter writers.
+        counted: Counts the rows behind each node, and the bad rows at each.
     """
 
     def __init__(
@@ -76,12 +79,14 @@ class Sorter:
         sinks: Sequence[SinkStep],
         writers: Sequence[TaskWriter | None],
         targets: Sequence[TaskWriter | None],
+        counted: Counted,
     ) -> None:
         self._letters = letters
         self._tree = tree
         self._sinks = sinks
         self._writers = writers
         self._targets = targets
+        self._counted = counted
         self._held: list[list[dict[str, Any]]] = [[] for _ in targets]
 
     def write(self, rows: PositionedBatch | BadRow) -> None:
@@ -91,6 +96,7 @@ class Sorter:
             VolleyError: If a row is bad for a sink without a dead letter; names the row.
         """
         if isinstance(rows, BadRow):
+            self._counted.turn_down(self._tree.number)
             step = self._tree.root.brief if self._tree.root else None
             self._reject(self._first_route, rows, Blame(step, rows.column), self._tree.sinks)
             return
@@ -110,14 +116,17 @@ class Sorter:
 
     def _good_outputs(self, rows: PositionedBatch) -> Iterator[_Outputs]:
         def attempt(start: int, end: int) -> _Outputs:
-            outputs, failures = self._tree.checked_outputs(rows.batch.slice(start, end - start), self._writers)
+            passed: list[Passed] = []
+            outputs, failures = self._tree.checked_outputs(rows.batch.slice(start, end - start), self._writers, passed)
             if failures:
-                raise _Rejected(outputs, failures)
+                raise _Rejected(outputs, failures, passed)
+            self._counted.pass_on(passed)
             return outputs
 
         def single(row: int, error: Exception) -> _Outputs:
             assert isinstance(error, _Rejected)
             position = rows.position(row)
+            self._counted.pass_on(error.passed)
             self._report(error.failures)
             for route, failures in self._by_route(error.failures, position).items():
                 cause = failures[0].cause
@@ -129,8 +138,11 @@ class Sorter:
         return process_or_bisect(rows.batch.num_rows, attempt, single, (_Rejected,))
 
     def _report(self, failures: Sequence[Failure]) -> None:
-        """Tell the writers of the sinks that a row is rejected."""
+        """Count a row that is rejected, and tell the writers of the sinks."""
         for failure in failures:
+            refusing = [self._sinks[sink].number for sink in failure.sinks]
+            for number in refusing if failure.number is None else [failure.number]:
+                self._counted.turn_down(number)
             for sink in failure.sinks:
                 if writer := self._writers[sink]:
                     writer.rejected(failure.cause)

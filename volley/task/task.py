@@ -15,6 +15,7 @@ from volley.contracts.rows import BadRow, numbered, taken_notes
 from volley.contracts.sink import TaskWriter, Writer
 from volley.contracts.source import Split, SplitReader
 from volley.errors import VolleyError
+from volley.task.counts import Counted
 from volley.task.failpoints import reach
 from volley.task.sorter import DeadLetters, Sorter, gathered, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
@@ -32,12 +33,14 @@ class TaskPlan:
         trees: The steps and sinks of the rows: one tree per reader, then one per frame that Spark reads.
         sinks: The last step before each sink.
         of_sources: True if the readers are those of the job's sources, False if they read what tasks have written.
+        nodes: The number of nodes in the job's graph whose rows are counted.
     """
 
     readers: tuple[SplitReader, ...]
     trees: tuple[Tree, ...]
     sinks: tuple[SinkStep, ...]
     of_sources: bool = True
+    nodes: int = 0
 
     @property
     def exchanges(self) -> int:
@@ -91,8 +94,8 @@ class InputSplit:
 class Counts(Protocol):
     """Counts what tasks have written while others still run."""
 
-    def add(self, results: Sequence[WriteResult], read: Sequence[int]) -> None:
-        """Count the results of one task: one per sink, then one per dead letter; and the rows read of each source."""
+    def add(self, results: Sequence[WriteResult], counted: Counted) -> None:
+        """Count the results of one task: one per sink, then one per dead letter; and what it has counted itself."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +151,14 @@ class Task:
         """
         dividers: list[tuple[int, tuple[WriteResult, ...]]] = []
 
-        def write(writers: Sequence[TaskWriter | None]) -> Sequence[int]:
+        def write(writers: Sequence[TaskWriter | None]) -> Counted:
             for number, content in records:
                 if not isinstance(content, bytes):
                     dividers.append((number, content))
                 elif writer := writers[number]:
                     for batch in pa.ipc.open_stream(content):
                         self.plan.sinks[number].write(batch, writer)
-            return ()
+            return Counted.none(self.plan.nodes)
 
         results = self._written(self._opened(takes=True), write)
         yield from (((0, number), result) for number, result in dividers)
@@ -178,18 +181,18 @@ class Task:
         ]
 
     def _written(
-        self, writers: Sequence[TaskWriter | None], write: Callable[[Sequence[TaskWriter | None]], Sequence[int]]
+        self, writers: Sequence[TaskWriter | None], write: Callable[[Sequence[TaskWriter | None]], Counted]
     ) -> tuple[WriteResult, ...]:
         """Write rows, close the writers and return the results; abort all if anything fails.
 
         Args:
-            write: Feeds them; returns the rows read of each source.
+            write: Feeds them; returns the rows that it has counted.
         """
         attempt, is_spark_task = task_and_attempt()[1], task_context() is not None
         # Those of an attempt that failed.
         taken_notes()
         try:
-            read = write(writers)
+            counted = write(writers)
             self._reach("in-task", attempt, is_spark_task)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory() if is_spark_task else 0
@@ -199,7 +202,7 @@ class Task:
             results = replace(first, notes=taken_notes()), *others
             self._reach("after-task", attempt, is_spark_task)
             if self.counts:
-                self.counts.add(results, read if self.plan.of_sources else ())
+                self.counts.add(results, counted)
         except BaseException:
             for writer in writers:
                 if writer:
@@ -211,27 +214,31 @@ class Task:
         if (is_spark_task or self.plan.of_sources) and attempt == 0:
             reach(point, self.epoch)
 
-    def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> Sequence[int]:
-        """Feed the writers, and the dead letters with bad rows; return the rows read for each tree."""
-        read = [0] * len(self.plan.trees)
-        sorters = [self._sorter(tree, writers) for tree in self.plan.trees]
+    def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> Counted:
+        """Feed the writers, and the dead letters with bad rows; return the rows read and passed on."""
+        read, counted = [0] * len(self.plan.trees), Counted.none(self.plan.nodes)
+        sorters = [self._sorter(tree, writers, counted) for tree in self.plan.trees]
         for item in inputs:
             if not isinstance(item, InputSplit):
-                self._take_batch(item, writers, sorters, read)
+                self._take_batch(item, writers, sorters, read, counted)
             elif sorter := sorters[item.reader]:
                 read[item.reader] += self._sort(item, sorter)
             else:
-                read[item.reader] += self._read(item, writers)
+                read[item.reader] += self._read(item, writers, counted)
         for sorter in filter(None, sorters):
             sorter.finish()
-        return read
+        for tree, rows in zip(self.plan.trees, read, strict=True):
+            if tree.number is not None:
+                counted.rows[tree.number] += rows
+        counted.read = read if self.plan.of_sources else ()
+        return counted
 
-    def _sorter(self, tree: Tree, writers: Sequence[TaskWriter | None]) -> Sorter | None:
+    def _sorter(self, tree: Tree, writers: Sequence[TaskWriter | None], counted: Counted) -> Sorter | None:
         """Return what sorts out the bad rows of a tree; None if these have no dead letter."""
         if not self.letters or not self.letters.takes(tree):
             return None
         sinks = len(self.plan.sinks)
-        return Sorter(self.letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:])
+        return Sorter(self.letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:], counted)
 
     def _take_batch(
         self,
@@ -239,6 +246,7 @@ class Task:
         writers: Sequence[TaskWriter | None],
         sorters: Sequence[Sorter | None],
         read: list[int],
+        counted: Counted,
     ) -> None:
         """Feed the rows of a batch from Spark, and count them."""
         for number, rows in self.plan.parts(batch):
@@ -247,7 +255,7 @@ class Task:
                 for positioned in numbered(iter([rows]), f"task {task_and_attempt()[0]}", sum(read)):
                     sorter.write(positioned)
             else:
-                self._feed(number, rows, writers, lambda row: None)
+                self._feed(number, rows, writers, lambda row: None, counted)
             read[number] += rows.num_rows
 
     def _sort(self, split: InputSplit, sorter: Sorter) -> int:
@@ -258,11 +266,11 @@ class Task:
             count += 1 if isinstance(rows, BadRow) else rows.batch.num_rows
         return count
 
-    def _read(self, split: InputSplit, writers: Sequence[TaskWriter | None]) -> int:
+    def _read(self, split: InputSplit, writers: Sequence[TaskWriter | None], counted: Counted) -> int:
         """Feed the rows of a split; return their number."""
         before, reached = 0, [writer for sink in self.plan.trees[split.reader].sinks if (writer := writers[sink])]
         for batch in self.plan.readers[split.reader].read(split.split):
-            self._feed(split.reader, batch, writers, partial(self._position, split, before))
+            self._feed(split.reader, batch, writers, partial(self._position, split, before), counted)
             before += batch.num_rows
             if reached and all(writer.is_full for writer in reached):
                 break
@@ -274,10 +282,11 @@ class Task:
         batch: pa.RecordBatch,
         writers: Sequence[TaskWriter | None],
         position: Callable[[int], str | None],
+        counted: Counted,
     ) -> None:
         tree = self.plan.trees[number]
         try:
-            for sink, rows in tree.outputs(batch):
+            for sink, rows in tree.outputs(batch, counted):
                 if writer := writers[sink]:
                     self.plan.sinks[sink].write(rows, writer)
         except DATA_ERRORS as error:

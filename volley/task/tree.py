@@ -17,6 +17,7 @@ from volley.errors import ExpressionError, JobError, SchemaMismatchError, Source
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column
 from volley.plan.graph import Followers
+from volley.task.counts import Counted, Passed
 from volley.task.writers import Exchange, SortedRows
 
 __all__ = ["DATA_ERRORS", "Chain", "Failure", "Root", "SinkStep", "Tree", "grouped", "grow"]
@@ -36,6 +37,7 @@ class SinkStep:
         exchange: How its rows are divided among other tasks first; None = the tasks that read them write them.
         label: The step as text.
         name: The sink's label; None = rows go to a keyed step.
+        number: The number of its node in the job's graph; None = its rows are not counted.
     """
 
     schema: pa.Schema
@@ -44,6 +46,7 @@ class SinkStep:
     exchange: Exchange | None = None
     label: str = ""
     name: str | None = None
+    number: int | None = None
 
     def open(self, writer: Writer, task: int, takes: bool) -> TaskWriter:
         """Return a task's writer, with the sort before it; or what divides the rows among other tasks.
@@ -71,16 +74,18 @@ class Chain:
         parent: The index of the chain whose output it takes; None = the input.
         sinks: The indices of the sinks that get its output.
         checks_values: True if it must validate the values: they go to a sink, and no earlier chain has validated them.
+        numbers: The numbers of the steps' nodes in the job's graph; none = their rows are not counted.
     """
 
     steps: CompiledSteps
     parent: int | None
     sinks: tuple[int, ...]
     checks_values: bool
+    numbers: tuple[int, ...] = ()
 
-    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Apply the steps to a batch, and validate the result if `checks_values`."""
-        rows = self.steps(batch)
+    def run(self, batch: pa.RecordBatch, behind: list[int] | None = None) -> pa.RecordBatch:
+        """Apply the steps to a batch, and validate the result if `checks_values`; for `behind` see `CompiledSteps`."""
+        rows = self.steps(batch, behind)
         if self.checks_values:
             # After the steps: rows that they drop must not raise.
             check_values(rows)
@@ -94,10 +99,12 @@ class Failure:
     Args:
         sinks: The indices of these sinks.
         cause: The error; one of DATA_ERRORS.
+        number: The number of the node that fails, in the job's graph; None = the sinks themselves refuse the rows.
     """
 
     sinks: tuple[int, ...]
     cause: Exception
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -126,12 +133,14 @@ class Tree:
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
         chains: The chains, parents first.
         root: The node whose rows come in; None = not known.
+        number: The number of the input's node in the job's graph; None = rows are not counted.
     """
 
     schema: pa.Schema
     dictionaries: bool
     chains: tuple[Chain, ...]
     root: Root | None = None
+    number: int | None = None
 
     @property
     def sinks(self) -> tuple[int, ...]:
@@ -144,8 +153,11 @@ class Tree:
         steps = (node for chain in self.chains for node in chain.steps.nodes)
         return not any(isinstance(node, nodes.Map | nodes.FlatMap | nodes.MapBatches | nodes.Join) for node in steps)
 
-    def outputs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def outputs(self, batch: pa.RecordBatch, counted: Counted | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the output for each sink that gets rows of this batch, with the sink's index.
+
+        Args:
+            counted: Counts the rows behind each step.
 
         Raises:
             VolleyError: If a step fails on a row's values.
@@ -153,18 +165,22 @@ class Tree:
         rows: list[pa.RecordBatch] = []
         conformed = conform(batch, self.schema, self.dictionaries)
         for chain in self.chains:
-            rows.append(chain.run(conformed if chain.parent is None else rows[chain.parent]))
+            behind: list[int] = []
+            rows.append(chain.run(conformed if chain.parent is None else rows[chain.parent], behind))
+            if counted:
+                counted.pass_on([(chain.numbers, behind)])
             if rows[-1].num_rows:
                 for sink in chain.sinks:
                     yield sink, rows[-1]
 
     def checked_outputs(
-        self, batch: pa.RecordBatch, writers: Sequence[TaskWriter | None]
+        self, batch: pa.RecordBatch, writers: Sequence[TaskWriter | None], passed: list[Passed] | None = None
     ) -> tuple[list[tuple[int, pa.RecordBatch]], list[Failure]]:
         """Return the outputs that the sinks' writers would accept, and why the others fail; write nothing.
 
         Args:
             writers: The writers of all sinks, used for `TaskWriter.check` only.
+            passed: Gets the rows behind steps, also behind those before one that fails.
         """
         outputs: list[tuple[int, pa.RecordBatch]] = []
         failures: list[Failure] = []
@@ -172,17 +188,23 @@ class Tree:
             with blaming(self.root):
                 conformed = conform(batch, self.schema, self.dictionaries)
         except DATA_ERRORS as error:
-            return [], [Failure(self.sinks, error)]
+            return [], [Failure(self.sinks, error, self.number)]
         # A failed chain fails the sinks of all chains after it, too; these get no rows.
         rows: dict[int, pa.RecordBatch] = {}
         for number, chain in enumerate(self.chains):
             if chain.parent is not None and chain.parent not in rows:
                 continue
+            behind: list[int] = []
             try:
-                rows[number] = chain.run(conformed if chain.parent is None else rows[chain.parent])
+                rows[number] = chain.run(conformed if chain.parent is None else rows[chain.parent], behind)
             except DATA_ERRORS as error:
-                failures.append(Failure(self._sinks_from(number), error))
+                # Behind the last step, the values are none that the sinks can take.
+                failed = next(iter(chain.numbers[len(behind) :]), None)
+                failures.append(Failure(self._sinks_from(number), error, failed))
                 continue
+            finally:
+                if passed is not None:
+                    passed.append((chain.numbers, behind))
             for sink in chain.sinks if rows[number].num_rows else ():
                 writer = writers[sink]
                 try:
@@ -204,7 +226,12 @@ class Tree:
 
 
 def grow(
-    root: nodes.Node, ends: Mapping[int, nodes.Node], followers: Followers, schemas: Schemas, dictionaries: bool
+    root: nodes.Node,
+    ends: Mapping[int, nodes.Node],
+    followers: Followers,
+    schemas: Schemas,
+    dictionaries: bool,
+    numbers: Mapping[int, int] | None = None,
 ) -> Tree:
     """Return the tree of all narrow steps from a node to the writes, or other ends, that its rows reach.
 
@@ -216,10 +243,12 @@ def grow(
         followers: The steps that take each node's output.
         schemas: The schemas of the graph's nodes.
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
+        numbers: The numbers of the job's nodes, by their ids; None = their rows are not counted.
     """
-    growth = _Growth(followers, {id(end): number for number, end in ends.items()}, schemas)
+    growth = _Growth(followers, {id(end): number for number, end in ends.items()}, schemas, numbers)
     growth.grow(root, [], schemas.known(root), None, checked=False)
-    return Tree(schemas.known(root), dictionaries, tuple(growth.chains), Root.of(root))
+    number = None if numbers is None else numbers[id(root)]
+    return Tree(schemas.known(root), dictionaries, tuple(growth.chains), Root.of(root), number)
 
 
 def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
@@ -253,6 +282,7 @@ class _Growth:
     followers: Followers
     sinks: Mapping[int, int]
     schemas: Schemas
+    numbers: Mapping[int, int] | None
     chains: list[Chain] = field(default_factory=list)
 
     def grow(
@@ -272,7 +302,8 @@ class _Growth:
         sinks = tuple(self.sinks[id(follower)] for follower in followers if id(follower) in self.sinks)
         compiled = self._compile(steps, schema)
         if steps or sinks:
-            self.chains.append(Chain(compiled, parent, sinks, checks_values=bool(sinks) and not checked))
+            numbers = tuple(self.numbers[id(step)] for step in steps) if self.numbers else ()
+            self.chains.append(Chain(compiled, parent, sinks, bool(sinks) and not checked, numbers))
             parent, checked = len(self.chains) - 1, checked or bool(sinks)
         for follower in followers:
             if id(follower) not in self.sinks:
