@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,23 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from pyiceberg.table import Table
 
 from tests.waiting import wait_until, wait_while_it_runs
-from volley import Environment, FileSink, FileSource, MemorySink, MemorySource, col, count, lit, tumbling
+from volley import (
+    Environment,
+    FileSink,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    MemorySink,
+    MemorySource,
+    Upsert,
+    col,
+    count,
+    lit,
+    tumbling,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -180,6 +195,32 @@ def test_each_node_of_the_graph_has_its_rows(native: Environment, tmp_path: Path
     assert [(kind, rows, bad) for kind, _, rows, bad in kinds] == [
         (kind, rows, bad) for kind, _, rows, bad in expected
     ], kinds
+
+
+def test_the_tables_of_a_job_have_their_totals(
+    native: Environment, config: IcebergSinkConfig, load: Callable[[], Table]
+) -> None:
+    sink = IcebergSink(replace(config, commit_mode=Upsert(["id"], strategy="merge_on_read")))
+    rows = MemorySource([{"id": number % 4} for number in range(6)], rows_per_epoch=3)
+    job = native.execute("upserts", native.from_source(rows).to_sink(sink))
+    (table,) = job.status().tables
+    inspected = load().inspect
+    files = inspected.files().to_pylist()
+    data, deletes = ([each for each in files if (each["content"] == 0) == is_data] for is_data in (True, False))
+    assert table.totals is not None
+    assert (table.sink, table.name, table.rows_parked) == ("db.events", "db.events", 0)
+    assert asdict(table.totals) == {
+        "rows": sum(each["record_count"] for each in data),
+        "deleted_rows": sum(each["record_count"] for each in deletes),
+        "data_files": len(data),
+        "delete_files": len(deletes),
+        "bytes": sum(each["file_size_in_bytes"] for each in files),
+        "snapshots": inspected.snapshots().num_rows,
+    }
+    assert table.totals.deleted_rows
+    text = job.metrics.to_prometheus_format()
+    labels = 'job_name="upserts",sink="db.events",table="db.events"'
+    assert f"volley_iceberg_table_data_files{{{labels}}} {float(len(data))}" in text
 
 
 def at(second: int) -> str:

@@ -6,10 +6,19 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun
+from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun, TableTotals
 from volley.metrics.endpoint import Endpoint
 from volley.metrics.figures import EpochProgress, FinishedEpoch
-from volley.metrics.status import FollowedView, GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, status_json
+from volley.metrics.status import (
+    FollowedView,
+    GraphNode,
+    JobStatus,
+    Minute,
+    SinkStatus,
+    SourceStatus,
+    TableStatus,
+    status_json,
+)
 
 __all__ = ["NOW", "PHASES", "RUNNING", "Site"]
 
@@ -38,6 +47,7 @@ RUNNING = JobStatus(
     ),
     sources=(SourceStatus("orders", 1_300_000, Lag("orders", rows=50, seconds=90)),),
     sinks=(SinkStatus("shop.orders", 1_234_567, 2_000_000, 42, 42, seconds_since_last_commit=3, watermark=NOW),),
+    tables=(TableStatus("shop.orders", "shop.orders", TableTotals(900_000, 12, 40, 2, 123_000_000, 17), 5),),
     maintenance=MaintenanceReport(
         (MaintenanceRun("shop.orders", "compaction", NOW, 3.2, "12 files became 2"),),
         {"shop.orders": "after 8 commits"},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import UTC, datetime
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from volley import EpochProgress, Lag, Metrics
+from volley.contracts.reports import TableTotals
 
 __all__ = ["exposed", "exposed_text", "page"]
 
@@ -39,6 +41,7 @@ def exposed_text() -> str:
     metrics.record_read("iceberg:db.events", rows=1)
     lag = Lag("db.events", rows=1, seconds=1.0, snapshots=1, staged_bytes=1, retained_bytes=1, files=1, bytes=1)
     metrics.record_lag(lag)
+    sink.record_totals("db.orders", TableTotals(*(1,) * len(fields(TableTotals))))
     metrics.record_epoch(3)
     metrics.record_state("running")
     metrics.record_source_watermarks({"iceberg:db.events": datetime(2026, 1, 1, tzinfo=UTC)})

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from volley.html_table import settings_html, text_html
 
-__all__ = ["PROBE_SECONDS", "Lag", "MaintenanceReport", "MaintenanceRun", "Probe"]
+__all__ = ["PROBE_SECONDS", "Lag", "MaintenanceReport", "MaintenanceRun", "Probe", "TableTotals"]
 
 PROBE_SECONDS = 10.0
 """The longest timeout of a request that a probe makes."""
@@ -75,6 +76,36 @@ class Lag:
     bytes: int | None = field(
         default=None, metadata={"gauge": "Bytes of the files of a source that are not read yet, after the last epoch"}
     )
+
+    _repr_html_ = settings_html
+
+
+def _total(text: str) -> Any:
+    return field(default=None, metadata={"gauge": f"{text}, as the metadata of its last snapshot tell"})
+
+
+@dataclass(frozen=True)
+class TableTotals:
+    """What a table of a job has, as its metadata tell without a look at its files.
+
+    Args:
+        rows: Rows in data files, also those that deletes delete; None = the writer of the last snapshot says nothing.
+        deleted_rows: Rows in files of deletes.
+        data_files, delete_files: The files of the last snapshot.
+        bytes: Their size.
+        snapshots: The number of snapshots.
+
+    Example:
+        >>> TableTotals(rows=1_000, data_files=10).data_files
+        10
+    """
+
+    rows: int | None = _total("Rows in data files of a table, also those that deletes delete")
+    deleted_rows: int | None = _total("Rows in files of deletes of a table")
+    data_files: int | None = _total("Data files of a table")
+    delete_files: int | None = _total("Files of deletes of a table")
+    bytes: int | None = _total("Bytes of a table's files")
+    snapshots: int = field(default=0, metadata={"gauge": "Snapshots of a table"})
 
     _repr_html_ = settings_html
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from volley.contracts.capabilities import check_capabilities
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.reports import Probe
+from volley.contracts.reports import Probe, TableTotals
 from volley.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ class SinkMetrics(Protocol):
 
     def record_parked(self, rows: Mapping[str, int]) -> None:
         """Keep how many rows wait for tables of a sink, by the tables' names; none wait for any other."""
+
+    def record_totals(self, table: str, totals: TableTotals) -> None:
+        """Keep what a table has, by its name."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from volley.engine.progress import Progress
 from volley.metrics.figures import FinishedEpoch, NodeFigures
 from volley.metrics.metrics import Metrics
 from volley.metrics.snapshot import MetricsSnapshot
-from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus
+from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, TableStatus
 from volley.plan.graph import JobGraph
 from volley.plan.keyed_nodes import Keyed, Side
 from volley.plan.nodes import Node, Read, Write
@@ -41,6 +41,7 @@ def status_of(job: JobContext, progress: Progress, epochs: Sequence[FinishedEpoc
         graph=_graph(job.graph, metrics),
         sources=_sources(metrics),
         sinks=_sinks(job.graph, metrics),
+        tables=tuple(_tables(metrics)),
     )
 
 
@@ -109,6 +110,14 @@ def _sink(name: str, metrics: Metrics, is_letter: bool) -> SinkStatus:
         seconds_since_last_commit=now.seconds_since_last_commit,
         watermark=metrics.watermark,
     )
+
+
+def _tables(metrics: Metrics) -> Iterator[TableStatus]:
+    for sink, of_sink in metrics.by_sink.items():
+        totals, figures = of_sink.totals, of_sink.by_table
+        for name in dict.fromkeys([*totals, *figures]):
+            parked = figures[name].records_parked if name in figures else 0
+            yield TableStatus(sink, name, totals.get(name), parked)
 
 
 def _minutes(epochs: Iterable[FinishedEpoch], now: datetime) -> tuple[Minute, ...]:

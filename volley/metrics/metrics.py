@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from volley.contracts.reports import Lag
+from volley.contracts.reports import Lag, TableTotals
 from volley.metrics.exposition import Description, described, families
 from volley.metrics.figures import EpochProgress, Histogram, NodeFigures, TableFigures
 from volley.metrics.snapshot import BUILD, LOSSES, SERIES, Figures, MetricsSnapshot
@@ -85,6 +85,7 @@ class Metrics(Figures):
         self._source_watermarks: dict[str, datetime] = {}
         self._tables: dict[str, TableFigures] = {}
         self._nodes: dict[int, NodeFigures] = {}
+        self._totals: dict[str, TableTotals] = {}
         self._last_epoch: int | None = None
         self._state: str | None = None
         self._restarts = 0
@@ -159,6 +160,12 @@ class Metrics(Figures):
         """The figures of each table of a sink with many, by its name; those after the first hundred under ``other``."""
         with self._lock:
             return dict(self._tables)
+
+    @property
+    def totals(self) -> Mapping[str, TableTotals]:
+        """What each table of a sink has, by its name, after the sink's last look at it; of the first hundred tables."""
+        with self._lock:
+            return dict(self._totals)
 
     def of_sink(self, label: str) -> Metrics:
         """Return the counters of one sink, from 0 or from an earlier run; what they count also counts here.
@@ -293,6 +300,12 @@ class Metrics(Figures):
             for label, count in parked.items():
                 self._tables[label] = replace(self._tables.get(label, TableFigures()), records_parked=count)
 
+    def record_totals(self, table: str, totals: TableTotals) -> None:
+        """Keep what a table has, by its name; of more than a hundred tables the first ones."""
+        with self._lock:
+            if table in self._totals or len(self._totals) < _TABLES:
+                self._totals[table] = totals
+
     def _label_of(self, table: str) -> str:
         return table if table in self._tables or len(self._tables) < _TABLES else _OTHER_TABLES
 
@@ -352,6 +365,9 @@ class Metrics(Figures):
         tables = [(sink, name, now) for sink in (self, *sinks) for name, now in sink.by_table.items()]
         readings = [({**sink._labels, "table": name}, now) for sink, name, now in tables]
         yield from families(prefix, described(TableFigures, "table_"), readings)
+        of_tables = [(sink, name, totals) for sink in (self, *sinks) for name, totals in sink.totals.items()]
+        totals_of_tables = [({**sink._labels, "table": name}, totals) for sink, name, totals in of_tables]
+        yield from families(prefix, described(TableTotals, "table_"), totals_of_tables)
         running = self.running
         yield from families(prefix, described(EpochProgress, "running_epoch_"), [(job, running)] if running else [])
 

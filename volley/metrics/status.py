@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from volley.contracts.reports import Lag, MaintenanceReport
+from volley.contracts.reports import Lag, MaintenanceReport, TableTotals
 from volley.html_table import html_table
 from volley.metrics.figures import EpochProgress, FinishedEpoch
 
@@ -20,6 +20,7 @@ __all__ = [
     "Minute",
     "SinkStatus",
     "SourceStatus",
+    "TableStatus",
     "status_json",
 ]
 
@@ -120,6 +121,23 @@ class FollowedView:
 
 
 @dataclass(frozen=True)
+class TableStatus:
+    """A table of a job.
+
+    Args:
+        sink: The label of the sink that writes to it.
+        name: Its name.
+        totals: What it has, after the sink's last look at it; None = not known.
+        rows_parked: Rows that wait until it can take them.
+    """
+
+    sink: str
+    name: str
+    totals: TableTotals | None = None
+    rows_parked: int = 0
+
+
+@dataclass(frozen=True)
 class Minute:
     """What a job has done in one minute.
 
@@ -157,6 +175,7 @@ class JobStatus:
         minutes: The last hour, oldest first; a minute without an epoch is left out.
         graph: Its nodes, inputs first.
         sources, sinks: Each source, sink and dead letter.
+        tables: The tables of its sinks, a hundred of each at most.
         maintenance: What the maintenance of its tables has done lately, and what is due.
         notes: What an operator should look after, though the job goes on.
 
@@ -189,6 +208,7 @@ class JobStatus:
     graph: tuple[GraphNode, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
     sinks: tuple[SinkStatus, ...] = ()
+    tables: tuple[TableStatus, ...] = ()
     maintenance: MaintenanceReport = field(default_factory=MaintenanceReport)
     notes: tuple[str, ...] = ()
 

@@ -27,6 +27,7 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import Overwriting
 from volley.iceberg.commit.tables import evolution
+from volley.iceberg.commit.totals import totals_of
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.read.entries import rows_in
@@ -146,6 +147,7 @@ class IcebergCommitter(Committer):
             delete_new_files(self._table.io, [*(file.path for file in files), *self._upsert.temporary])
             # The files belong to the table now: a later `abort` must not delete them.
             self._upsert = None
+        self._tell_totals()
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that has not landed."""
@@ -189,7 +191,11 @@ class IcebergCommitter(Committer):
                 hint="start the job with a new checkpoint to fill the new table from the beginning",
             )
         self._table = fresh
+        self._tell_totals()
         return fresh
+
+    def _tell_totals(self) -> None:
+        self._context.metrics.record_totals(self._name, totals_of(self._table.metadata, self._config.branch))
 
     @property
     def _name(self) -> str:
