@@ -17,21 +17,24 @@ __all__ = ["run"]
 def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
     """Run the steps of a pipeline over given rows in place of its sources' own, and return the rows for its sinks.
 
-    Runs in this process, by the code that a job's tasks run; sources are not opened, and sinks get nothing.
+    Runs in this process, by the code that a job's tasks run; sources are not opened, and sinks get nothing. Steps that
+    keep state give what they give in a job that ends with these rows: all windows close.
 
     Args:
         pipeline: The pipeline, or a stream.
         rows: For each of its sources, the one of the stream first and then those of the streams that it unites: rows as
             dicts, or anything else that `MemorySource` takes. Dicts get the types of the source's own schema, if it has
-            one with all of their columns. Then, in the same way, for each table that it joins; an Iceberg table is not
-            opened: the types are inferred, or those of Arrow data.
+            one with all of their columns; a `MemorySource` says how rows fall into epochs, too. Then, in the same way,
+            for each table that it joins; an Iceberg table is not opened: the types are inferred, or those of Arrow
+            data.
 
     Returns:
         The rows, as dicts.
 
     Raises:
         ConfigError: If `pipeline` is neither a pipeline nor a stream.
-        PlanError: If the number of sources and joined tables differs from that of `rows`, or a step needs Spark.
+        PlanError: If the number of sources and joined tables differs from that of `rows`, or a job could not run the
+            steps.
         VolleyError: If a step does not fit the rows, or fails at one.
 
     Example:
@@ -65,6 +68,8 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
 
 
 def _source(schema: Any, rows: Any) -> MemorySource:
+    if isinstance(rows, MemorySource):
+        return rows
     if schema is None or not isinstance(rows, list):
         return MemorySource(rows)
     columns = {name for row in rows if isinstance(row, dict) for name in row}

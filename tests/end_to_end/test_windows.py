@@ -24,6 +24,7 @@ from volley import (
     col,
     count,
     max_,
+    previous,
     session,
     sum_,
     tumbling,
@@ -202,8 +203,37 @@ def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) ->
     for message, stream in refused.items():
         with pytest.raises(PlanError, match=message):
             stream.to_sink(MemorySink("refused")).execute("refused")
-    with pytest.raises(PlanError, match="only a job can compute"):
-        totals.to_arrow()
+
+
+def test_a_stream_shows_the_rows_of_a_bounded_job(environment: Environment, tmp_path: Path) -> None:
+    """Late, early and untimed rows included, for epochs are the same; and the windows that the end closes."""
+    write(tmp_path / "in", 0, ("ada", 1.0, 0), ("bob", 2.0, 30), ("ada", 3.0, 61), ("cyd", 1.0, 10_000_000_000))
+    write(tmp_path / "in", 1, ("ada", 1.0, 59), ("bob", 2.0, 150), ("ada", 1.0, None), ("ada", 1.0, 2))
+    write(tmp_path / "in", 2, ("bob", 7.0, 400), ("bob", 8.0, 100), ("ada", 5.0, 290))
+    events = environment.from_source(FileSource(str(tmp_path / "in"), format="parquet", max_files_per_epoch=1))
+    users = events.key_by("user")
+    totals = {"n": count(), "total": sum_("price")}
+    streams = [
+        per_minute(environment, tmp_path / "in"),
+        per_minute(environment, tmp_path / "in", emit="updates"),
+        per_minute(environment, tmp_path / "in", fill_gaps="1h"),
+        users.window(session("40s"), on="at", lateness="10s", emit="updates").aggregate(**totals),
+        users.window(session("40s"), on="at", lateness="2m").aggregate(**totals).filter(col("n") > 1),
+        users.series("at", lateness="1m").with_columns(before=previous("price")),
+        events.deduplicate("user"),
+        events.deduplicate("user", event_time="at", within="1m").select("user", "at"),
+        events.union(events.select("user", "at", price=col("price") * 2)).deduplicate("price"),
+        events.join(events, on="user", within="1m", time="at", columns=["price"], suffix="_2", lateness="20s"),
+        events.join(events, on="user", how="left", within=("1s", "1m"), time="at", columns=["price"], suffix="_2"),
+        events.limit(5).select("user"),
+    ]
+    sinks = [MemorySink(str(number)) for number in range(len(streams))]
+    pipelines = [stream.to_sink(sink) for stream, sink in zip(streams, sinks, strict=True)]
+    environment.execute("shown", *pipelines)
+    for stream, sink in zip(streams, sinks, strict=True):
+        shown = stream.to_arrow()
+        assert shown.schema == sink.to_arrow().schema
+        assert sorted(map(repr, shown.to_pylist())) == sorted(map(repr, sink.to_arrow().to_pylist())), str(stream)
 
 
 def test_no_other_user_reads_what_a_job_keeps(native: Environment, tmp_path: Path) -> None:

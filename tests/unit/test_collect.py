@@ -29,6 +29,7 @@ from volley import (
     SparkSource,
     VolleyError,
     col,
+    count,
     testing,
 )
 
@@ -66,7 +67,6 @@ def test_schema_and_columns(files: FileSource) -> None:
     stream = ENVIRONMENT.from_source(files).with_column("half", col("id") / 2).drop("name")
     assert stream.schema == pa.schema({"id": pa.int64(), "half": pa.float64()})
     assert stream.columns == ["id", "half"]
-    # Of a step that needs Spark, too.
     assert stream.deduplicate("id").columns == ["id", "half"]
 
 
@@ -141,9 +141,9 @@ class Ticks(SparkSource):
     ("draw", "error", "message"),
     [
         (
-            lambda stream: stream.deduplicate("id").head(),
+            lambda stream: stream.key_by("id").aggregate(n=count()).deduplicate("id").head(),
             PlanError,
-            "only a job can compute these rows: deduplicate by 'id'",
+            "deduplicate by 'id' follows another step that keeps state",
         ),
         (lambda _: ENVIRONMENT.from_source(Ticks()).head(), PlanError, "only Spark can read"),
         (lambda _: ENVIRONMENT.from_source(Ticks()).schema, PlanError, "only Spark can read"),

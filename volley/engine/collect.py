@@ -1,10 +1,11 @@
-"""Runs the steps of a stream in this process, without Spark and without a checkpoint, by the code that tasks run."""
+"""Runs the steps of a stream in this process, without Spark and without a checkpoint, by the code that jobs run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,13 +16,17 @@ from volley.connectors.memory.sink import MemorySink
 from volley.contracts.dimension import Dimension
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import TaskWriter, Writer
-from volley.contracts.source import Reader, Source, SourceContext, SparkSource
+from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.engine.joins import with_rows, with_schemas
+from volley.engine.levels import Levels, keyed_states
 from volley.errors import PlanError
+from volley.metrics.metrics import Metrics
 from volley.plan import graph, keyed_nodes, nodes
+from volley.plan.expression_nodes import Literal
 from volley.plan.pushdown import used_columns, used_rows
-from volley.task.task import InputSplit, Task, TaskPlan
-from volley.task.tree import SinkStep, grow
+from volley.plan.windows import Windowing, tumbling
+from volley.task.plans import merging_plan, sink_steps, tree_of
+from volley.task.task import InputSplit, Task, TaskPlan, of_sources, run_here
 from volley.types.arrow import canonical_schema
 
 __all__ = ["collect", "declared_schema", "schema_of", "sources", "tables", "with_sources"]
@@ -59,41 +64,43 @@ def declared_schema(node: nodes.Node) -> pa.Schema | None:
 
 
 def collect(node: nodes.Node, limit: int | None) -> pa.Table:
-    """Return the rows of a node: those that its sources have now.
+    """Return the rows of a node, as a job has them over sources that end with the rows that they have now.
 
     Args:
-        limit: The most rows; reading ends with them. None = all.
+        limit: The most rows; reading ends with them, unless a step keeps state. None = all.
 
     Raises:
-        PlanError: If a step or a source needs Spark.
+        PlanError: If a source needs Spark, or a job could not run the steps.
         VolleyError: If a source can't be read, a step does not fit its input, or a step fails at a row.
     """
     while isinstance(node, keyed_nodes.Limit):
         limit, node = min(node.rows, node.rows if limit is None else limit), node.input
-    keyed = [step.label() for step in graph.walk([node]) if isinstance(step, keyed_nodes.Keyed)]
-    if keyed:
-        raise PlanError(
-            f"only a job can compute these rows: {keyed[0]}",
-            hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
-        )
-    (write,) = with_schemas([nodes.Write(node, MemorySink("rows"))])
+    # Rows that a step rejects have somewhere to go.
+    rows_of_all = graph.rebuilt([node], _windowed)[0]
+    (write,) = with_schemas([nodes.Write(rows_of_all, MemorySink("rows"), dead_letter=MemorySink("rejected"))])
     with TemporaryDirectory(prefix="volley-") as state:
         reads = _readable(write)
         readers = [_opened(write, read, Path(state, f"source-{number}")) for number, read in enumerate(reads)]
         known = {id(read): reader.schema for read, reader in zip(reads, readers, strict=True)}
         # Check every step before the tables are read: joins that don't fit can't be indexed.
         Schemas(lambda read: known[id(read)]).known(write)
-        (write,) = with_rows([write])
-        schemas = Schemas(lambda read: known[id(read)])
-        rows, followers = _KeptRows(limit), graph.followers_in(graph.walk([write]))
-        plan = TaskPlan(
-            tuple(reader.split_reader() for reader in readers),
-            tuple(grow(read, {0: write}, followers, schemas, dictionaries=False) for read in reads),
-            (SinkStep(schemas.known(write), None, write.order),),
-        )
+        job = graph.JobGraph.of(with_rows([write]))
+        run, rows = _Run(job, readers, Schemas(lambda read: known[id(read)]), state), _KeptRows(limit)
         with suppress(_Enough):
-            list(Task(0, plan, (rows,))(_splits(reads, readers)))
-        return pa.Table.from_batches(rows.batches, schemas.known(write))
+            run.feed(rows)
+        return pa.Table.from_batches(rows.batches, run.schema)
+
+
+_TIME = "_volley_time"
+
+
+def _windowed(step: nodes.Node) -> nodes.Node:
+    """Return an aggregate of all rows of a key as one of a window that has them all."""
+    if not isinstance(step, keyed_nodes.Aggregate) or step.windowing:
+        return step
+    timed = nodes.WithColumns(step.input, ((_TIME, Literal(datetime(1970, 1, 1))),))
+    windowed = replace(step, input=timed, windowing=Windowing(tumbling("1s"), on=_TIME))
+    return nodes.Drop(windowed, keyed_nodes.WINDOW_COLUMNS)
 
 
 def sources(node: nodes.Node) -> list[Source]:
@@ -121,6 +128,66 @@ def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Di
         return nodes.Read(next(next_source)) if isinstance(step, nodes.Read) else step
 
     return graph.rebuilt([node], changed)[0]
+
+
+class _Run:
+    """Runs the tasks of a graph with one sink in this process, epoch by epoch, as a job does.
+
+    Args:
+        readers: Those of the graph's sources.
+        state: The folder for the state of keyed steps.
+    """
+
+    def __init__(self, job: graph.JobGraph, readers: Sequence[Reader], schemas: Schemas, state: str) -> None:
+        self._job = job
+        self._readers = readers
+        self.schema = schemas.known(job.writes[0])
+        sinks = tuple(replace(step, exchange=None) for step in sink_steps(job, schemas, cores=1))
+        trees = tuple(tree_of(read, job, schemas) for read in job.reads)
+        self._plan = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, sinks, nodes=len(job.nodes))
+        self._ends = False
+        operators, merging = merging_plan(job, schemas, sinks)
+        self._levels = None
+        if merging is not None:
+            sources, metrics = [read.source for read in job.reads], Metrics()
+            states = keyed_states(operators, self._plan, merging, state, 1, lambda epoch: self._ends)
+            self._levels = Levels("show", job, sources, self._plan, merging, states, [metrics], metrics)
+
+    def feed(self, rows: Writer) -> None:
+        """Feed a writer with the rows that come out."""
+        for epoch, splits in enumerate(self._epochs()):
+            if self._levels is None:
+                list(Task(epoch, self._plan, (rows,))(splits))
+            else:
+                self._run(self._levels, epoch, list(splits), rows)
+
+    def _run(self, levels: Levels, epoch: int, splits: Sequence[InputSplit], rows: Writer) -> None:
+        task = levels.task(Task(epoch, self._plan, (rows,)), [True])
+        # A task that reads has the rows of one source, whose clock they move.
+        of_reader = [[split for split in splits if split.reader == number] for number in range(len(self._readers))]
+        results = [result for own in of_reader for result in task(own)]
+        levels.run(lambda stage, merges, _: run_here(stage, merges), task, of_sources(range(len(results)), results))
+        levels.record()
+
+    def _epochs(self) -> Iterator[Iterator[InputSplit]]:
+        """Yield the splits of each epoch of what the readers have now."""
+        starts = [reader.initial_offset() for reader in self._readers]
+        targets = [reader.latest_offset(start, None, None) for reader, start in zip(self._readers, starts, strict=True)]
+        while not self._ends:
+            ends = list(map(self._latest, self._readers, self._job.reads, starts, targets))
+            self._ends = ends in (targets, starts)
+            yield self._splits(starts, ends)
+            starts = ends
+
+    def _latest(self, reader: Reader, read: nodes.Read, start: Offset, target: Offset) -> Offset:
+        """Return where an epoch ends; a source without an end would always have more."""
+        is_whole = reader.limit is None or not read.source.bounded
+        return target if is_whole else reader.latest_offset(start, reader.limit, target)
+
+    def _splits(self, starts: Sequence[Offset], ends: Sequence[Offset]) -> Iterator[InputSplit]:
+        for number, (reader, start, end) in enumerate(zip(self._readers, starts, ends, strict=True)):
+            if start != end:
+                yield from (InputSplit(number, split) for split in reader.splits(start, end))
 
 
 class _Enough(Exception):
@@ -170,15 +237,3 @@ def _opened(write: nodes.Write, read: nodes.Read, state: Path) -> Reader:
     followers = graph.followers_in(graph.walk([write]))
     context = SourceContext(str(state), predicate=used_rows(followers, read), columns=used_columns(followers, read))
     return read.source.open(context)
-
-
-def _splits(reads: Sequence[nodes.Read], readers: Sequence[Reader]) -> Iterator[InputSplit]:
-    """Yield the splits of what the readers have now."""
-    for number, (read, reader) in enumerate(zip(reads, readers, strict=True)):
-        start = reader.initial_offset()
-        end = last = reader.latest_offset(start, None, None)
-        while end != start:
-            for split in reader.splits(start, end):
-                yield InputSplit(number, split)
-            # A bounded source may need several epochs; one without end would always have more.
-            start, end = end, reader.latest_offset(end, None, last) if read.source.bounded else end

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from volley.contracts.epoch import Epoch, WriteResult
@@ -22,11 +22,11 @@ from volley.engine.sinks import DeadLetterSinks, OpenSink, writers_of
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
-from volley.spark.run import EpochCounters, evaluate, of_sources, run_on_driver, run_sources
+from volley.spark.run import EpochCounters, evaluate, run_merges, run_sources
 from volley.spark.session import runs_once_locally
 from volley.task.failpoints import reach
 from volley.task.joined_rows import EPOCH
-from volley.task.task import InputSplit, Task
+from volley.task.task import InputSplit, Task, of_sources, run_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -256,14 +256,14 @@ class Epochs:
             context.setLocalProperty(EPOCH, str(epoch.number))
         with self.phases("read"):
             if frame is None and self._suits_driver(reading, inputs):
-                results = of_sources([split.reader for split in inputs], run_on_driver(reading, inputs))
+                results = of_sources([split.reader for split in inputs], run_here(reading, inputs))
             else:
                 results = run_sources(context, reading, inputs, frame)
         tasks = [result for _, result in results]
         self.notes.record(tasks)
         if self.levels is not None:
             with self.phases("merge"):
-                tasks = self.levels.run(context, task, results)
+                tasks = self.levels.run(partial(run_merges, context), task, results)
         return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
 
     def _suits_driver(self, task: Task, splits: Sequence[InputSplit]) -> bool:

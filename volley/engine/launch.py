@@ -16,12 +16,11 @@ from volley.contracts.source import SourceContext, SparkSource
 from volley.engine.binding import Binding
 from volley.engine.epochs import Epochs
 from volley.engine.joins import JoinedTables
-from volley.engine.levels import Levels, RunEnd
+from volley.engine.levels import Levels, RunEnd, keyed_states
 from volley.engine.options import JobContext, Start
 from volley.engine.records import Landed, RunStart
 from volley.engine.repair import check_files
 from volley.engine.sinks import DeadLetterSinks, ExecutorTasks, OpenSink
-from volley.engine.state import KeyedState
 from volley.errors import PlanError
 from volley.metrics.metrics import Metrics
 from volley.plan import nodes
@@ -32,7 +31,6 @@ from volley.spark.log import PlannedEpochs
 from volley.spark.run import EpochCounters, run_beside
 from volley.spark.session import has_context, runs_once_locally, session_for_job, session_of
 from volley.spark.workers import preload
-from volley.task.task import TaskPlan
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
@@ -218,32 +216,9 @@ def _run_start(job: JobContext) -> RunStart | None:
 def _levels(job: JobContext, plan: CompiledPlan, end: RunEnd | None, metrics: Sequence[Metrics]) -> Levels | None:
     if plan.merging is None:
         return None
-    tasks, states, first = plan.context.defaultParallelism, [], len(metrics)
-    ends = end.reached if end else lambda epoch: False
-    for number, operator in enumerate(plan.operators):
-        intakes = range(first, first := first + len(operator.states))
-        clocked = _clocked(plan, plan.merging, intakes)
-        states.append(KeyedState(operator, f"{job.folder}/{operator.folder}-{number}", clocked, tasks, ends))
-    return Levels(job.name, plan, plan.merging, tuple(states), metrics, job.metrics)
-
-
-def _clocked(plan: CompiledPlan, merging: TaskPlan, intakes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a keyed step's inputs and the sources whose rows they get; each pair has a clock.
-
-    The frames that Spark reads are one source, as a task may have rows of several; keyed steps are sources, too.
-
-    Args:
-        merging: What the tasks of the keyed steps do.
-    """
-    of_spark = len(plan.tasks.readers)
-    trees = [
-        *((min(number, of_spark), tree) for number, tree in enumerate(plan.tasks.trees)),
-        *enumerate(merging.trees, start=of_spark + 1),
-    ]
-    pairs = [
-        (number, source) for number, intake in enumerate(intakes) for source, tree in trees if intake in tree.sinks
-    ]
-    return list(dict.fromkeys(pairs))
+    cores, ends = plan.context.defaultParallelism, end.reached if end else lambda epoch: False
+    states = keyed_states(plan.operators, plan.tasks, plan.merging, job.folder, cores, ends)
+    return Levels(job.name, plan.graph, plan.sources, plan.tasks, plan.merging, states, metrics, job.metrics)
 
 
 def _check_distinct(opened: Sequence[Committer]) -> None:

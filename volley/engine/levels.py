@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from volley.columns.operators import Operator
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import Writer
-from volley.contracts.source import Offset, Reader
+from volley.contracts.source import Offset, Reader, Source
 from volley.engine.state import EpochMerge, KeyedState
 from volley.metrics.metrics import Metrics
-from volley.spark.compile import CompiledPlan
+from volley.plan.graph import JobGraph
 from volley.spark.log import NO_OFFSET, SparkLog
-from volley.spark.run import TaskResults, of_sources, run_on_driver, run_splits
-from volley.spark.session import runs_locally
 from volley.task.failpoints import reach
 from volley.task.partials import NO_ROWS
-from volley.task.task import InputSplit, Task, TaskPlan
+from volley.task.task import InputSplit, Task, TaskPlan, TaskResults, of_sources
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
-__all__ = ["Levels", "RunEnd"]
+__all__ = ["Levels", "RunEnd", "keyed_states"]
 
 _log = logging.getLogger(__name__)
+
+RunMerges = Callable[[Task, Sequence[InputSplit], bool], list[tuple[WriteResult, ...]]]
+"""Runs a task for each split, and returns their results; True = few states are merged."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,8 @@ class Levels:
     """Runs the levels of a job's epochs.
 
     Args:
+        sources: The source of each tree in `tasks`.
+        tasks: What the tasks do that read sources.
         merging: What the tasks of the keyed steps do.
         states: The state of each keyed step.
         metrics: The counters of each sink.
@@ -42,7 +42,9 @@ class Levels:
     """
 
     job: str
-    plan: CompiledPlan
+    graph: JobGraph
+    sources: Sequence[Source]
+    tasks: TaskPlan
     merging: TaskPlan
     states: tuple[KeyedState, ...]
     metrics: Sequence[Metrics]
@@ -56,7 +58,7 @@ class Levels:
 
     def _with_sinks(self) -> Iterator[tuple[KeyedState, Sequence[int]]]:
         """Yield the state of each keyed step, and the sinks behind it."""
-        return ((state, self.plan.graph.behind(number)) for number, state in enumerate(self.states))
+        return ((state, self.graph.behind(number)) for number, state in enumerate(self.states))
 
     def task(self, task: Task, due: Sequence[bool]) -> Task:
         """Return the task of an epoch that also makes states of rows, for the steps before due sinks.
@@ -85,17 +87,18 @@ class Levels:
         for state in self.states:
             state.check(epoch)
 
-    def run(self, context: SparkContext, task: Task, results: TaskResults) -> list[tuple[WriteResult, ...]]:
+    def run(self, run: RunMerges, task: Task, results: TaskResults) -> list[tuple[WriteResult, ...]]:
         """Run the levels; return the results of all tasks without those of the keyed steps.
 
         Args:
+            run: Runs the tasks of a level.
             task: The epoch's task, with a writer for each sink and each input of a keyed step.
             results: The results of the tasks that read the job's sources.
         """
-        for level in self.plan.graph.levels:
+        for level in self.graph.levels:
             merges = {number: self._merge(number, task, results) for number in level if self._is_due(number, task)}
             if merges:
-                results = results + self._merged(context, task, merges, first=len(results))
+                results = results + self._merged(run, task, merges, first=len(results))
             self._merges.update(merges)
         first, end = self._first(0), self._first(len(self.states))
         return [(*result[:first], *result[end:]) for _, result in results]
@@ -105,7 +108,7 @@ class Levels:
 
     def _first(self, number: int) -> int:
         """Return the place of a step's first input in a task's results."""
-        return len(self.metrics) + sum(state.inputs for state in self.states[:number])
+        return len(self.graph.writes) + sum(state.inputs for state in self.states[:number])
 
     def _merge(self, number: int, task: Task, results: TaskResults) -> EpochMerge:
         first, state = self._first(number), self.states[number]
@@ -116,29 +119,24 @@ class Levels:
         ]
         return state.merge(task.epoch, partials)
 
-    def _merged(self, context: SparkContext, task: Task, merges: Mapping[int, EpochMerge], first: int) -> TaskResults:
-        """Run the tasks of a level. On one machine the driver merges few states itself."""
+    def _merged(self, run: RunMerges, task: Task, merges: Mapping[int, EpochMerge], first: int) -> TaskResults:
+        """Run the tasks of a level."""
         reach("after-partials", task.epoch)
         splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]
         stage = replace(task, plan=self.merging, writers=self.merging.reached(task.writers, merges), first=first)
-        is_small = all(merge.is_small for merge in merges.values())
-        if is_small and runs_locally(context) and self.merging.suits_driver(stage.writers):
-            # One split a step.
-            results = run_on_driver(stage, splits)
-        else:
-            results = run_splits(context, stage, splits)
+        results = run(stage, splits, all(merge.is_small for merge in merges.values()))
         for number, merge in merges.items():
             self.states[number].finish(merge)
         # What Spark reads counts as one source, the last one.
-        sources = len(self.plan.tasks.readers) + 1
+        sources = len(self.tasks.readers) + 1
         return of_sources([sources + split.reader for split in splits], results)
 
     def record(self) -> None:
         """Count the rows that were rejected, and the watermarks, of an epoch that is committed."""
         for number, merge in self._merges.items():
-            rejected, metrics = merge.rejected, self.metrics[self.plan.graph.behind(number)[0]]
+            rejected, metrics = merge.rejected, self.metrics[self.graph.behind(number)[0]]
             metrics.record_rejected(rejected.late, rejected.early, rejected.untimed)
-            at = self.plan.graph.numbers[id(self.plan.graph.keyed[number])]
+            at = self.graph.numbers[id(self.graph.keyed[number])]
             self.of_job.record_rejected_at(at, rejected.late + rejected.early + rejected.untimed)
             if merge.watermark is not None:
                 metrics.record_watermark(merge.watermark)
@@ -153,7 +151,7 @@ class Levels:
 
     def _source_watermarks(self) -> dict[str, datetime]:
         """Return the watermark of each source's rows at the slowest step that gets them, by the source's name."""
-        sources, of_spark = self.plan.sources, len(self.plan.tasks.readers)
+        sources, of_spark = self.sources, len(self.tasks.readers)
         slowest: dict[str, datetime] = {}
         for merge in self._merges.values():
             for number, at in merge.source_watermarks.items():
@@ -162,6 +160,50 @@ class Levels:
                 for source in of_number:
                     slowest[source.identity] = min(at, slowest.get(source.identity, at))
         return slowest
+
+
+def keyed_states(
+    operators: Sequence[Operator],
+    tasks: TaskPlan,
+    merging: TaskPlan,
+    folder: str,
+    cores: int,
+    ends: Callable[[int], bool],
+) -> tuple[KeyedState, ...]:
+    """Return the state of each keyed step.
+
+    Args:
+        tasks: What the tasks do that read sources.
+        merging: What the tasks of the keyed steps do.
+        folder: The URL of the folder below which each has its files.
+        cores: The most tasks that merge a state.
+        ends: Returns True if the sources end with an epoch.
+    """
+    states, first = [], len(tasks.sinks) - sum(len(operator.states) for operator in operators)
+    for number, operator in enumerate(operators):
+        intakes = range(first, first := first + len(operator.states))
+        clocked = _clocked(tasks, merging, intakes)
+        states.append(KeyedState(operator, f"{folder}/{operator.folder}-{number}", clocked, cores, ends))
+    return tuple(states)
+
+
+def _clocked(tasks: TaskPlan, merging: TaskPlan, intakes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return a keyed step's inputs and the sources whose rows they get; each pair has a clock.
+
+    The frames that Spark reads are one source, as a task may have rows of several; keyed steps are sources, too.
+
+    Args:
+        merging: What the tasks of the keyed steps do.
+    """
+    of_spark = len(tasks.readers)
+    trees = [
+        *((min(number, of_spark), tree) for number, tree in enumerate(tasks.trees)),
+        *enumerate(merging.trees, start=of_spark + 1),
+    ]
+    pairs = [
+        (number, source) for number, intake in enumerate(intakes) for source, tree in trees if intake in tree.sinks
+    ]
+    return list(dict.fromkeys(pairs))
 
 
 class RunEnd:

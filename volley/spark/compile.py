@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +14,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from volley.columns.operators import Operator
-from volley.columns.schemas import Schemas, operator_of
+from volley.columns.schemas import Schemas
 from volley.contracts.rows import NotesBox
 from volley.contracts.source import Offset, Reader, Source, SourceContext, SparkSource
-from volley.plan import keyed_nodes, nodes
+from volley.plan import nodes
 from volley.plan.graph import JobGraph
 from volley.plan.places import naming
 from volley.plan.pushdown import only_keys, used_columns, used_rows
 from volley.spark.errors import translating, unpicklable
 from volley.spark.offsets import offset_stream
 from volley.spark.pushed import pushed
-from volley.task.merging import Merger
+from volley.task.plans import merging_plan, sink_steps, tree_of
 from volley.task.task import TaskPlan
-from volley.task.tree import SinkStep, Tree, grouped, grow
-from volley.task.writers import Exchange
+from volley.task.tree import grouped
 from volley.types.arrow import canonical_schema
 
 if TYPE_CHECKING:
@@ -135,33 +134,24 @@ class _Compiler:
         self._context = context
         self._session = session
         self._graph = graph
-        self._numbers = graph.numbers
         self._state = state
         self._job = job
         self._target = target
         self._inputs = [self._open(*read) for read in zip(graph.reads, graph.state_names, strict=True)]
         of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
-        self._sinks = tuple(map(self._sink_step, graph.ends.values()))
+        self._sinks = sink_steps(graph, self._schemas, context.defaultParallelism)
 
     @cached_property
     def _spark(self) -> SparkSession:
         return self._session()
 
-    def _sink_step(self, end: nodes.Node) -> SinkStep:
-        number = self._numbers.get(id(end))
-        if not isinstance(end, nodes.Write):
-            return SinkStep(self._schemas.known(end.inputs[0]), None, label=end.brief, number=number)
-        exchange, node = None, end.repartition
-        if node:
-            exchange = Exchange(node.tasks or self._context.defaultParallelism, node.keys)
-        schema = self._schemas.known(end)
-        return SinkStep(schema, end.sink.batch_size, end.order, exchange, end.brief, end.sink.label, number)
-
     def compiled(self) -> CompiledPlan:
         """Compile the job: the tasks run all steps, on the rows of readers and of Spark's frames."""
         inputs = sorted(self._inputs, key=lambda source: source.frame is not None)
-        trees = tuple(self._tree(source.read, self._takes_dictionaries(source)) for source in inputs)
+        trees = tuple(
+            tree_of(source.read, self._graph, self._schemas, self._takes_dictionaries(source)) for source in inputs
+        )
         readers = tuple(source.reader for source in inputs if source.reader)
         split_readers, nodes = tuple(reader.split_reader() for reader in readers), len(self._graph.nodes)
         tasks = TaskPlan(split_readers, trees, self._sinks, nodes=nodes)
@@ -169,17 +159,10 @@ class _Compiler:
         sources, notes = tuple(source.read.source for source in inputs), NotesBox()
         targets = {line: self._end(line, reader) for line, reader in enumerate(lines) if reader is not None}
         frame, ends = self._frame(targets, notes), tuple(targets.values())
-        plan = CompiledPlan(self._graph, self._context, frame, tasks, lines, ends, sources, notes=notes)
-        keyed = self._graph.keyed
-        if not keyed:
-            return plan
-        operators = tuple(map(self._operator, keyed))
-        mergers, trees = tuple(map(Merger, operators)), tuple(map(self._tree, keyed))
-        merging = TaskPlan(mergers, trees, self._sinks, of_sources=False, nodes=nodes)
-        return replace(plan, operators=operators, merging=merging)
-
-    def _tree(self, root: nodes.Node, dictionaries: bool = False) -> Tree:
-        return grow(root, self._graph.ends, self._graph.followers, self._schemas, dictionaries, self._numbers)
+        operators, merging = merging_plan(self._graph, self._schemas, self._sinks)
+        return CompiledPlan(
+            self._graph, self._context, frame, tasks, lines, ends, sources, operators, merging, notes=notes
+        )
 
     def _frame(self, targets: Mapping[int, Offset | None], notes: NotesBox) -> DataFrame | None:
         """Return the frame of all sources, in plan order, as Spark's offset log has them; None if Spark reads none.
@@ -203,10 +186,6 @@ class _Compiler:
                 number += 1
             lines += len(source.lines)
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
-
-    def _operator(self, step: keyed_nodes.Keyed) -> Operator:
-        schemas = [self._schemas.known(intake.inputs[0]) for intake in step.intakes]
-        return operator_of(step, *schemas)
 
     def _takes_dictionaries(self, source: _Input) -> bool:
         return source.reader is not None and self._dictionaries(source.read)

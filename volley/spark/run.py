@@ -6,7 +6,6 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -16,10 +15,10 @@ from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.metrics.figures import EpochProgress
 from volley.spark.errors import translating
-from volley.spark.session import runs_once_locally
+from volley.spark.session import runs_locally, runs_once_locally
 from volley.task.counts import Counted
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
-from volley.task.task import InputSplit, Record, Task
+from volley.task.task import InputSplit, Record, Task, TaskResults, of_sources, run_here
 from volley.task.worker import carried, settle, task_and_attempt
 
 if TYPE_CHECKING:
@@ -29,11 +28,9 @@ if TYPE_CHECKING:
 __all__ = [
     "EpochCounters",
     "TaskCounts",
-    "TaskResults",
     "evaluate",
-    "of_sources",
     "run_beside",
-    "run_on_driver",
+    "run_merges",
     "run_sources",
     "run_splits",
     "run_tasks",
@@ -42,10 +39,6 @@ __all__ = [
 T = TypeVar("T")
 
 
-TaskResults = list[tuple[int | None, tuple[WriteResult, ...]]]
-"""Per task, the number of the source of its rows, and a result for each sink, then for each input of each keyed step,
-then for each dead letter. The sources that Spark reads have one number, behind the others, and keyed steps those behind
-that; None = the task only writes what others have read."""
 _Counts = tuple[int, ...]
 """Tasks, files and bytes, then the rows read per source, the rows written per sink, the rows behind each node of the
 job's graph, and the bad rows at each."""
@@ -75,11 +68,6 @@ def run_sources(
     return results + of_sources([of_spark] * len(rows), rows)
 
 
-def of_sources(sources: Sequence[int], results: Sequence[tuple[WriteResult, ...]]) -> TaskResults:
-    """Return the results of tasks with the sources of those that read, which come first."""
-    return list(zip_longest(sources, results))
-
-
 def run_splits(context: SparkContext, task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
     """Run one Spark task per split. Return one entry per split, with one result per sink.
 
@@ -90,10 +78,12 @@ def run_splits(context: SparkContext, task: Task, splits: Sequence[InputSplit]) 
     return _exchanged(task, _divided(context, task, splits))
 
 
-def run_on_driver(task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
-    """Run one task per split in this process, one after the other; return their results as `run_splits` does."""
-    tasks = (replace(task, first=task.first + number) for number in range(len(splits)))
-    return [results for split, own in zip(splits, tasks, strict=True) for results in own([split])]
+def run_merges(
+    context: SparkContext, task: Task, splits: Sequence[InputSplit], few: bool
+) -> list[tuple[WriteResult, ...]]:
+    """Run one task per split, as `run_splits` does; on one machine the driver merges few states itself."""
+    on_driver = few and runs_locally(context) and task.plan.suits_driver(task.writers)
+    return run_here(task, splits) if on_driver else run_splits(context, task, splits)
 
 
 def _divided(context: SparkContext, task: Task, splits: Sequence[InputSplit]) -> RDD[Any]:

@@ -119,7 +119,8 @@ class KeyedStream(Generic[S]):
     def aggregate(self, **aggregates: Aggregation) -> S:
         """Return one row for each key, with these aggregates: a query for a materialised view.
 
-        A streaming job can't run it: a key's row would never be final. Use `window` before it there.
+        A streaming job can't run it: a key's row would never be final. Use `window` before it there. `show`, `to_arrow`
+        and the like compute it over all rows that the sources have now; without rows there is no group.
 
         Args:
             aggregates: Aggregate functions by the name of their column.

@@ -130,14 +130,15 @@ class DataStream(KeyedSteps, Joins, Rows):
         """Return the rows that the sources have now, as an Arrow table.
 
         Read and computed in this process, by the code that a job's tasks run: without Spark, without a checkpoint, and
-        no sink gets a row. Reading ends with the last row that is wanted. Rows come in any order.
+        no sink gets a row. Reading ends with the last row that is wanted. Rows come in any order. Steps that keep state
+        give what they give in a job whose sources end with these rows: all windows close.
 
         Args:
             limit: The most rows; None = all.
 
         Raises:
             ConfigError: If `limit` is not a whole number above 0.
-            PlanError: If a step or a source needs Spark.
+            PlanError: If a source needs Spark, or a job could not run the steps.
             VolleyError: If a source can't be read, a step does not fit its input, or a step fails at a row.
 
         Example:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from volley.task.sorter import DeadLetters, Sorter, gathered, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
 from volley.task.worker import peak_memory, task_and_attempt, task_context
 
-__all__ = ["InputSplit", "Record", "Task", "TaskPlan"]
+__all__ = ["InputSplit", "Record", "Task", "TaskPlan", "TaskResults", "of_sources", "run_here"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,17 @@ class InputSplit:
 
     reader: int
     split: Split
+
+
+TaskResults = list[tuple[int | None, tuple[WriteResult, ...]]]
+"""Per task, the number of the source of its rows, and a result for each sink, then for each input of each keyed step,
+then for each dead letter. The sources that Spark reads have one number, behind the others, and keyed steps those behind
+that; None = the task only writes what others have read."""
+
+
+def of_sources(sources: Sequence[int], results: Sequence[tuple[WriteResult, ...]]) -> TaskResults:
+    """Return the results of tasks with the sources of those that read, which come first."""
+    return list(zip_longest(sources, results))
 
 
 class Counts(Protocol):
@@ -303,3 +315,9 @@ class Task:
                     return rows.position(number)
                 number -= rows.batch.num_rows
         return None
+
+
+def run_here(task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
+    """Run one task per split in this process, one after the other; return their results."""
+    tasks = (replace(task, first=task.first + number) for number in range(len(splits)))
+    return [results for split, own in zip(splits, tasks, strict=True) for results in own([split])]
