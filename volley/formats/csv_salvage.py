@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,11 @@ from volley.columns.texts import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
 from volley.formats.csv import HINT, batches, check, header, infer, reason, rules
+from volley.formats.csv_blocks import Block, blocks
 from volley.formats.csv_values import (
     BadValue,
     decoded,
+    has_hexadecimal,
     in_formats,
     misread,
     no_value,
@@ -32,7 +33,7 @@ from volley.formats.csv_values import (
 )
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
-from volley.formats.lines import RawRow, part_of_rows, records
+from volley.formats.lines import part_of_rows, records
 from volley.formats.options import CsvOptions
 from volley.formats.rows import Sorted, sort_good
 
@@ -46,6 +47,7 @@ _FIRST, _LAST, _MARK = 0xDC80, 0xDCFF, 0x10FF80
 _MARKS = {byte: byte - _FIRST + _MARK for byte in range(_FIRST, _LAST + 1)}
 _BYTES = {mark: byte for byte, mark in _MARKS.items()}
 _MARKED = "[\U0010ff80-\U0010ffff]"
+_MARK_BEGINNINGS = {chr(mark).encode()[:3] for mark in _BYTES}
 
 _MOST_SHOWN, _CUT = 100, b" ..."
 _BLANKS = " \t"
@@ -59,9 +61,17 @@ _SURE_INTS = {32: "^-?[0-9]{1,9}$", 64: "^-?[0-9]{1,18}$"}
 _SURE_FLOAT = r"^-?[0-9]{1,15}(?:\.[0-9]{1,15})?$"
 
 
-def marked(text: str) -> str | None:
+def marked(data: bytes) -> bytes | None:
     """Return a text with characters for private use in place of bytes that are no UTF-8; None if it has such itself."""
-    return None if re.search(_MARKED, text) else text.translate(_MARKS)
+    if data.isascii():
+        return data
+    if any(beginning in data for beginning in _MARK_BEGINNINGS):
+        return None
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="surrogateescape").translate(_MARKS).encode()
+    return data
 
 
 def unmarked(text: str) -> str:
@@ -108,7 +118,7 @@ def _unreadable(field: pa.Field, column: pa.Array, data_type: pa.DataType, optio
     """Yield the values that Arrow's reader does not convert."""
     failed = f"column {field.name!r}: CSV conversion error to {data_type}: "
     if pa.types.is_string(data_type):
-        for row in _true(pc.match_substring_regex(column, _MARKED)):
+        for row in _true(pc.match_substring_regex(column, _MARKED)) if _has_others(column) else ():
             yield row, f"{failed}invalid UTF8 data"
     elif pa.types.is_boolean(data_type):
         for row in _true(pc.invert(pc.is_in(column, _TRUTHS, skip_nulls=True))):
@@ -117,6 +127,8 @@ def _unreadable(field: pa.Field, column: pa.Array, data_type: pa.DataType, optio
     elif not pa.types.is_binary(data_type):
         trimmed = pc.ascii_trim(column, characters=_BLANKS)
         values = with_point(trimmed, options.decimal_point) if pa.types.is_floating(data_type) else trimmed
+        if _converts(values, data_type):
+            return
         for row in _true(pc.invert(_surely(values, data_type))):
             if not _converts(values[row], data_type):
                 yield row, f"{failed}invalid value '{unmarked(trimmed[row].as_py())}'"
@@ -132,9 +144,14 @@ def _surely(texts: pa.Array, data_type: pa.DataType) -> pa.BooleanArray:
     return sure
 
 
-def _converts(text: pa.Scalar, data_type: pa.DataType) -> bool:
+def _has_others(texts: pa.Array) -> bool:
+    """Return True if a text has a character that is not ASCII's."""
+    return pc.all(pc.string_is_ascii(texts)).as_py() is False
+
+
+def _converts(texts: pa.Array | pa.Scalar, data_type: pa.DataType) -> bool:
     try:
-        pc.cast(text, data_type)
+        pc.cast(texts, data_type)
     except pa.ArrowInvalid:
         return False
     return True
@@ -142,6 +159,8 @@ def _converts(text: pa.Scalar, data_type: pa.DataType) -> bool:
 
 def _unfit(data_type: pa.DataType, column: pa.Array, options: CsvOptions) -> Sequence[int]:
     """Return the rows of the texts that can't be cast to a type that Arrow's reader does not read as we want it."""
+    if _are_values(column, data_type, options):
+        return []
     if pa.types.is_decimal(data_type):
         texts = column.to_pylist()
         return [row for row, text in enumerate(texts) if text is not None and _is_no_decimal(text, data_type, options)]
@@ -162,8 +181,12 @@ def _is_no_decimal(text: str, data_type: pa.DataType, options: CsvOptions) -> bo
 def _is_value(text: str, data_type: pa.DataType, options: CsvOptions) -> bool:
     if options.decimal_point == "." and _NUMBER.fullmatch(text.strip(_TRIMMED)) is None:
         return False
+    return _are_values(pa.array([text]), data_type, options)
+
+
+def _are_values(texts: pa.Array, data_type: pa.DataType, options: CsvOptions) -> bool:
     try:
-        value_of_text(pa.array([text]), data_type, options)
+        value_of_text(texts, data_type, options)
     except (ExpressionError, pa.ArrowInvalid):
         return False
     return True
@@ -173,9 +196,6 @@ def _true(mask: pa.Array) -> Sequence[int]:
     """Return the rows of a mask that are true."""
     rows: Sequence[int] = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
     return rows
-
-
-_GROUP = 10_000
 
 
 def rows(
@@ -194,7 +214,7 @@ def rows(
             done += batch.num_rows
     except (BadValue, pa.ArrowInvalid):
         # Arrow drops the whole block: read everything after the last good batch again, as raw rows.
-        yield from _salvaged(file, records(file, options, done), names, schema, options)
+        yield from _salvaged(file, blocks(file, options, done), names, schema, options)
 
 
 class _Places:
@@ -212,29 +232,42 @@ class _Places:
 
 
 def _salvaged(
-    file: InputFile, raw: Iterator[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions
+    file: InputFile, blocks: Iterator[Block], names: list[str], schema: pa.Schema, options: CsvOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     own = f"csv {json_of(names)}"
-    while group := list(islice(raw, _GROUP)):
+    seems_good = False
+    for block in blocks:
 
-        def position(number: int, group: list[RawRow] = group) -> str:
-            return file.position(group[number].line)
+        def position(number: int, block: Block = block) -> str:
+            return file.position(block.line(number))
 
-        def bad_row(number: int, fault: str, group: list[RawRow] = group) -> BadRow:
-            row = group[number]
+        def bad_row(number: int, fault: str, block: Block = block) -> BadRow:
+            row = block.row(number)
             format = own if row.is_whole else "text"
             return BadRow(row.payload, fault, file.position(row.line), format, column_in(fault))
 
-        yield from _sorted(group, names, schema, options).items(position, bad_row)
+        # Bad rows stand close together in most files that have any.
+        items = (seems_good and _all_good(block, names, schema, options)) or _sorted(block, names, schema, options)
+        seems_good = not items.faults
+        yield from items.items(position, bad_row)
 
 
-def _sorted(group: list[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted:
-    faults = _faults(group, names, schema, options)
-    good = [number for number in range(len(group)) if number not in faults]
+def _all_good(block: Block, names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted | None:
+    """Return the rows of a block; None if one is bad."""
+    numbers = range(len(block))
+    try:
+        return None if block.faults else Sorted([_parsed(block, numbers, names, schema, options)], numbers, {})
+    except (BadValue, pa.ArrowInvalid):
+        return None
+
+
+def _sorted(block: Block, names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted:
+    faults = _faults(block, names, schema, options)
+    good = [number for number in range(len(block)) if number not in faults]
 
     def convert(start: int, end: int) -> Sorted:
         numbers = good[start:end]
-        return Sorted([_parsed([group[number] for number in numbers], names, schema, options)], numbers, {})
+        return Sorted([_parsed(block, numbers, names, schema, options)], numbers, {})
 
     def why(_: int, error: Exception) -> str:
         return error.reason if isinstance(error, BadValue) else reason(error, names)
@@ -242,27 +275,38 @@ def _sorted(group: list[RawRow], names: list[str], schema: pa.Schema, options: C
     return sort_good(faults, good, convert, why, (BadValue, pa.ArrowInvalid))
 
 
-def _faults(group: list[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:
+def _faults(block: Block, names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:
     """Return the rows that are surely bad, and why."""
-    faults = {number: record.fault for number, record in enumerate(group) if record.fault}
-    texts = {number: marked(record.text) for number, record in enumerate(group) if not record.fault}
-    rows = [(number, text) for number, text in texts.items() if text is not None]
+    faults = dict(block.faults)
+    numbers, data = _marked_rows(block)
     widths: dict[int, str] = {}
-    batch = _texts([text for _, text in rows], names, schema, options, widths)
+    batch = _texts(data, len(numbers), names, schema, options, widths)
     if batch is None:
         return faults
-    faults |= {rows[row][0]: fault for row, fault in widths.items()}
-    numbers = [number for row, (number, _) in enumerate(rows) if row not in widths]
+    faults |= {numbers[row]: fault for row, fault in widths.items()}
+    if widths:
+        numbers = [number for row, number in enumerate(numbers) if row not in widths]
     for row, fault in conversion_faults(batch, schema, options):
         faults.setdefault(numbers[row], fault)
     return faults
 
 
+def _marked_rows(block: Block) -> tuple[Sequence[int], bytes]:
+    """Return the rows that can be marked, and their text."""
+    numbers: Sequence[int] = range(len(block))
+    if block.faults:
+        numbers = [number for number in numbers if number not in block.faults]
+    data = marked(block.joined(numbers))
+    if data is not None:
+        return numbers, data
+    texts = {number: text for number in numbers if (text := marked(block.joined([number]))) is not None}
+    return [*texts], b"".join(texts.values())
+
+
 def _texts(
-    texts: list[str], names: list[str], schema: pa.Schema, options: CsvOptions, widths: dict[int, str]
+    data: bytes, count: int, names: list[str], schema: pa.Schema, options: CsvOptions, widths: dict[int, str]
 ) -> pa.RecordBatch | None:
     """Return the fields of rows as texts, and collect those with the wrong number; None if they can't be told apart."""
-    data = "".join(text if text.endswith(("\n", "\r")) else f"{text}\n" for text in texts).encode()
     columns = pa.schema([(field.name, pa.string()) for field in schema])
     settings = rules(columns, options)
     collect_widths(settings["parse_options"], widths)
@@ -271,23 +315,24 @@ def _texts(
         table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **settings)
     except pa.ArrowInvalid:
         return None
-    return one_batch(table) if table.num_rows + len(widths) == len(texts) else None
+    return one_batch(table) if table.num_rows + len(widths) == count else None
 
 
-def _parsed(group: list[RawRow], names: list[str], schema: pa.Schema, options: CsvOptions) -> pa.RecordBatch:
-    data = "".join(record.text for record in group).encode(errors="surrogateescape")
-    # As for whole files: without a line end, Arrow may read an empty last value as a text.
-    data += b"" if data.endswith((b"\r", b"\n")) else b"\n"
+def _parsed(
+    block: Block, numbers: Sequence[int], names: list[str], schema: pa.Schema, options: CsvOptions
+) -> pa.RecordBatch:
+    data = block.joined(numbers)
     read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)
 
     def parse(columns: pa.Schema) -> pa.RecordBatch:
         table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(columns, options))
-        if table.num_rows != len(group):
+        if table.num_rows != len(numbers):
             raise BadValue(0, f"{table.num_rows} rows where one should be")
         return table.combine_chunks().to_batches()[0]
 
-    may_have_hexadecimal = b"x" in data or b"X" in data
-    return decoded(parse(schema), schema, options, lambda: parse(texts_of(schema)), may_have_hexadecimal)
+    return decoded(
+        parse(schema), schema, options, lambda: parse(texts_of(schema)), has_hexadecimal(data, schema, options)
+    )
 
 
 FORMAT = FormatReader(infer, rows, check, hint=HINT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "BadValue",
     "Hexadecimals",
     "decoded",
+    "has_hexadecimal",
     "in_formats",
     "is_hexadecimal",
     "misread",
@@ -115,6 +117,15 @@ class Hexadecimals:
             if len(starts) and self._ends[sliding_window_view(codes, self._width)[starts + 2]].any():
                 return True
         return False
+
+
+def has_hexadecimal(data: bytes, schema: pa.Schema, options: CsvOptions) -> bool:
+    """Return True if a column has ints, and a hexadecimal number may be in a text."""
+    numbers = Hexadecimals(BytesIO(data), schema, options)
+    numbers.read()
+    # The end of a text is looked at by the read behind it.
+    numbers.read()
+    return numbers.seen
 
 
 def _code(character: bytes) -> int:

@@ -17,7 +17,10 @@ from typing import Any
 from volley.formats.input_file import LARGEST_VALUE, InputFile, megabytes
 from volley.formats.options import CsvOptions
 
-__all__ = ["OPEN_QUOTE", "RawRow", "lines_between", "part_of_rows", "records"]
+__all__ = [
+    *("OPEN_QUOTE", "RawRow", "count_of_lines", "end_of_lines", "is_too_long", "lines_between", "part_of_rows"),
+    *("records", "records_behind", "records_in"),
+]
 
 _PIECE = 1 << 20
 # Old ones of Macintosh have no newline.
@@ -201,10 +204,37 @@ def records(file: InputFile, options: CsvOptions, skip: int = 0) -> Iterator[Raw
         skip: The number of rows at the start that are known to be good, and are passed over.
     """
     with file.open() as stream:
-        text = _limited(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
+        text = _text(stream, "utf-8-sig")
         # Python's reader is ten times as fast, and takes some escapes for others.
         number, skip = (1, skip) if options.escape else (1 + _pass_over(text, skip, options), 0)
         yield from islice(_records(text, number, options), skip, None)
+
+
+def records_behind(file: InputFile, lines: int, options: CsvOptions) -> Iterator[RawRow]:
+    """Yield the rows behind the first lines, likewise."""
+    with file.open() as stream:
+        yield from _records(islice(_text(stream, "utf-8-sig"), lines, None), 1 + lines, options)
+
+
+def records_in(data: bytes, line: int, options: CsvOptions) -> Iterator[RawRow]:
+    """Yield the rows of a part of a file, likewise; `line` is the number of its first line."""
+    yield from _records(_text(io.BytesIO(data), "utf-8"), line, options)
+
+
+def end_of_lines(data: bytes, count: int) -> int:
+    """Return where the first lines of a text end."""
+    ends = islice(_LINE_END.finditer(data), count)
+    return deque((match.end() for match in ends), 1).pop() if count else 0
+
+
+def count_of_lines(data: bytes) -> int:
+    """Return the number of lines that have an end."""
+    return len(_LINE_END.findall(data))
+
+
+def is_too_long(size: int) -> bool:
+    """Return True if a row or line of so many bytes may be longer than a row can be."""
+    return size >= LARGEST_VALUE
 
 
 def _reader(lines: Iterable[str], options: CsvOptions) -> Any:
@@ -288,8 +318,9 @@ def _end(pattern: re.Pattern[str], line: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _limited(text: io.TextIOWrapper) -> Iterator[str]:
+def _text(stream: Any, encoding: str) -> Iterator[str]:
     """Yield the lines of a text; of one that is too long its beginning."""
+    text = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
     while line := text.readline(LARGEST_VALUE):
         yield line
         while _is_cut(line):

@@ -1,0 +1,186 @@
+"""Blocks of whole rows of a CSV file as bytes, for what is read again behind a bad row."""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from volley.formats.input_file import InputFile
+from volley.formats.lines import (
+    OPEN_QUOTE,
+    RawRow,
+    count_of_lines,
+    end_of_lines,
+    is_too_long,
+    records_behind,
+    records_in,
+)
+from volley.formats.options import CsvOptions
+
+__all__ = ["Block", "blocks"]
+
+Positions = npt.NDArray[np.int64]
+
+_SIZE, _ROWS = 1 << 20, 10_000
+_NEWLINE, _RETURN = ord("\n"), ord("\r")
+
+
+class Block:
+    """Rows of a file.
+
+    Args:
+        data: Their bytes.
+        starts: Where each row starts in them.
+        ends: Where each row ends.
+        lines: The line that each row starts at.
+        faults: What is wrong with rows that are surely bad.
+    """
+
+    def __init__(
+        self, data: bytes, starts: Positions, ends: Positions, lines: Positions, faults: Mapping[int, str]
+    ) -> None:
+        self._data, self._starts, self._ends, self._lines = data, starts, ends, lines
+        self.faults = faults
+
+    @classmethod
+    def of(cls, rows: Sequence[RawRow]) -> Block:
+        """Return rows that are read one by one."""
+        texts = [row.text.encode(errors="surrogateescape") for row in rows]
+        sizes = np.array([len(text) for text in texts], np.int64)
+        ends = sizes.cumsum()
+        lines = np.array([row.line for row in rows], np.int64)
+        faults = {number: row.fault for number, row in enumerate(rows) if row.fault}
+        return cls(b"".join(texts), ends - sizes, ends, lines, faults)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def line(self, number: int) -> int:
+        """Return the line that a row starts at."""
+        return int(self._lines[number])
+
+    def row(self, number: int) -> RawRow:
+        """Return a row with its line and its end."""
+        text = self._data[self._starts[number] : self._ends[number]].decode(errors="surrogateescape")
+        return RawRow(self.line(number), text, self.faults.get(number))
+
+    def joined(self, numbers: Sequence[int]) -> bytes:
+        """Return some rows, each with an end: without one, Arrow may read an empty last value as a text."""
+        if not numbers:
+            return b""
+        starts, ends = self._starts[numbers], self._ends[numbers]
+        seams = np.flatnonzero(starts[1:] != ends[:-1])
+        firsts, lasts = starts[[0, *(seams + 1)]].tolist(), ends[[*seams, -1]].tolist()
+        data = b"".join(self._data[first:last] for first, last in zip(firsts, lasts, strict=True))
+        return data if data.endswith((b"\r", b"\n")) else data + b"\n"
+
+    def behind(self, count: int) -> Block:
+        """Return the rows behind the first ones."""
+        faults = {number - count: fault for number, fault in self.faults.items() if number >= count}
+        return Block(self._data, self._starts[count:], self._ends[count:], self._lines[count:], faults)
+
+
+def blocks(file: InputFile, options: CsvOptions, skip: int) -> Iterator[Block]:
+    """Yield the rows behind the first ones."""
+    for block in _all(file, options):
+        if len(block) > skip:
+            yield block.behind(skip) if skip else block
+        skip = max(0, skip - len(block))
+
+
+def _all(file: InputFile, options: CsvOptions) -> Iterator[Block]:
+    line, at = 1, 0
+    with file.open() as stream:
+        data, ended = _read(stream, _SIZE)
+        data = data.removeprefix(BOM_UTF8)
+        while at < len(data) or not ended:
+            piece = data[at : at + _SIZE]
+            taken = _plain(piece, line, ended and at + len(piece) == len(data), options)
+            block, size, lines = taken or _one_by_one(data[at:], line, ended, options)
+            if len(block):
+                yield block
+            line, at = line + lines, at + size
+            if not size and is_too_long(len(data) - at):
+                break
+            if not size or (len(data) - at < _SIZE and not ended):
+                more, ended = _read(stream, max(_SIZE, len(data) - at))
+                data, at = data[at:] + more, 0
+        else:
+            return
+    rest = records_behind(file, line - 1, options)
+    while group := list(islice(rest, _ROWS)):
+        yield Block.of(group)
+
+
+def _read(stream: Any, size: int) -> tuple[bytes, bool]:
+    """Return the next bytes of a stream, and True if it ends behind them."""
+    pieces: list[bytes] = []
+    while size > 0 and (piece := bytes(stream.read(size))):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces), size > 0
+
+
+def _plain(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[Block, int, int] | None:
+    """Return the whole rows at the beginning of a text, their bytes and lines; None if it is in doubt where rows end.
+
+    Args:
+        line: The line that the text starts at.
+        is_last: True if the file ends behind the text.
+    """
+    if not is_last:
+        data = data[: data.rfind(b"\n") + 1]
+    if (options.escape and options.escape.encode() in data) or data.count(b"\r") != data.count(b"\r\n"):
+        return None
+    codes = np.frombuffer(data, np.uint8)
+    quotes = _quotes(data, codes, options)
+    if quotes is None:
+        return None
+    line_ends = np.flatnonzero(codes == _NEWLINE) + 1
+    if is_last and not data.endswith(b"\n"):
+        line_ends = np.append(line_ends, len(data))
+    ends = line_ends[np.searchsorted(quotes, line_ends) % 2 == 0] if len(quotes) else line_ends
+    starts = np.concatenate([[0], ends[:-1]])
+    if not len(ends) or is_too_long(int((ends - starts).max())):
+        return None
+    is_row = ~((codes[starts] == _NEWLINE) | ((codes[starts] == _RETURN) & (ends - starts == 2)))
+    size = int(ends[-1])
+    lines = int(np.searchsorted(line_ends, size)) + 1
+    starts, ends = starts[is_row], ends[is_row]
+    return Block(data, starts, ends, line + np.searchsorted(line_ends, starts, "right"), {}), size, lines
+
+
+def _quotes(data: bytes, codes: npt.NDArray[np.uint8], options: CsvOptions) -> Positions | None:
+    """Return where quotes stand, in turn opening and closing values; None if that is in doubt.
+
+    It is so if quotes stand at the beginning and the end of values only, or are doubled.
+    """
+    quote = (options.quote or "").encode()
+    if not quote or quote not in data:
+        return np.empty(0, np.int64)
+    quotes = np.flatnonzero(codes == quote[0])
+    around = np.frombuffer(b"\n%b\n" % data, np.uint8)
+    is_edge = np.isin(np.arange(256), [*quote, *options.delimiter.encode(), _NEWLINE, _RETURN])
+    return quotes if is_edge[around[quotes[::2]]].all() and is_edge[around[quotes[1::2] + 2]].all() else None
+
+
+def _one_by_one(data: bytes, line: int, ended: bool, options: CsvOptions) -> tuple[Block, int, int]:
+    """Return the first rows of a text, their bytes and lines; none if more of the file decides where they end.
+
+    Args:
+        line: The line that the text starts at.
+        ended: True if the file ends behind the text.
+    """
+    whole = data if ended else data[: data.rfind(b"\n") + 1]
+    rows: list[RawRow] = []
+    for row in records_in(whole, line, options):
+        if len(rows) == _ROWS or (row.fault and not (ended and row.fault == OPEN_QUOTE)):
+            lines = row.line - line
+            return Block.of(rows), end_of_lines(whole, lines), lines
+        rows.append(row)
+    return Block.of(rows), len(whole), count_of_lines(whole)
