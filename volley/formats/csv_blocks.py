@@ -22,7 +22,7 @@ from volley.formats.lines import (
 )
 from volley.formats.options import CsvOptions
 
-__all__ = ["Block", "blocks"]
+__all__ = ["Block", "Positions", "blocks"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -69,11 +69,14 @@ class Block:
         text = self._data[self._starts[number] : self._ends[number]].decode(errors="surrogateescape")
         return RawRow(self.line(number), text, self.faults.get(number))
 
-    def joined(self, numbers: Sequence[int]) -> bytes:
+    def joined(self, numbers: Sequence[int] | Positions) -> bytes:
         """Return some rows, each with an end: without one, Arrow may read an empty last value as a text."""
-        if not numbers:
+        if not len(numbers):
             return b""
-        starts, ends = self._starts[numbers], self._ends[numbers]
+        starts, ends = self._starts, self._ends
+        if len(numbers) < len(self):
+            chosen = np.asarray(numbers)
+            starts, ends = starts[chosen], ends[chosen]
         seams = np.flatnonzero(starts[1:] != ends[:-1])
         firsts, lasts = starts[[0, *(seams + 1)]].tolist(), ends[[*seams, -1]].tolist()
         data = b"".join(self._data[first:last] for first, last in zip(firsts, lasts, strict=True))
@@ -135,24 +138,34 @@ def _plain(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[
     """
     if not is_last:
         data = data[: data.rfind(b"\n") + 1]
-    if (options.escape and options.escape.encode() in data) or data.count(b"\r") != data.count(b"\r\n"):
-        return None
     codes = np.frombuffer(data, np.uint8)
     quotes = _quotes(data, codes, options)
-    if quotes is None:
+    if quotes is None or (options.escape and options.escape.encode() in data) or _has_lone_return(data, codes):
         return None
     line_ends = np.flatnonzero(codes == _NEWLINE) + 1
     if is_last and not data.endswith(b"\n"):
         line_ends = np.append(line_ends, len(data))
-    ends = line_ends[np.searchsorted(quotes, line_ends) % 2 == 0] if len(quotes) else line_ends
-    starts = np.concatenate([[0], ends[:-1]])
+    last = np.flatnonzero(np.searchsorted(quotes, line_ends) % 2 == 0) if len(quotes) else np.arange(len(line_ends))
+    ends = line_ends[last]
+    starts, lines = np.append(0, ends[:-1]), line + np.append(0, last[:-1] + 1)
     if not len(ends) or is_too_long(int((ends - starts).max())):
         return None
-    is_row = ~((codes[starts] == _NEWLINE) | ((codes[starts] == _RETURN) & (ends - starts == 2)))
-    size = int(ends[-1])
-    lines = int(np.searchsorted(line_ends, size)) + 1
-    starts, ends = starts[is_row], ends[is_row]
-    return Block(data, starts, ends, line + np.searchsorted(line_ends, starts, "right"), {}), size, lines
+    is_row = ~_are_blank(codes, starts, ends)
+    rows = Block(data, starts[is_row], ends[is_row], lines[is_row], {})
+    return rows, int(ends[-1]), int(last[-1]) + 1
+
+
+def _has_lone_return(data: bytes, codes: npt.NDArray[np.uint8]) -> bool:
+    if b"\r" not in data:
+        return False
+    returns = np.flatnonzero(codes == _RETURN)
+    return data.endswith(b"\r") or bool((codes[returns + 1] != _NEWLINE).any())
+
+
+def _are_blank(codes: npt.NDArray[np.uint8], starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:
+    first = codes[starts]
+    blank: npt.NDArray[np.bool_] = (first == _NEWLINE) | ((first == _RETURN) & (ends - starts == len(b"\r\n")))
+    return blank
 
 
 def _quotes(data: bytes, codes: npt.NDArray[np.uint8], options: CsvOptions) -> Positions | None:
@@ -176,11 +189,16 @@ def _one_by_one(data: bytes, line: int, ended: bool, options: CsvOptions) -> tup
         line: The line that the text starts at.
         ended: True if the file ends behind the text.
     """
+    # The last row of these may go on behind them.
     whole = data if ended else data[: data.rfind(b"\n") + 1]
     rows: list[RawRow] = []
     for row in records_in(whole, line, options):
         if len(rows) == _ROWS or (row.fault and not (ended and row.fault == OPEN_QUOTE)):
-            lines = row.line - line
-            return Block.of(rows), end_of_lines(whole, lines), lines
+            break
         rows.append(row)
-    return Block.of(rows), len(whole), count_of_lines(whole)
+    else:
+        if ended or not rows:
+            return Block.of(rows), len(whole), count_of_lines(whole)
+        row = rows.pop()
+    lines = row.line - line
+    return Block.of(rows), end_of_lines(whole, lines), lines

@@ -18,7 +18,7 @@ from volley.columns.texts import is_text_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import ExpressionError
 from volley.formats.csv import HINT, batches, check, header, infer, reason, rules
-from volley.formats.csv_blocks import Block, blocks
+from volley.formats.csv_blocks import Block, Positions, blocks
 from volley.formats.csv_values import (
     BadValue,
     decoded,
@@ -59,6 +59,8 @@ _LONGEST_DECIMAL = 38
 # Values that surely have a type: the others are converted one by one.
 _SURE_INTS = {32: "^-?[0-9]{1,9}$", 64: "^-?[0-9]{1,18}$"}
 _SURE_FLOAT = r"^-?[0-9]{1,15}(?:\.[0-9]{1,15})?$"
+# Values with other characters surely have not.
+_MAY_BE_INT, _MAY_BE_FLOAT = r"^[-+\s\v]*(?:[0-9]*|0[xX][0-9a-fA-F]*)[\s\v]*$", r"^[-+0-9.eE\s\v]*$|(?i:inf|nan)"
 
 
 def marked(data: bytes) -> bytes | None:
@@ -129,8 +131,10 @@ def _unreadable(field: pa.Field, column: pa.Array, data_type: pa.DataType, optio
         values = with_point(trimmed, options.decimal_point) if pa.types.is_floating(data_type) else trimmed
         if _converts(values, data_type):
             return
-        for row in _true(pc.invert(_surely(values, data_type))):
-            if not _converts(values[row], data_type):
+        rows = pa.array(_true(pc.invert(_surely(values, data_type))), pa.int64())
+        surely_not = _surely_not(values.take(rows), data_type)
+        for row, is_none in zip(rows.to_pylist(), surely_not, strict=True):
+            if is_none or not _converts(values[row], data_type):
                 yield row, f"{failed}invalid value '{unmarked(trimmed[row].as_py())}'"
 
 
@@ -142,6 +146,15 @@ def _surely(texts: pa.Array, data_type: pa.DataType) -> pa.BooleanArray:
     else:
         sure = is_text_of(texts, data_type)
     return sure
+
+
+def _surely_not(texts: pa.Array, data_type: pa.DataType) -> Sequence[bool]:
+    """Return True for texts that need no attempt to convert them."""
+    if pa.types.is_date(data_type):
+        return [False] * len(texts)
+    pattern = _MAY_BE_INT if pa.types.is_integer(data_type) else _MAY_BE_FLOAT
+    is_none: Sequence[bool] = pc.invert(pc.match_substring_regex(texts, pattern)).to_pylist()
+    return is_none
 
 
 def _has_others(texts: pa.Array) -> bool:
@@ -263,16 +276,16 @@ def _all_good(block: Block, names: list[str], schema: pa.Schema, options: CsvOpt
 
 def _sorted(block: Block, names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted:
     faults = _faults(block, names, schema, options)
-    good = [number for number in range(len(block)) if number not in faults]
+    good = np.delete(np.arange(len(block)), [*faults])
+    numbers: list[int] = good.tolist()
 
     def convert(start: int, end: int) -> Sorted:
-        numbers = good[start:end]
-        return Sorted([_parsed(block, numbers, names, schema, options)], numbers, {})
+        return Sorted([_parsed(block, good[start:end], names, schema, options)], numbers[start:end], {})
 
     def why(_: int, error: Exception) -> str:
         return error.reason if isinstance(error, BadValue) else reason(error, names)
 
-    return sort_good(faults, good, convert, why, (BadValue, pa.ArrowInvalid))
+    return sort_good(faults, numbers, convert, why, (BadValue, pa.ArrowInvalid))
 
 
 def _faults(block: Block, names: list[str], schema: pa.Schema, options: CsvOptions) -> dict[int, str]:
@@ -280,6 +293,9 @@ def _faults(block: Block, names: list[str], schema: pa.Schema, options: CsvOptio
     faults = dict(block.faults)
     numbers, data = _marked_rows(block)
     widths: dict[int, str] = {}
+    if data.isascii():
+        # Any text is one: it takes longer to read them than to look at the others.
+        schema = pa.schema([field for field in schema if not pa.types.is_string(field.type)] or schema)
     batch = _texts(data, len(numbers), names, schema, options, widths)
     if batch is None:
         return faults
@@ -319,7 +335,7 @@ def _texts(
 
 
 def _parsed(
-    block: Block, numbers: Sequence[int], names: list[str], schema: pa.Schema, options: CsvOptions
+    block: Block, numbers: Sequence[int] | Positions, names: list[str], schema: pa.Schema, options: CsvOptions
 ) -> pa.RecordBatch:
     data = block.joined(numbers)
     read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)

@@ -180,13 +180,24 @@ def misread(field: pa.Field, texts: pa.Array) -> Iterator[tuple[int, str]]:
         texts: Its values as texts; some may be no number.
     """
     if pa.types.is_integer(field.type):
-        rows = _true(is_hexadecimal(texts))
-    elif pa.types.is_floating(field.type):
+        rows = _true(is_hexadecimal(texts)) if _has(texts, "x") or _has(texts, "X") else []
+    elif pa.types.is_floating(field.type) and _may_be_infinite(field, texts):
         rows = [row for row in _true(pc.match_substring_regex(texts, _LONG_NUMBER)) if _is_infinite(field, texts[row])]
     else:
         rows = []
     for row in rows:
         yield row, _fault(field, texts[row].as_py())
+
+
+def _has(texts: pa.Array, character: str) -> bool:
+    return bool(pc.any(pc.match_substring(texts, character)).as_py())
+
+
+def _may_be_infinite(field: pa.Field, texts: pa.Array) -> bool:
+    try:
+        return bool(pc.any(pc.is_inf(pc.cast(pc.ascii_trim_whitespace(texts), field.type))).as_py())
+    except pa.ArrowInvalid:
+        return True
 
 
 def _true(mask: pa.Array) -> list[int]:

@@ -86,9 +86,10 @@ def sort_good(
 def joined(pieces: Sequence[Sorted]) -> Sorted:
     """Return several as one; their rows are in order."""
     faults = {number: fault for piece in pieces for number, fault in piece.faults.items()}
+    of_rows = [piece for piece in pieces if piece.numbers]
     return Sorted(
         [batch for piece in pieces for batch in piece.batches],
-        [number for piece in pieces for number in piece.numbers],
+        of_rows[0].numbers if len(of_rows) == 1 else [number for piece in of_rows for number in piece.numbers],
         dict(sorted(faults.items())),
     )
 
