@@ -40,7 +40,7 @@ iceberg.upsert
 iceberg.commit
 iceberg.maintain
 iceberg.route
-iceberg.source iceberg.changes
+iceberg.source iceberg.changes iceberg.letters
 iceberg.sink iceberg.statistics
 iceberg.time_travel
 iceberg.views
@@ -73,7 +73,7 @@ PACKAGES = {
     "pandas": ["iceberg.*"],
 }
 VALUES = [
-    *("*.source", "*.sink", "connectors.console", "connectors.function", "iceberg.time_travel"),
+    *("*.source", "*.sink", "iceberg.letters", "connectors.console", "connectors.function", "iceberg.time_travel"),
     *("contracts.*", "stream.*", "plan.*"),
     *("types.names", "types.schemas"),
     *(

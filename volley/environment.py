@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
@@ -174,9 +174,10 @@ class Environment:
             >>> job = Environment().start("events", stream.to_sink(MemorySink()))  # doctest: +SKIP
             >>> job.stop()  # doctest: +SKIP
         """
-        start = Start.of(name, options)
-        graph = self._graph(pipelines)
-        with shown(name) if start.progress else nullcontext(), none_collected(), ExitStack() as on_failure:
+        return self._started(self._graph(pipelines), Start.of(name, options))
+
+    def _started(self, graph: JobGraph, start: Start) -> Job:
+        with shown(start.name) if start.progress else nullcontext(), none_collected(), ExitStack() as on_failure:
             job = self._start(graph, start, on_failure)
             on_failure.pop_all()
         if start.progress and in_notebook():
@@ -206,11 +207,57 @@ class Environment:
             >>> environment.execute("prices", paid.to_sink(good), free.to_sink(bad))  # doctest: +SKIP
             Job('prices', finished, epoch 0, 2 rows)
         """
-        job = self.start(name, *pipelines, **options)
-        follow(job, options.get("progress", True))
+        return self._executed(self._graph(pipelines), Start.of(name, options))
+
+    def _executed(self, graph: JobGraph, start: Start) -> Job:
+        job = self._started(graph, start)
+        follow(job, start.progress)
         if job.exception is not None:
             raise job.exception
         return job
+
+    def replay(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
+        """Read the dead letters of a job again, through its pipelines as they are now, and wait for the end.
+
+        Each row gets to those of its sinks that lack it, exactly once, and its letter is marked in the column
+        `replayed`. A letter whose row fails again stays, with its new reason. A replay that was killed is finished by
+        the next one, before that reads what is new. The job itself may run meanwhile.
+
+        Letters of rows that came out of a window or another step with state stay as they are, as do those of which
+        the payload has lost bytes (format ``text``), and those that lack a sink which `pipelines` don't have.
+
+        Args:
+            name: The job's name.
+            pipelines: The job's pipelines, mended, with the same sinks and one dead letter, an Iceberg table.
+            options: Those of `start`, without `fresh`, `into`, `backfill` and `once`.
+
+        Returns:
+            The finished replay: its `progress` has the letters that were `replayed`, and `rejected` again.
+
+        Raises:
+            ConfigError: If an option is wrong, or a source does not tell its schema.
+            PlanError: If a pipeline has a step with state, or sinks or letters that can't take part.
+            VolleyError: If the replay can't start or fails; the next one finishes it.
+
+        Example:
+            >>> from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage
+            >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> events = Environment().from_source(FileSource("in", "json", "id long, price double"))
+            >>> mended = events.to_sink(IcebergSink(config), dead_letter="bad_events")
+            >>> Environment().replay("events", mended)  # doctest: +SKIP
+            Job('events.replay', finished, epoch 0, 2 rows)
+        """
+        for option in ("fresh", "into", "backfill", "once"):
+            if option in options:
+                raise ConfigError(f"a replay has no option {option!r}", hint="it reads what was not replayed yet")
+        start = Start.of(name, options)
+
+        from volley.engine.checkpoint import locate
+        from volley.engine.replay import REPLAY, replay_of
+
+        folder = locate(self._checkpoints, start.name)
+        graph = replay_of(self._graph(pipelines), name, f"{folder}/volley")
+        return self._executed(graph, replace(start, name=f"{name}{REPLAY}"))
 
     def runs(self, name: str) -> list[JobRun]:
         """Return the runs of a job so far, oldest first; also those whose process was killed. None start Spark.

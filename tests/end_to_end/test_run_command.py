@@ -97,3 +97,23 @@ sinks:"""
     (project / "volley.yaml").write_text(text.replace("table: orders", "table: none", 1))
     ended = run("-p", "copies", "--fresh", "--into", "append")
     assert (ended.exit_code, "db.none not found" in ended.stderr, "restart 1" in ended.stderr) == (1, True, False)
+
+
+def test_dead_letters_are_replayed_once_the_file_is_mended(project: Path) -> None:
+    (project / "orders" / "2.json").write_text('{"id": "3"}\n{"id": "x"}\n')
+    text = TEXT.replace("sinks: [lake]", "sinks: [lake], dead_letter: bad")
+    (project / "volley.yaml").write_text(text)
+    assert run("-p", "orders").exit_code == 0
+    assert ids(project, "orders") == [1, 2]
+    texts = text.replace("schema: id long", "schema: id string")
+    (project / "volley.yaml").write_text(
+        texts.replace("dead_letter: bad", "dead_letter: bad, steps: [{with_columns: {id: cast(id as bigint)}}]")
+    )
+    ended = CliRunner().invoke(app, ["replay", "orders"])
+    assert ended.exit_code == 0, ended.output
+    assert "1 dead letters of 'orders' are replayed: 1 rows; 1 have failed again" in ended.stdout
+    assert ids(project, "orders") == [1, 2, 3]
+    again = CliRunner().invoke(app, ["replay", "orders"])
+    assert "0 dead letters of 'orders' are replayed: 0 rows; 1 have failed again" in again.stdout
+    unknown = CliRunner().invoke(app, ["replay", "ordres"])
+    assert (unknown.exit_code, "'orders'" in unknown.stderr) == (2, True)

@@ -193,6 +193,12 @@ def test_a_dead_letter_tells_the_step_and_the_column(
     assert letter["column"] == column
 
 
+@pytest.mark.parametrize("text", ["n/a", "12 34", "1.5"])
+def test_the_error_of_a_cast_shows_the_text_that_is_no_number(text: str, dead: MemorySink, tmp_path: Path) -> None:
+    run(price(text).with_column("cost", col("price").cast("int")).to_sink(Picky("out", letters=dead)), tmp_path)
+    assert f"'{text}'" in dead.rows()[0]["error"]
+
+
 UNREADABLE = {
     "a.json": [
         ('{"id": "x"}', "json", "id"),

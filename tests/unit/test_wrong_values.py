@@ -127,6 +127,7 @@ KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
 S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
 
 DURATION, COUNT, FLAG, TEXT = "5 0.5", "5", "True", "x"
+RUNS = (WRITTEN.start, WRITTEN.execute, WRITTEN.replay)
 STARTS = {
     "name": "x",
     "fresh": FLAG,
@@ -218,6 +219,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     # What is right here would start Spark.
     (WRITTEN.start, {"name": "x"}, STARTS),
     (WRITTEN.execute, {"name": "x"}, STARTS),
+    (WRITTEN.replay, {"name": "x"}, STARTS),
     (col, {"name": "id"}, {"name": "x"}),
     (volley.repair, {"checkpoint": "x"}, {"checkpoint": ""}),
     # There is no such file: what is right fails too.
@@ -575,7 +577,7 @@ def test_a_wrong_value_is_refused_with_the_way_out(
             # The line of this test and that of `call` come before a user's own.
             printed = "".join(traceback.format_exception(caught.value)).splitlines()
             assert len(printed) - 2 <= 15, printed
-        elif function not in (WRITTEN.start, WRITTEN.execute, VIEW.follow):
+        elif function not in (*RUNS, VIEW.follow):
             call(function, given, several)
 
 
@@ -583,7 +585,7 @@ def test_every_parameter_is_there() -> None:
     """Of what users call; what is for those who write a source or a sink is not meant."""
     for function, arguments, rights in CALLS:
         public = {name for name in inspect.signature(function).parameters if not name.startswith("_")}
-        if "options" in public and function in (WRITTEN.start, WRITTEN.execute):
+        if "options" in public and function in RUNS:
             public = public - {"options"} | set(StartOptions.__annotations__)
         # Deprecated, without effect.
         assert set(rights) == public - {"arrow_native"}, function
@@ -668,4 +670,4 @@ def test_every_verb_and_setter_is_there() -> None:
         verbs = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
         # What an environment runs are pipelines, which have the same verbs.
         # What `pipe` is given is a function's own.
-        assert verbs - {"explain", "pipe"} <= tried | ({"start", "execute"} if kind is Environment else set())
+        assert verbs - {"explain", "pipe"} <= tried | ({"start", "execute", "replay"} if kind is Environment else set())

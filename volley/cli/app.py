@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from volley.cli import check, history, pipelines, tables
+from volley.cli import check, history, pipelines, replay, tables
 from volley.cli.output import FAILED, error, print_json
 
 __all__ = ["app"]
@@ -120,6 +120,7 @@ app = typer.Typer(
 _COMMANDS: list[Callable[..., None]] = [
     *(init, schema),
     *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview),
+    replay.replay,
     *(tables.snapshots, tables.health, tables.changes, tables.compact, tables.expire, tables.orphans),
     *(pipelines.status, history.runs, history.ui, pipelines.reset),
 ]

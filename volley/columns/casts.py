@@ -152,8 +152,9 @@ def _trimmed(value: Datum, target: pa.DataType) -> Datum:
 def _string_to_int(value: Datum, target: pa.DataType) -> Datum:
     text = trim(value)
     digits = pc.match_substring_regex(text, pattern=_WHOLE)
-    # Arrow accepts "0x10" and rejects "+1"; Spark does the opposite.
-    return pc.cast(pc.if_else(digits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar("")), target)
+    # Arrow accepts "0x10" and rejects "+1"; Spark does the opposite. The error shows the text.
+    refused = pc.replace_substring_regex(text, "^(-?0)([xX])", r"\1 \2")
+    return pc.cast(pc.if_else(digits, pc.replace_substring_regex(text, r"^\+", ""), refused), target)
 
 
 def _to_boolean(value: Datum, target: pa.DataType) -> Datum:

@@ -12,7 +12,10 @@ import pyarrow as pa
 from volley.errors import message_of
 from volley.plan.expression_nodes import ExprNode, column_names
 
-__all__ = ["SCHEMA", "Blame", "ColumnFault", "blame_of", "blaming", "column_in", "only_column", "payload_of"]
+__all__ = [
+    *("LEFT", "REPLAYED", "SCHEMA", "Blame", "ColumnFault", "blame_of", "blaming", "column_in", "only_column"),
+    "payload_of",
+]
 
 SCHEMA = pa.schema(
     {
@@ -31,6 +34,11 @@ SCHEMA = pa.schema(
     }
 )
 """The columns of a dead letter. Up to 0.2.0 it had the first five: in older tables the others are null."""
+
+REPLAYED = "replayed"
+"""The column of the time of a replay, and the tally of letters whose rows have passed."""
+LEFT = "left"
+"""The tally of a job's letters that can't be read again."""
 
 _NOTED = "_volley_blame"
 # How the library's own messages begin that name a column; a user's text may follow.

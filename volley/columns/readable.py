@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from volley.contracts.rows import BadRow
 
-__all__ = ["bad_row", "json_of", "readable_rows", "row_texts"]
+__all__ = ["bad_row", "json_of", "readable_rows", "row_payloads"]
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -38,13 +38,32 @@ def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) 
 
 def bad_row(batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
     """Return a row of a batch as a BadRow, its values as JSON."""
-    (text,) = row_texts(batch.slice(row, 1))
-    return BadRow(text, error, position, "row")
+    ((text, format),) = row_payloads(batch.slice(row, 1))
+    return BadRow(text, error, position, format)
 
 
-def row_texts(batch: pa.RecordBatch) -> list[str]:
-    """Return each row of a batch as the payload of a `BadRow`: its values as JSON."""
-    return [*map(json_of, readable_rows(batch))]
+def row_payloads(batch: pa.RecordBatch) -> list[tuple[str, str]]:
+    """Return each row of a batch as the payload of a `BadRow`, its values as JSON, and the payload's format.
+
+    That is ``row``, or ``text`` if a value can't be told from another one by its text.
+    """
+    try:
+        rows = batch.to_pylist()
+    except (ValueError, OverflowError):
+        return [(json_of(row), "text") for row in readable_rows(batch)]
+    return [(json_of(row), "text" if _has_other_bytes(row) else "row") for row in rows]
+
+
+def _has_other_bytes(value: Any) -> bool:
+    """Return True if there are bytes in a value that are not UTF-8."""
+    if isinstance(value, bytes):
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return True
+        return False
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(map(_has_other_bytes, inner))
 
 
 def _json_text(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volley.contracts.rows import Note
+from volley.contracts.rows import Note, Tallies
 
 __all__ = ["Epoch", "WriteResult"]
 
@@ -48,6 +48,7 @@ class WriteResult:
         attempt: The number of earlier, failed attempts of this task.
         worker_memory: Peak memory of the worker process so far, in bytes.
         notes: What the driver should warn of, such as a field in no column; with a task's first result.
+        tallies: What the task has counted of its rows; with its first result.
 
     Example:
         >>> result = WriteResult().with_batch(rows=10).with_batch(rows=30)
@@ -66,6 +67,7 @@ class WriteResult:
     attempt: int = 0
     worker_memory: int = 0
     notes: tuple[Note, ...] = ()
+    tallies: Tallies = field(default_factory=dict, hash=False)
 
     def with_batch(self, rows: int) -> WriteResult:
         """Return the result with one more batch of this many rows."""

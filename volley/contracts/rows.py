@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    *("BadRow", "LostInput", "Note", "NotesBox", "PositionedBatch", "UnknownField"),
-    *("note_lost", "note_unknown", "numbered", "taken_notes"),
+    *("BadLetter", "BadRow", "LetterRows", "LostInput", "Note", "NotesBox", "PositionedBatch", "Tallies"),
+    *("UnknownField", "note_lost", "note_unknown", "numbered", "tally", "taken_notes", "taken_tallies", "undoing"),
 ]
+
+Tallies = Mapping[str, int]
+"""What a task has counted of its rows, by what it is."""
 
 _MOST = 100
 _LONGEST = 100
@@ -54,6 +57,30 @@ class PositionedBatch:
 
     batch: pa.RecordBatch
     position: Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class LetterRows(PositionedBatch):
+    """Rows of dead letters that are read again.
+
+    Args:
+        letters: The letters, one for each row.
+        sinks: The labels of the sinks that lack the rows; others get none of them.
+    """
+
+    letters: pa.RecordBatch
+    sinks: frozenset[str]
+
+
+@dataclass(frozen=True)
+class BadLetter(BadRow):
+    """A dead letter that is read again, and can't be read.
+
+    Args:
+        letter: The letter, by its columns.
+    """
+
+    letter: Mapping[str, Any] = field(default_factory=dict)
 
 
 def numbered(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[PositionedBatch]:
@@ -171,6 +198,34 @@ def note_lost(lost: str, hint: str) -> None:
 def taken_notes() -> tuple[Note, ...]:
     """Return what this thread has noted since the last call."""
     return tuple(vars(_noted).pop("notes", {}).values())
+
+
+def tally(name: str, rows: int) -> None:
+    """Count rows for the task that this thread runs; its results tell the sums."""
+    _tallies()[name] += rows
+
+
+def taken_tallies() -> Tallies:
+    """Return what this thread has counted since the last call."""
+    counted: Counter[str] = vars(_noted).pop("tallies", Counter())
+    return dict(counted)
+
+
+@contextmanager
+def undoing() -> Iterator[Tallies]:
+    """Take back what the block has counted if it raises: its rows are processed again. Returns what it counts."""
+    before, own = _tallies(), Counter[str]()
+    vars(_noted)["tallies"] = own
+    try:
+        yield own
+        before.update(own)
+    finally:
+        vars(_noted)["tallies"] = before
+
+
+def _tallies() -> Counter[str]:
+    counted: Counter[str] = vars(_noted).setdefault("tallies", Counter())
+    return counted
 
 
 def _note(note: Note) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from volley.contracts.capabilities import check_capabilities
 from volley.contracts.reports import Lag, Probe
@@ -59,6 +59,13 @@ class SourceContext:
     keys: frozenset[str] = frozenset()
 
 
+class PayloadDecoder(Protocol):
+    """Decodes texts that a source could not read when they came; see `volley.formats.messages.Decoder`."""
+
+    def sort(self, values: Sequence[bytes | None], place: str = "") -> Any:
+        """Return the values as rows, and why those are bad that still can't be read."""
+
+
 class Source(ABC):
     """Where rows come from: a frozen, printable value with settings only. `open` makes the reader that runs.
 
@@ -73,6 +80,9 @@ class Source(ABC):
 
     worker_modules: ClassVar[tuple[str, ...]] = ()
     """What tasks import to read it: on one machine, Spark's workers import these before the first task."""
+
+    reads_letters: ClassVar[bool] = False
+    """True if its rows are those of dead letters, which the job then marks as replayed."""
 
     @property
     @abstractmethod
@@ -125,6 +135,15 @@ class Source(ABC):
             reader = self.open(context)
             start = reader.initial_offset()
             return "no rows yet" if reader.latest_offset(start, reader.limit, None) == start else "has rows"
+
+    def payload_decoder(self, format: str, schema: pa.Schema) -> PayloadDecoder | None:
+        """Return what decodes the payloads of its bad rows, to read dead letters again; None (default) = nothing does.
+
+        Args:
+            format: As of `BadRow`; rows as JSON are decoded without the source.
+            schema: The schema of its rows. Columns that payloads lack are null.
+        """
+        return None
 
     def is_small(self) -> bool:
         """Return True if it has no more than a few hundred kilobytes of rows, by a look that takes a millisecond.

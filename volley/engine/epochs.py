@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from volley.columns.letters import LEFT, REPLAYED
 from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.rows import Tallies
 from volley.contracts.sink import Committer
 from volley.contracts.source import Split
 from volley.engine.history import Notes
@@ -48,6 +51,7 @@ class EpochResult:
         letters: Per dead-letter sink, what each task wrote.
         skipped: True if every sink had the epoch already.
         orphans: Files that dead attempts of this epoch left behind, if there was a reason to look for them.
+        tallies: What the tasks have counted of their rows.
     """
 
     epoch: Epoch
@@ -55,6 +59,7 @@ class EpochResult:
     letters: Sequence[Sequence[WriteResult]]
     skipped: bool
     orphans: Sequence[str]
+    tallies: Tallies
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class Epochs:
     levels: Levels | None = None
     run_start: RunStart | None = None
     phases: Phases = field(default_factory=Phases)
+    _tallies: Counter[str] = field(default_factory=Counter)
 
     @property
     def log(self) -> SparkLog:
@@ -165,6 +171,7 @@ class Epochs:
             VolleyError: If it failed; files that are known not to have landed are deleted.
         """
         self._drop_results()
+        self._tallies.clear()
         with self.phases("plan"):
             due, count = self._due(epoch), len(self.sinks)
         skipped = not any(due[:count])
@@ -184,9 +191,10 @@ class Epochs:
             self._write_and_commit(frame, epoch, splits, due, results)
             if self.levels is not None:
                 self.levels.record()
+            self._log_left()
             reach("before-checkpoint", epoch.number)
         sinks = [[*written, *sink.taken()] for written, sink in zip(results, self.sinks, strict=False)]
-        return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
+        return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results), dict(self._tallies))
 
     def _no_results(self) -> list[list[WriteResult]]:
         return [[] for _ in self.all_sinks]
@@ -264,7 +272,15 @@ class Epochs:
         if self.levels is not None:
             with self.phases("merge"):
                 tasks = self.levels.run(partial(run_merges, context), task, results)
+        self._count(tasks)
         return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
+
+    def _count(self, tasks: Sequence[Sequence[WriteResult]]) -> None:
+        """Sum up what the tasks of this attempt have counted; what one before has counted does not count."""
+        self._tallies.clear()
+        for results in tasks:
+            for result in results:
+                self._tallies.update(result.tallies)
 
     def _suits_driver(self, task: Task, splits: Sequence[InputSplit]) -> bool:
         """Return True if the rows are so few that a Spark job would cost more than the work in its tasks."""
@@ -299,13 +315,19 @@ class Epochs:
                 raise
             landed[index] = results[index]
             if index >= count:
-                self._log_rejected(self.all_sinks[index], epoch, sum(result.rows for result in results[index]))
+                marked = self._tallies[REPLAYED]
+                self._log_rejected(self.all_sinks[index], epoch, sum(result.rows for result in results[index]) - marked)
 
     def _log_rejected(self, sink: OpenSink, epoch: Epoch, rows: int) -> None:
         if rows:
             sink.metrics.record_failed(rows)
             text = "%s: %s bad rows of epoch %d are in %s"
             _log.warning(text, self.job.name, f"{rows:,}", epoch.number, sink.committer)
+
+    def _log_left(self) -> None:
+        if left := self._tallies[LEFT]:
+            text = "%s: %s dead letters can't be read again, and stay as they are: see their format and sinks"
+            _log.warning(text, self.job.name, f"{left:,}")
 
     def _commit(self, sink: OpenSink, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         committer, metrics, began = sink.committer, sink.metrics, time.monotonic()

@@ -80,7 +80,8 @@ class Progress:
         epochs: Epochs finished in this run.
         skipped: How many of them every sink had already (after a crash).
         rows: Rows written in this run; a row that goes to several sinks counts once.
-        rejected: Rows that went to a dead letter in this run.
+        rejected: Rows that went to a dead letter in this run; in a replay, those that have failed again.
+        replayed: Dead letters that were read again and marked in this run, if it is a replay.
         files: Files written in this run.
         bytes: Encoded bytes written in this run.
         seconds: Time since the start, in seconds.
@@ -107,6 +108,7 @@ class Progress:
     startup: float = 0.0
     running: EpochProgress | None = None
     restarts: int = 0
+    replayed: int = 0
 
     def after(self, epoch: FinishedEpoch) -> Progress:
         """Return the progress with one more epoch."""
@@ -119,6 +121,7 @@ class Progress:
             rejected=self.rejected + epoch.rejected,
             files=self.files + epoch.files,
             bytes=self.bytes + epoch.bytes,
+            replayed=self.replayed + epoch.replayed,
         )
 
     def to_json(self) -> str:

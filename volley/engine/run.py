@@ -21,6 +21,7 @@ from tenacity import (
     wait_exponential,
 )
 
+from volley.columns.letters import REPLAYED
 from volley.contracts.epoch import Epoch
 from volley.engine.acknowledge import Readers
 from volley.engine.checkpoint import note_hanging
@@ -251,11 +252,13 @@ class Run:
         return self.epochs.run(frame, epoch)
 
     def _finished(self, result: EpochResult, seconds: float) -> FinishedEpoch:
-        written = [task for sink in result.sinks for task in sink]
+        written, replayed = [task for sink in result.sinks for task in sink], result.tallies.get(REPLAYED, 0)
         return FinishedEpoch(
             result.epoch.number,
             rows=self.epochs.counters.rows([sum(task.rows for task in sink) for sink in result.sinks]),
-            rejected=sum(task.rows for sink in result.letters for task in sink),
+            # A dead letter that had the epoch already was not written again.
+            rejected=max(0, sum(task.rows for sink in result.letters for task in sink) - replayed),
+            replayed=replayed,
             files=sum(task.files for task in written),
             bytes=sum(task.bytes for task in written),
             seconds=seconds,

@@ -45,10 +45,12 @@ class DeadLetterSinks:
 
     Args:
         routes: Per sink of the job, the index of its dead-letter sink; None = it has none.
+        replays: True if the job reads dead letters again.
     """
 
     sinks: tuple[OpenSink, ...]
     routes: tuple[int | None, ...]
+    replays: bool = False
 
     @classmethod
     def open(cls, graph: JobGraph, job: str, metrics: Metrics, known: Collection[str] = ()) -> DeadLetterSinks:
@@ -67,7 +69,7 @@ class DeadLetterSinks:
             sinks.append(OpenSink(sink.open(context), counters))
         letters = (write.dead_letter for write in graph.writes)
         routes = (None if letter is None else graph.letters.index(letter) for letter in letters)
-        return cls(tuple(sinks), tuple(routes))
+        return cls(tuple(sinks), tuple(routes), any(read.source.reads_letters for read in graph.reads))
 
     def letters(
         self, job: str, epoch: Epoch, due: Sequence[bool], behind: Sequence[Sequence[int]] = ()
@@ -84,7 +86,8 @@ class DeadLetterSinks:
         of_inputs = (
             next((self.routes[sink] for sink in sinks if self.routes[sink] is not None), None) for sinks in behind
         )
-        return DeadLetters(job, epoch.number, writers_of(self.sinks, due, epoch), (*self.routes, *of_inputs))
+        writers, routes = writers_of(self.sinks, due, epoch), (*self.routes, *of_inputs)
+        return DeadLetters(job, epoch.number, writers, routes, self.replays)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -33,7 +34,7 @@ from volley.formats.csv_values import (
 )
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
-from volley.formats.lines import part_of_rows, records
+from volley.formats.lines import RawRow, part_of_rows, records
 from volley.formats.options import CsvOptions
 from volley.formats.rows import Sorted, sort_good
 
@@ -349,6 +350,25 @@ def _parsed(
     return decoded(
         parse(schema), schema, options, lambda: parse(texts_of(schema)), has_hexadecimal(data, schema, options)
     )
+
+
+@dataclass(frozen=True)
+class CsvValues:
+    """Decodes rows of CSV files that were bad, each by itself.
+
+    Args:
+        names: The names in the header of their file.
+        columns: The columns to read them into; null where the file has none.
+    """
+
+    names: tuple[str, ...]
+    columns: pa.Schema
+    options: CsvOptions
+
+    def sort(self, values: Sequence[bytes | None], place: str = "") -> Sorted:
+        """Return the rows that can be read, and why the others can't."""
+        rows = [RawRow(number, f"{(value or b'').decode()}\n") for number, value in enumerate(values, 1)]
+        return _sorted(Block.of(rows), [*self.names], self.columns, self.options)
 
 
 FORMAT = FormatReader(infer, rows, check, hint=HINT)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from volley.columns.batches import conform, unfit_rows
 from volley.columns.bisect import process_or_bisect
 from volley.columns.letters import column_in
-from volley.columns.readable import row_texts
+from volley.columns.readable import row_payloads
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, message_of
 from volley.formats.input_file import InputFile, fault_at
@@ -148,8 +148,13 @@ def _bad_rows(
     batch: pa.RecordBatch, rows: Sequence[int], position: Callable[[int], str]
 ) -> Callable[[int, str], BadRow]:
     """Return what makes these rows of a batch bad rows."""
-    texts = dict(zip(rows, row_texts(batch.take(pa.array(rows, pa.int64()))), strict=True))
-    return lambda row, fault: BadRow(texts[row], fault, position(row), "row", column_in(fault))
+    payloads = dict(zip(rows, row_payloads(batch.take(pa.array(rows, pa.int64()))), strict=True))
+
+    def bad_row(row: int, fault: str) -> BadRow:
+        text, format = payloads[row]
+        return BadRow(text, fault, position(row), format, column_in(fault))
+
+    return bad_row
 
 
 def strict(rows: Iterable[PositionedBatch | BadRow], hint: str) -> Iterator[pa.RecordBatch]:

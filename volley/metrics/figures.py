@@ -62,6 +62,7 @@ class FinishedEpoch:
         number: The epoch's number.
         rows: Rows written; a row that goes to several sinks counts once.
         rejected: Rows that went to a dead letter.
+        replayed: Dead letters that were read again and marked, in a replay.
         files: Files written.
         bytes: Encoded bytes written.
         seconds: How long it took, in seconds.
@@ -83,6 +84,7 @@ class FinishedEpoch:
     bytes: int = 0
     seconds: float = 0.0
     skipped: bool = False
+    replayed: int = 0
     ended: datetime | None = field(default=None, compare=False)
     phases: Mapping[str, float] = field(default_factory=dict, compare=False)
 

@@ -29,6 +29,8 @@ class Runner(Protocol):
 
     def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
 
+    def replay(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
+
 
 @brief_methods
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class Pipeline:
     def execute(self, name: str, **options: Unpack[StartOptions]) -> Job:
         """Run the pipeline to the end of its bounded sources, or until it is stopped. See `Environment.execute`."""
         return self._environment.execute(name, self, **options)
+
+    def replay(self, name: str, **options: Unpack[StartOptions]) -> Job:
+        """Read the dead letters of the job of this name again, through this pipeline. See `Environment.replay`."""
+        return self._environment.replay(name, self, **options)
 
     def explain(self) -> None:
         """Print the logical plan, and what the sources leave out."""

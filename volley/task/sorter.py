@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from volley.columns.bisect import first_failing, process_or_bisect
 from volley.columns.letters import SCHEMA, Blame, blame_of
 from volley.columns.readable import bad_row, json_of
-from volley.contracts.rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch, Tallies, tally, undoing
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError, message_of
 from volley.task.counts import Counted, Passed
@@ -36,12 +37,14 @@ class DeadLetters:
     Args:
         writers: One per dead-letter sink; None = it has the epoch already.
         routes: Per sink of the job, the index of its dead-letter sink; None = a bad row fails the job.
+        replays: True if the rows are those of dead letters, which are marked once they are read again.
     """
 
     job: str
     epoch: int
     writers: tuple[Writer | None, ...]
     routes: tuple[int | None, ...]
+    replays: bool = False
 
     def takes(self, tree: Tree) -> bool:
         """Return True if rows of this input can go to a dead letter."""
@@ -49,13 +52,16 @@ class DeadLetters:
 
 
 class _Rejected(Exception):
-    """Some rows of a slice can't be written to some sinks: the causes, and the rows that can."""
+    """Some rows of a slice can't be written to some sinks: the causes, the rows that can, and what was counted."""
 
-    def __init__(self, outputs: _Outputs, failures: Sequence[Failure], passed: Sequence[Passed]) -> None:
+    def __init__(
+        self, outputs: _Outputs, failures: Sequence[Failure], passed: Sequence[Passed], tallies: Tallies
+    ) -> None:
         super().__init__(failures)
         self.passed = passed
         self.outputs = outputs
         self.failures = failures
+        self.tallies = tallies
 
 
 class Sorter:
@@ -97,8 +103,7 @@ class Sorter:
         """
         if isinstance(rows, BadRow):
             self._counted.turn_down(self._tree.number)
-            step = self._tree.root.brief if self._tree.root else None
-            self._reject(self._first_route, rows, Blame(step, rows.column), self._tree.sinks)
+            self._reject(self._first_route, self._unreadable(rows))
             return
         for outputs in self._good_outputs(rows):
             self._write(outputs)
@@ -117,25 +122,34 @@ class Sorter:
     def _good_outputs(self, rows: PositionedBatch) -> Iterator[_Outputs]:
         def attempt(start: int, end: int) -> _Outputs:
             passed: list[Passed] = []
-            outputs, failures = self._tree.checked_outputs(rows.batch.slice(start, end - start), self._writers, passed)
-            if failures:
-                raise _Rejected(outputs, failures, passed)
+            with undoing() as counted:
+                outputs, failures = self._outputs(rows, start, end, passed)
+                if failures:
+                    raise _Rejected(outputs, failures, passed, counted)
             self._counted.pass_on(passed)
+            self._passed(rows, start, end)
             return outputs
 
         def single(row: int, error: Exception) -> _Outputs:
             assert isinstance(error, _Rejected)
+            for name, count in error.tallies.items():
+                tally(name, count)
             position = rows.position(row)
             self._counted.pass_on(error.passed)
             self._report(error.failures)
             for route, failures in self._by_route(error.failures, position).items():
-                cause = failures[0].cause
-                told = bad_row(rows.batch, row, message_of(cause), position)
-                lacking = [sink for failure in failures for sink in failure.sinks]
-                self._reject(route, told, self._blame(failures[0]), lacking)
+                self._reject(route, self._letter_of(rows, row, position, failures))
             return error.outputs
 
         return process_or_bisect(rows.batch.num_rows, attempt, single, (_Rejected,))
+
+    def _outputs(
+        self, rows: PositionedBatch, start: int, end: int, passed: list[Passed]
+    ) -> tuple[_Outputs, list[Failure]]:
+        return self._tree.checked_outputs(rows.batch.slice(start, end - start), self._writers, passed)
+
+    def _passed(self, rows: PositionedBatch, start: int, end: int) -> None:
+        """Take note of rows that every sink gets; does nothing."""
 
     def _report(self, failures: Sequence[Failure]) -> None:
         """Count a row that is rejected, and tell the writers of the sinks."""
@@ -168,26 +182,46 @@ class Sorter:
             if writer := self._writers[sink]:
                 self._sinks[sink].write(rows, writer)
 
-    def _reject(self, route: int, row: BadRow, blame: Blame, sinks: Iterable[int]) -> None:
-        """Hold a row for a dead letter.
+    def _unreadable(self, row: BadRow) -> dict[str, Any]:
+        """Return the letter of a row that could not be read."""
+        step = self._tree.root.brief if self._tree.root else None
+        return {
+            "payload": row.payload,
+            "position": row.position,
+            "format": row.format,
+            **self._origin,
+            **self._fault(row.error, Blame(step, row.column), self._tree.sinks),
+        }
+
+    def _letter_of(self, rows: PositionedBatch, row: int, position: str, failures: Sequence[Failure]) -> dict[str, Any]:
+        """Return the letter of a row that some sinks lack."""
+        cause, lacking = failures[0].cause, [sink for failure in failures for sink in failure.sinks]
+        told = bad_row(rows.batch, row, "", position)
+        return {
+            "payload": told.payload,
+            "position": position,
+            "format": told.format,
+            **self._origin,
+            **self._fault(message_of(cause), self._blame(failures[0]), lacking),
+        }
+
+    @cached_property
+    def _origin(self) -> dict[str, Any]:
+        source = self._tree.root.source if self._tree.root else None
+        return {"epoch": self._letters.epoch, "job": self._letters.job, "source": source}
+
+    def _fault(self, error: str, blame: Blame, sinks: Iterable[int]) -> dict[str, Any]:
+        """Return what a letter tells of its fault.
 
         Args:
-            sinks: Those that lack it.
+            sinks: Those that lack the row.
         """
         names = [name for sink in sinks if (name := self._sinks[sink].name) is not None]
-        letter = {
-            "payload": row.payload,
-            "error": row.error,
-            "position": row.position,
-            "epoch": self._letters.epoch,
-            "job": self._letters.job,
-            "time": datetime.now(UTC),
-            "step": blame.step,
-            "column": blame.column,
-            "source": self._tree.root.source if self._tree.root else None,
-            "format": row.format,
-            "sinks": json_of(names),
-        }
+        now = datetime.now(UTC)
+        return {"error": error, "time": now, "step": blame.step, "column": blame.column, "sinks": json_of(names)}
+
+    def _reject(self, route: int, letter: dict[str, Any]) -> None:
+        """Hold a letter."""
         self._held[route].append(letter)
         if len(self._held[route]) == _LETTERS_PER_BATCH:
             self._flush(route)
@@ -256,7 +290,7 @@ def gathered(items: Iterable[PositionedBatch | BadRow]) -> Iterator[PositionedBa
         if held and (rows + count > _SMALL_ROWS or size > _MOST_BYTES or not _alike(held[0], item)):
             yield _joined(held)
             held, rows, size = [], 0, 0
-        if count >= _SMALL_ROWS:
+        if count >= _SMALL_ROWS or type(item) is not PositionedBatch:
             yield item
             continue
         held.append(item)
@@ -266,7 +300,8 @@ def gathered(items: Iterable[PositionedBatch | BadRow]) -> Iterator[PositionedBa
 
 
 def _alike(first: PositionedBatch, other: PositionedBatch) -> bool:
-    return bool(first.batch.schema.equals(other.batch.schema))
+    is_plain = type(first) is type(other) is PositionedBatch
+    return is_plain and bool(first.batch.schema.equals(other.batch.schema))
 
 
 def _joined(items: Sequence[PositionedBatch]) -> PositionedBatch:

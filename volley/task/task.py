@@ -12,12 +12,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from volley.contracts.epoch import WriteResult
-from volley.contracts.rows import BadRow, numbered, taken_notes
+from volley.contracts.rows import BadRow, numbered, taken_notes, taken_tallies
 from volley.contracts.sink import TaskWriter, Writer
 from volley.contracts.source import Split, SplitReader
 from volley.errors import VolleyError
 from volley.task.counts import Counted
 from volley.task.failpoints import reach
+from volley.task.replay import ReplaySorter
 from volley.task.sorter import DeadLetters, Sorter, gathered, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
 from volley.task.worker import peak_memory, task_and_attempt, task_context
@@ -152,7 +153,7 @@ class Task:
             for sink, step in enumerate(self.plan.sinks):
                 if step.exchange:
                     yield from ((to, (sink, data)) for rows in results[sink].committables for to, data in rows)
-                    own[sink] = WriteResult(notes=results[sink].notes)
+                    own[sink] = WriteResult(notes=results[sink].notes, tallies=results[sink].tallies)
             yield 0, (number, tuple(own))
 
     def take(self, records: Iterable[Record]) -> Iterator[tuple[tuple[int, int], tuple[WriteResult, ...]]]:
@@ -202,7 +203,7 @@ class Task:
         """
         attempt, is_spark_task = task_and_attempt()[1], task_context() is not None
         # Those of an attempt that failed.
-        taken_notes()
+        taken_notes(), taken_tallies()
         try:
             counted = write(writers)
             self._reach("in-task", attempt, is_spark_task)
@@ -211,7 +212,7 @@ class Task:
             first, *others = (
                 replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed
             )
-            results = replace(first, notes=taken_notes()), *others
+            results = replace(first, notes=taken_notes(), tallies=taken_tallies()), *others
             self._reach("after-task", attempt, is_spark_task)
             if self.counts:
                 self.counts.add(results, counted)
@@ -249,8 +250,8 @@ class Task:
         """Return what sorts out the bad rows of a tree; None if these have no dead letter."""
         if not self.letters or not self.letters.takes(tree):
             return None
-        sinks = len(self.plan.sinks)
-        return Sorter(self.letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:], counted)
+        sinks, kind = len(self.plan.sinks), ReplaySorter if self.letters.replays else Sorter
+        return kind(self.letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:], counted)
 
     def _take_batch(
         self,

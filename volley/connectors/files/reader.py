@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,11 +18,12 @@ from volley.connectors.files.log import FileLog
 from volley.connectors.files.unread import Unread
 from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, note_lost
-from volley.contracts.source import Offset, Reader, SourceContext
+from volley.contracts.source import Offset, PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
 from volley.formats.gunzip import Gunzip
 from volley.formats.input_file import Columns, InputFile
+from volley.formats.options import CsvOptions
 from volley.formats.rows import strict
 from volley.secrets import redact_uri, redacted
 from volley.storage.paths import filesystem
@@ -151,6 +153,21 @@ def declared(files: Files) -> pa.Schema | None:
     """Return the schema that a FileSource's settings declare; None if it is inferred."""
     schema = _declared(files)
     return None if schema is None else with_included(_content(files, schema), files.include)
+
+
+def payload_decoder(files: Files, format: str, schema: pa.Schema) -> PayloadDecoder | None:
+    """Return what decodes lines of files that were bad rows; None for a format that has none."""
+    added = {*with_included(pa.schema([]), files.include).names, UNKNOWN}
+    columns = pa.schema([field for field in schema if field.name not in added])
+    if format == files.format == "json":
+        from volley.formats.messages import JsonValues
+
+        return JsonValues(columns, files.on_unknown, UNKNOWN)
+    if format.startswith("csv ") and isinstance(files.options, CsvOptions):
+        from volley.formats.csv_salvage import CsvValues
+
+        return CsvValues(tuple(json.loads(format.removeprefix("csv "))), columns, files.options)
+    return None
 
 
 def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
 from volley.contracts.dimension import Dimension, DimensionReader
-from volley.contracts.source import Reader, Source, SourceContext
+from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods, near
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, format_of
 from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown
@@ -135,6 +135,11 @@ class FileSource(Source):
     def explain(self, context: SourceContext) -> str:
         unknown = fate_of_unknown(self.on_unknown, UNKNOWN, by_row=self.format == "json")
         return f"{unknown}; {_tasks(self._files(), self._url)}"
+
+    def payload_decoder(self, format: str, schema: pa.Schema) -> PayloadDecoder | None:
+        from volley.connectors.files.reader import payload_decoder
+
+        return payload_decoder(self._files(), format, schema)
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html

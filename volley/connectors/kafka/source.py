@@ -14,7 +14,7 @@ from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
 from volley.connectors.kafka.settings import METADATA, UNKNOWN
 from volley.contracts.reports import PROBE_SECONDS, Probe
-from volley.contracts.source import Reader, Source, SourceContext
+from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import brief_methods
 from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of
 from volley.formats.schema_registry import Registry
@@ -171,6 +171,9 @@ include=('key', 'offset'))
             max_rows_per_split=self.max_rows_per_split,
             limit=self.max_rows_per_epoch,
         )
+
+    def payload_decoder(self, format: str, schema: pa.Schema) -> PayloadDecoder | None:
+        return self._decoder(SourceContext("")) if format == self.value_format == "json" else None
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html

@@ -26,7 +26,7 @@ from volley.checks import (
 from volley.connectors.webhook import settings
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.contracts.reports import Probe
-from volley.contracts.source import Reader, Source, SourceContext
+from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
 from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of, value_schema
 from volley.secrets import redacted_html, redacted_repr
@@ -183,6 +183,9 @@ class WebhookSource(Source):
             name=self.path,
             receiver=None if self.bounded else ReceiverProcess(self._receiver(folder.path)),
         )
+
+    def payload_decoder(self, format: str, schema: pa.Schema) -> PayloadDecoder | None:
+        return self._decoder(warns=True) if format == self.value_format == "json" else None
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html
