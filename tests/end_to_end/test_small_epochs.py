@@ -8,7 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import orc
 from pyspark.sql import SparkSession
 
 from tests.duck import query
@@ -63,6 +65,14 @@ def test_small_epochs_take_no_spark_job(spark: SparkSession, tmp_path: Path) -> 
     assert sorted(row[0] for row in rows) == sorted(expected)
     summaries = (snapshot.summary for snapshot in sink.table().metadata.snapshots)
     assert [summary and summary["volley.epoch"] for summary in summaries] == ["0", "1", "2", "3", "4"]
+
+
+def test_workers_read_an_orc_file_of_few_rows(spark: SparkSession, tmp_path: Path) -> None:
+    orc.write_table(pa.table({"id": [1, 2]}), tmp_path / "in.orc")
+    sink = MemorySink("out")
+    stream = Environment(spark=spark, checkpoint_dir=tmp_path).from_source(FileSource(tmp_path / "in.orc"))
+    assert takes_spark(spark, lambda: stream.to_sink(sink).execute("job"))
+    assert sink.rows() == [{"id": 1}, {"id": 2}]
 
 
 @pytest.mark.parametrize(("keys", "expected"), [(range(2, 5), False), (range(10), True)], ids=["few", "in many files"])

@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import orc, parquet
 
-from volley import EOF, Environment, FileSource, MemorySink, MemorySource, RateSource, col
+from tests.unit.test_file_options import splits
+from volley import EOF, Environment, FileSource, MemorySink, MemorySource, RateSource, SourceContext, col
 from volley.plan.graph import JobGraph
 from volley.stream.stream import DataStream
 
@@ -58,6 +60,17 @@ def test_large_many_or_nested_files_are_not_small(tmp_path: Path) -> None:
         (many / f"{number}.json").touch()
     assert [FileSource(folder, "json").is_small() for folder in (large, many, nested)] == [False] * 3
     assert not FileSource(large / "0.json").is_small()
+
+
+def test_no_driver_reads_rows_of_orc_files(tmp_path: Path) -> None:
+    for name, is_small in (("in.parquet", True), ("in.orc", False)):
+        write_table = (parquet if is_small else orc).write_table
+        write_table(pa.table({"id": [1]}), tmp_path / name)
+        source = FileSource(tmp_path / name)
+        reader = source.open(SourceContext(str(tmp_path / f"{name}-state")))
+        (split,) = splits(reader)
+        assert source.is_small() is is_small
+        assert (reader.size(split) is not None) is is_small
 
 
 def test_a_job_with_a_function_is_not_small() -> None:

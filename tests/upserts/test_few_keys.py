@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyiceberg.types import NestedField, UUIDType
 
 from tests.duck import query
@@ -21,6 +22,7 @@ from tests.upserts.test_upsert import SCHEMA, rows, seen
 from volley import SourceError, WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg import Append, Upsert
+from volley.iceberg.pyiceberg_private.entries import data_file
 from volley.iceberg.read import delete_files
 from volley.iceberg.read.entries import Cache, FileEntry
 from volley.iceberg.upsert.ranges import may_have
@@ -216,3 +218,27 @@ def test_delete_files_of_other_positions_are_not_read(lake: Lake, monkeypatch: p
     assert found == {1: "again", 3: "newest", 6: "newer", 8: "newest"}
     deletes = lake.table().inspect.delete_files().to_pylist()
     assert sum(file["record_count"] for file in deletes) == 5
+
+
+@pytest.mark.parametrize("format", ["PARQUET", "ORC"])
+def test_the_driver_searches_few_rows_of_a_table_but_not_of_orc(
+    format: str, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lake = make_lake(MODE, SCHEMA)
+    fill(lake, range(3))
+    path = tmp_path / "other.file"
+    fields = [pa.field("id", pa.int64(), metadata=_id(1)), pa.field("name", pa.string(), metadata=_id(2))]
+    foreign = pa.table({"id": [7, 8], "name": ["new", "new"]}, schema=pa.schema(fields))
+    (orc if format == "ORC" else pq).write_table(foreign, path)
+    file = data_file(str(path), format, 0, (), 2, path.stat().st_size)
+    with lake.table().transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    tasks = counted(monkeypatch)
+    lake.epoch(rows(1, 7, name="newer"))
+    assert {task.suits_driver for task in tasks} == {format == "PARQUET"}
+    # DuckDB reads no ORC.
+    assert {row["id"]: row["name"] for row in lake.rows()} == {0: "new", 1: "newer", 2: "new", 7: "newer", 8: "new"}
+
+
+def _id(number: int) -> dict[str, str]:
+    return {"iceberg.id": str(number), "PARQUET:field_id": str(number)}

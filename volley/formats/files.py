@@ -126,6 +126,7 @@ class Format:
         counts_rows: True if a file tells the number of rows before each of its parts.
         by_name: True if a file is read by the names of its columns, so that some can be left out.
         whole: The files that one task reads, whatever the options.
+        is_safe: False if some damage ends the process that reads a file: the driver then leaves it to a worker.
     """
 
     extensions: tuple[str, ...]
@@ -135,6 +136,7 @@ class Format:
     counts_rows: bool = False
     by_name: bool = True
     whole: str | None = None
+    is_safe: bool = True
 
     @property
     def reader(self) -> FormatReader:
@@ -249,6 +251,7 @@ FORMATS = {
         whole="compressed files",
     ),
     "parquet": Format(extensions=(".parquet",), module="volley.formats.parquet", is_text=False, counts_rows=True),
-    "orc": Format(extensions=(".orc",), module="volley.formats.orc", is_text=False),
+    # ORC has no checksums, and Arrow's reader of it believes what a file says.
+    "orc": Format(extensions=(".orc",), module="volley.formats.orc", is_text=False, is_safe=False),
     "avro": Format(extensions=(".avro",), module="volley.formats.avro_files", options=_AvroOptions, is_text=False),
 }

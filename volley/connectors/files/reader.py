@@ -92,8 +92,8 @@ class FileReader(Reader):
     def _unread(self) -> Unread:
         return Unread(self.log, redact_uri(self.files.url))
 
-    def size(self, split: FileSplit) -> int:
-        return sum(logged.size // parts for logged, (_, parts) in split)
+    def size(self, split: FileSplit) -> int | None:
+        return sum(logged.size // parts for logged, (_, parts) in split) if self._format.is_safe else None
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         reader = self._format.reader

@@ -114,7 +114,7 @@ class FileSource(Source):
     def is_small(self) -> bool:
         # A look at another storage takes longer; a pattern is no local path.
         with suppress(OSError):
-            return self.bounded and _are_few(self._url)
+            return self.bounded and FORMATS[str(self.format)].is_safe and _are_few(self._url)
         return False
 
     def preview(self, context: SourceContext) -> pa.Schema | None:

@@ -109,7 +109,8 @@ class EpochUpsert:
         for number, shared in enumerate(_shared(files), base):
             tasks.append(Replace(writer, number, self._without_ranges, metadata, shared))
         size = sum(sum(file.sizes) for file in self._changes) + sum(map(_cost, files))
-        return [replace(task, suits_driver=True) for task in tasks] if size <= _DRIVER_BYTES else tasks
+        suits_driver = size <= _DRIVER_BYTES and all(map(_is_safe, files))
+        return [replace(task, suits_driver=True) for task in tasks] if suits_driver else tasks
 
     def _complete(
         self, writer: UpsertWriter, candidates: Mapping[_FileVersion, PlannedFile], metadata: TableMetadata
@@ -209,6 +210,11 @@ def _shared(files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, ...]]:
 def _cost(planned: PlannedFile) -> int:
     """Return the time that a search of a data file takes, in bytes that are searched in that time."""
     return planned.file.size + (_LOCAL_BYTES if is_local(planned.file.path) else _REMOTE_BYTES)
+
+
+def _is_safe(planned: PlannedFile) -> bool:
+    """Return False if a damaged file may end the process that reads it, as some of ORC do."""
+    return all(file.format != "ORC" for file in (planned.file, *planned.deletes))
 
 
 def _parts(sizes: Sequence[int]) -> Iterator[range]:
