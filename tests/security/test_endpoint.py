@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import http.client
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -107,6 +110,41 @@ def test_requests_that_are_too_large_or_malformed(
     ]:
         assert connect(clients, endpoint, sent).recv(12) == status, sent[:30]
     assert capfd.readouterr().err == ""
+
+
+def test_a_process_without_descriptors_logs_nothing_and_answers_later(
+    endpoint: Endpoint, clients: ExitStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rests, sleep = threading.Event(), asyncio.sleep
+
+    async def rest(seconds: float) -> None:
+        rests.set()
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    sockets = [clients.enter_context(socket.socket()) for _ in range(3)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as taken:
+        taken.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        for client in sockets:
+            client.settimeout(30)
+            client.connect(("127.0.0.1", port(endpoint)))
+            client.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        rests.wait(30)
+    assert {client.recv(12) for client in sockets} == {b"HTTP/1.0 200"}
+    assert not caplog.records
+
+
+def test_a_status_that_fails_ends_its_stream(
+    endpoint: Endpoint, clients: ExitStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(endpoint_module, "_EVENT_SECONDS", 0.01)
+    endpoint.show(["{}"].pop)
+    client = connect(clients, endpoint, b"GET /events HTTP/1.1\r\n\r\n")
+    assert b"".join(iter(lambda: client.recv(4_096), b"")).endswith(b"data: {}\n\n")
+    gc.collect()
+    assert not caplog.records
 
 
 def test_a_port_that_is_taken(endpoint: Endpoint) -> None:

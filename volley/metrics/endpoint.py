@@ -31,6 +31,7 @@ _MOST_BYTES = 16 << 10
 _PIECE = 64 << 10
 _QUEUE = 128
 _EVENT_SECONDS = 1.0
+_REST_SECONDS = 0.2
 _PAGES = ("/", "/status.json", "/events")
 _STREAM = "text/event-stream"
 _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0\r\n\r\n"
@@ -219,25 +220,38 @@ class _Server:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connected, sock=self._listening, backlog=_QUEUE)
+        accepting = self._loop.create_task(self._accept())
         await self._closed.wait()
-        server.close()
+        accepting.cancel()
+        self._listening.close()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    async def _accept(self) -> None:
+        """Accept connections: asyncio's own server logs 128 errors at once where the process has no descriptor left."""
+        self._listening.setblocking(False)
+        while True:
+            try:
+                accepted, _ = await self._loop.sock_accept(self._listening)
+                self._begin(*await asyncio.open_connection(sock=accepted))
+            except OSError:
+                # The client waits meanwhile, or is gone.
+                await asyncio.sleep(_REST_SECONDS)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= MOST_CONNECTIONS:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel()
+        task = self._loop.create_task(self._connected(reader, writer))
         self._open[task] = None
-        # The client may be gone or slow, or make room for another one.
-        with suppress(OSError, asyncio.CancelledError):
+        task.add_done_callback(lambda task: self._open.pop(task, None))
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The client may be gone or slow, or make room for another one; or the job has no status to tell.
+        with suppress(Exception, asyncio.CancelledError):
             async with asyncio.timeout(REQUEST_SECONDS):
                 goes_on = await self._respond(reader, writer)
             while goes_on:
                 await self._send_event(writer)
-        self._open.pop(task, None)
         writer.close()
 
     async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
