@@ -194,18 +194,31 @@ def test_a_row_joins_two_sessions(tmp_path: Path) -> None:
     assert windows(job.epoch(2, [(0, batch(-5))]), "n", "_change") == [(-5, 4, "update_after"), (0, None, "delete")]
 
 
-@pytest.mark.parametrize(
-    ("lateness", "sessions"),
-    [("7s", [(0, 3)]), (0, [(0, 1), (5, 2)])],
-    ids=["within lateness", "older than lateness"],
-)
-def test_rows_within_lateness_join_the_session_that_a_batch_query_has(
-    lateness: str | int, sessions: list[tuple[int, int]], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("lateness", ["7s", 0], ids=["within lateness", "older than lateness"])
+def test_rows_join_the_session_that_a_batch_query_has(lateness: str | int, tmp_path: Path) -> None:
     job = local(tmp_path, session("10s"), lateness=lateness)
     out = [job.epoch(number, [(0, batch(second))], ends=number == 2) for number, second in enumerate((0, 12, 5))]
-    assert windows(pa.concat_tables(out), "n") == sessions
+    assert windows(pa.concat_tables(out), "n") == [(0, 3)]
     assert job.rejected.late == 0
+
+
+def test_a_session_is_held_until_each_row_that_would_join_it_is_late(tmp_path: Path) -> None:
+    job = local(tmp_path, session("10s"))
+    # The row at 9.9 is not late, as the watermark is at 19.5, and joins both sessions, of which one has ended.
+    assert [job.epoch(number, [(0, batch(second))]).num_rows for number, second in enumerate((0, 19.5, 9.9))] == [0] * 3
+    assert windows(job.epoch(3, [(0, batch(60))]), "n") == [(0, 3)]
+    assert job.rejected.late == 0
+    job.epoch(4, [(0, batch(50))])
+    assert job.rejected.late == 1
+    # At the end of all sources none is held.
+    assert windows(job.epoch(5, [(0, batch(50.000001))], ends=True), "n") == [(50, 2)]
+
+
+def test_an_older_row_unites_sessions_that_came_out_as_updates(tmp_path: Path) -> None:
+    job = local(tmp_path, session("10s"), emit="updates")
+    assert windows(job.epoch(0, [(0, batch(0))]), "n", "_change") == [(0, 1, "update_after")]
+    assert windows(job.epoch(1, [(0, batch(12))]), "n", "_change") == [(12, 1, "update_after")]
+    assert windows(job.epoch(2, [(0, batch(5))]), "n", "_change") == [(0, 3, "update_after"), (12, None, "delete")]
 
 
 def test_updates_come_once_for_each_epoch_that_changes_a_window(tmp_path: Path) -> None:

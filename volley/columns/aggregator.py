@@ -123,6 +123,10 @@ class Aggregator(Operator):
         rows = self._come_out(closing) if self._gaps is None else self._with_gaps(closing.windows, self._gaps, before)
         return Merged(rows, (rest,))
 
+    @property
+    def held(self) -> int:
+        return self.windows.held
+
     def closing(self, latest: int) -> int | None:
         # The end of the last window that has a row.
         return int(self.windows.ends(np.array([latest]))[0]) if self.timing.emit == "final" else None

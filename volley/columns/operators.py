@@ -119,8 +119,13 @@ class Operator(ABC):
             old: For each input, the states that were kept.
             new: For each input, the states of the epoch's rows, in the order of the rows.
             before: The watermark at the epoch's start.
-            watermark: The watermark at its end.
+            watermark: The watermark at its end, less `held`: what has ended by then comes out.
         """
+
+    @property
+    def held(self) -> int:
+        """For how many microseconds what has ended is held, but for the end of all sources; by default 0."""
+        return 0
 
     def closing(self, latest: int) -> int | None:
         """Return the watermark at the end of all sources, after their latest row; None = nothing waits, the default."""

@@ -79,6 +79,10 @@ class Windows(Protocol):
     def times(self) -> tuple[str, ...]:
         """The names of the window's columns in a table of states."""
 
+    @property
+    def held(self) -> int:
+        """For how long a window is held behind its end, in microseconds: rows that are not late can still be its."""
+
     def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
         """Return the window's columns for at least one row with these event times; `encoded` allows dictionaries."""
 
@@ -98,7 +102,7 @@ class Windows(Protocol):
             new: The states of the epoch's rows, in their order.
             grouping: Their columns.
             before: The watermark at the epoch's start: windows that end there have come out.
-            watermark: The watermark at its end.
+            watermark: The watermark at its end, less `held`: windows that end there or before are closed.
             updates: True if changed windows come out; False if closed ones do.
         """
 
@@ -117,6 +121,10 @@ class _Spans:
     @property
     def times(self) -> tuple[str, ...]:
         return ("pane",)
+
+    @property
+    def held(self) -> int:
+        return 0
 
     def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
         pane = math.gcd(self.size, self.every)
@@ -192,6 +200,12 @@ class _Sessions:
     @property
     def times(self) -> tuple[str, ...]:
         return ("first", "last")
+
+    @property
+    def held(self) -> int:
+        # A row is late where a session of it alone has ended: one that begins a gap before the watermark or later is
+        # not, and may be less than a gap behind the last row of a session that has ended since.
+        return self.gap
 
     def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
         return [pa.array(times), pa.array(times)]

@@ -150,7 +150,10 @@ class KeyedState:
         """
         before, plan = self._before(epoch), self._plan(epoch)
         clocks = tuple(clock.after(partials, plan.now) for clock in self._clocks(before, plan))
-        watermark = self._watermark(before.watermark, clocks, plan)
+        closing = self._closing(clocks) if plan.ends else None
+        watermark = self._watermark(before.watermark, clocks, plan) if closing is None else closing
+        watermark = max(before.watermark, watermark)
+        passed = watermark - self.operator.held if closing is None else watermark
         # A step that appends has nothing to do without rows.
         appends = self.operator.appends
         has_work = not appends or any(partial.files for _, of_inputs in partials for partial in of_inputs)
@@ -161,7 +164,7 @@ class KeyedState:
         splits = tuple(
             MergeSplit(
                 *(first, end - first, self._merged(epoch, partials, before.files, kept, first, end)),
-                *(before.watermark, watermark),
+                *(before.watermark, passed),
             )
             for first, end in (pairwise(bounds) if has_work else ())
         )
@@ -264,19 +267,21 @@ class KeyedState:
         known = {(clock.input, clock.source): clock for clock in before.clocks}
         return [known.get(pair) or Clock(*pair, None, plan.now) for pair in self.clocked]
 
-    def _watermark(self, before: int, clocks: Sequence[Clock], plan: EpochPlan) -> int:
-        """Return the watermark after an epoch: it never goes back."""
-        timing = self.operator.timing
+    def _closing(self, clocks: Sequence[Clock]) -> int | None:
+        """Return the watermark at the end of all sources; None if nothing waits for it."""
         times = [clock.latest for clock in clocks if clock.latest is not None]
-        if plan.ends and times and (closing := self.operator.closing(max(times))) is not None:
-            return max(before, closing)
+        return self.operator.closing(max(times)) if times else None
+
+    def _watermark(self, before: int, clocks: Sequence[Clock], plan: EpochPlan) -> int:
+        """Return the watermark after an epoch that is not the end."""
+        timing = self.operator.timing
         idle = plan.now - microseconds(timing.idle_after) if timing.idle_after else None
         # No source was asked for rows before the run began.
         active = [clock for clock in clocks if idle is None or max(clock.moved, plan.began) > idle]
         if not active or any(clock.latest is None for clock in active):
             return before
         slowest = min(clock.latest for clock in active if clock.latest is not None)
-        return max(before, slowest - microseconds(timing.lateness))
+        return slowest - microseconds(timing.lateness)
 
     def _clean(self, epoch: int) -> None:
         # What is left over does no harm.

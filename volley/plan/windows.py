@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 Emission = OneOf["final", "updates"]
-"""When a window's row comes out: once, when the watermark passes the window's end; or after each change."""
+"""When a window's row comes out: once, when the window is closed; or after each change."""
 
 LateRows = OneOf["drop", "dead_letter"]
 """What happens to a row that comes after the watermark."""
@@ -110,6 +110,7 @@ def session(gap: Duration) -> Window:
     """Return windows that hold the rows of a key without a pause: `gap` after its last row a window ends.
 
     A row exactly `gap` after the one before begins a new window: the old one ends there, and an end is not in a window.
+    A window is closed once the watermark is another `gap` behind its end: an earlier row may join it until then.
 
     Args:
         gap: The length of the pause: a timedelta, seconds or a text such as ``"30m"``.

@@ -43,14 +43,14 @@ class MergeSplit:
 
     Args:
         before: The watermark at the epoch's start, in microseconds since 1970.
-        watermark: The watermark at its end.
+        passed: What has ended by this time comes out: by the watermark at the epoch's end, or before.
     """
 
     first: int
     buckets: int
     inputs: tuple[MergeInput, ...]
     before: int
-    watermark: int
+    passed: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Merger(SplitReader):
                 known = before
                 if any(map(len, rows)):
                     known = list(map(_both, _tables(kept, operator.states, bucket), before))
-                merged = operator.merge(known, rows, split.before, split.watermark)
+                merged = operator.merge(known, rows, split.before, split.passed)
                 states = map(_both, before, merged.states) if operator.appends else merged.states
                 for file, table in zip(files, states, strict=True):
                     file.write_batch(one_batch(table))
