@@ -129,3 +129,14 @@ def test_users_import_from_one_place() -> None:
         texts[name] = "\n".join(documents).replace(">>> ", "")
     inner = re.compile(r"^ *\"?(?:from|import) volley\.(?!testing\b)\w+", re.M)
     assert {name: found for name, text in texts.items() if (found := inner.findall(text))} == {}
+
+
+def test_the_page_of_troubles_has_the_words_that_are_shown() -> None:
+    page = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text()
+    told = re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^### .*", page, re.M)))
+    sources = "".join(path.read_text() for path in (ROOT / "volley").rglob("*.py"))
+    # Texts over several lines, and what is put into them, are one.
+    sources = re.sub(r'" *\n *f?"', "", sources)
+    parts = [part.strip(" :") for words in told for part in words.split("…")]
+    assert len(told) > 15
+    assert [part for part in parts if part not in sources] == []

@@ -26,7 +26,10 @@ _BLOCK = 4 << 20
 _LONGEST_NAME = 128 << 10
 # Most files have a quote in the last bytes of a block, which are faster to look at than all.
 _TAIL = 4096
-HINT = 'mend the file, declare a schema that fits it, or name the texts that mean null: options={"null_values": ["NA"]}'
+HINT = (
+    'mend the file, declare a schema that fits it, name the texts that mean null: options={"null_values": ["NA"]}, or '
+    "give the sink a dead_letter for such rows"
+)
 # A double holds each whole number of 15 digits, and none of more than 308.
 _LONG_NUMBER = r"^[+-]?[0-9]{16,300}$"
 _ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)

@@ -113,7 +113,7 @@ class FormatReader:
     check: Callable[[pa.Schema], None] = lambda schema: None
     encoded_rows: Rows | None = None
     rows_before: Callable[[InputFile, tuple[int, int]], int] | None = None
-    hint: str = "mend the file, or declare a schema that fits it"
+    hint: str = "mend the file, declare a schema that fits it, or give the sink a dead_letter for such rows"
 
 
 @dataclass(frozen=True)
