@@ -130,7 +130,8 @@ if TYPE_CHECKING:
         top,
         variance,
     )
-    from volley.plan.choices import array, coalesce, concat_str, greatest, least, murmur3, struct, when, xxhash64
+    from volley.plan.choices import array, coalesce, concat_str, greatest, least, murmur3, struct, xxhash64
+    from volley.plan.conditions import when
     from volley.plan.expressions import Expr, col, lit
     from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
@@ -355,9 +356,8 @@ _MODULES = {
         *("approx_distinct", "avg", "count", "count_distinct", "first", "last", "list_", "max_", "min_", "quantile"),
         *("sum_", "top", "variance"),
     ],
-    "plan.choices": [
-        *("array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "when", "xxhash64"),
-    ],
+    "plan.choices": ["array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "xxhash64"],
+    "plan.conditions": ["when"],
     "plan.expressions": ["Expr", "col", "lit"],
     "plan.series": [
         *("SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling", "session_start"),

@@ -20,7 +20,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_functions import values_of
-from volley import ConfigError, Expr, ExpressionError, array, col, greatest, lit, struct, when
+from volley import (
+    ConfigError,
+    Environment,
+    Expr,
+    ExpressionError,
+    MemorySource,
+    array,
+    col,
+    greatest,
+    lit,
+    struct,
+    when,
+)
 from volley.columns.expressions import LOWERED as ARROW
 from volley.plan.elsewhere import EXPRESSIONS
 from volley.plan.expression_nodes import (
@@ -265,6 +277,20 @@ def test_no_answer_names_what_there_is_not(elsewhere: Mapping[str, str], owner: 
         method = re.match(r"(\w+)\(", ours)
         if method and method[1] not in ("when", "greatest", "sql", "sort_within_epoch"):
             assert hasattr(owner, method[1]), (name, ours)
+
+
+def test_a_text_is_sql_where_a_condition_is_taken() -> None:
+    n, rows = col("n"), Environment().from_source(MemorySource([{"n": 1}, {"n": -1}]))
+    choice = when("n > 5").then(1).when("n < 0").then(2)
+    assert repr(choice) == repr(when(n > 5).then(1).when(n < 0).then(2))
+    assert rows.filter("n > 0") == rows.filter(n > 0)
+    assert rows.split("n > 0") == rows.split(n > 0)
+    for condition in (1, None, ["n > 0"]):
+        with pytest.raises(ExpressionError, match=r"takes a condition, not .*\n.*a SQL text"):
+            rows.filter(condition)  # type: ignore[arg-type]
+    # Elsewhere it is a constant, or a name.
+    assert rows.with_column("text", "n > 0").to_arrow()["text"].to_pylist() == ["n > 0"] * 2
+    assert rows.select(again="n").to_arrow()["again"].to_pylist() == [1, -1]
 
 
 def test_a_choice_is_an_expression_like_any_other() -> None:

@@ -1,16 +1,15 @@
-"""Functions of several expressions: choices between values, and texts, structs and lists put together."""
+"""Functions of several expressions: the first or greatest of some values, and texts, structs and lists put together."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from volley.errors import ExpressionError
-from volley.plan.expression_nodes import Call, ExprNode
+from volley.plan.expression_nodes import Call
 from volley.plan.expressions import Expr, as_node
 
 __all__ = [
-    *("Branch", "Choice", "array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "when"),
-    "xxhash64",
+    *("array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "xxhash64"),
 ]
 
 
@@ -131,50 +130,3 @@ def _of_several(op: str, values: tuple[Any, ...], least: int = 2, *parameters: A
     if len(values) < least:
         raise ExpressionError(f"{op} got {len(values)} values", hint=f"give at least {least}")
     return Expr(Call(op, tuple(map(as_node, (*values, *parameters)))))
-
-
-def when(condition: Any) -> Branch:
-    """Begin a choice: ``when(condition).then(value)``, then further ``.when(…).then(…)``, then ``.otherwise(value)``.
-
-    The first condition that is true decides; a value is computed only for the rows that get it. Without `otherwise`,
-    rows for which no condition is true get null.
-
-    Args:
-        condition: A condition; null counts as false.
-
-    Example:
-        >>> from volley import col, when
-        >>> when(col("n") > 0).then("some").otherwise("none")
-        when(col('n') > lit(0)).then(lit('some')).otherwise(lit('none'))
-    """
-    return Branch((), as_node(condition))
-
-
-class Branch:
-    """A condition of a choice, whose value comes next; see `when`."""
-
-    def __init__(self, before: tuple[ExprNode, ...], condition: ExprNode) -> None:
-        self._before = before
-        self._condition = condition
-
-    def then(self, value: Any) -> Choice:
-        """Set the value of the rows for which the condition is the first to be true."""
-        return Choice((*self._before, self._condition, as_node(value)))
-
-
-class Choice(Expr):
-    """A choice between values; an expression that is null for all other rows."""
-
-    __slots__ = ("_branches",)
-
-    def __init__(self, branches: tuple[ExprNode, ...]) -> None:
-        self._branches = branches
-        super().__init__(Call("when", (*branches, as_node(None))))
-
-    def when(self, condition: Any) -> Branch:
-        """Begin a further branch, for rows for which no condition was true so far."""
-        return Branch(self._branches, as_node(condition))
-
-    def otherwise(self, value: Any) -> Expr:
-        """Set the value of all other rows."""
-        return Expr(Call("when", (*self._branches, as_node(value))))

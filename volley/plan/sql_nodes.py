@@ -14,8 +14,9 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parser import Parser
 
 from volley.errors import ConfigError, ExpressionError, near
-from volley.plan.choices import concat_str, when
-from volley.plan.expressions import Expr, col, lit
+from volley.plan.choices import concat_str
+from volley.plan.expression_nodes import Call
+from volley.plan.expressions import Expr, as_node, col, lit
 from volley.plan.sql_columns import Resolve, with_columns
 from volley.plan.sql_functions import FIRST_CONSTANT, FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
 
@@ -205,20 +206,24 @@ def _case(node: exp.Case) -> Expr:
     ifs = node.args["ifs"]
     conditions = [_expr(part.this) if subject is None else subject.eq(_value(part.this)) for part in ifs]
     values = [_value(part.args["true"]) for part in ifs]
-    chosen = when(conditions[0]).then(values[0])
-    for condition, value in zip(conditions[1:], values[1:], strict=True):
-        chosen = chosen.when(condition).then(value)
-    return chosen.otherwise(_value(node.args["default"])) if node.args.get("default") else chosen
+    default = node.args.get("default")
+    pairs = [value for pair in zip(conditions, values, strict=True) for value in pair]
+    return _choice(*pairs, _value(default) if default else None)
 
 
 def _if(node: exp.If) -> Expr:
-    branch = when(_expr(node.this)).then(_value(node.args["true"]))
-    return branch.otherwise(_value(node.args["false"])) if node.args.get("false") else branch
+    default = node.args.get("false")
+    return _choice(_expr(node.this), _value(node.args["true"]), _value(default) if default else None)
 
 
 def _distinct(node: exp.NullSafeNEQ) -> Expr:
     left, right = _expr(node.this), _expr(node.expression)
-    return when(left.is_null() | right.is_null()).then(left.is_null() != right.is_null()).otherwise(left != right)
+    return _choice(left.is_null() | right.is_null(), left.is_null() != right.is_null(), left != right)
+
+
+def _choice(*parts: Any) -> Expr:
+    """Return a choice of conditions, each with its value behind it, and the value of all other rows."""
+    return Expr(Call("when", tuple(map(as_node, parts))))
 
 
 def _cast(node: exp.Cast) -> Any:

@@ -30,7 +30,7 @@ _ELSEWHERE = {
     "unique": 'deduplicate("key")',
     "selectExpr": 'select("id", gross=sql("price * 1.2"))',
     "select_expr": 'select("id", gross=sql("price * 1.2"))',
-    "query": 'filter(sql("price > 1"))',
+    "query": 'filter("price > 1")',
     "assign": "with_columns(name=value)",
     "cast": 'with_column("id", col("id").cast("long"))',
     "fill_null": 'with_column("id", col("id").fill_null(0))',
@@ -124,7 +124,12 @@ def check_predicate(value: Expr | str, verb: str) -> Expr:
     Raises:
         ExpressionError: If it is neither, or the text is wrong.
     """
-    return sql(value) if isinstance(value, str) else check_expression(value, verb)
+    if isinstance(value, str | Expr):
+        return sql(value) if isinstance(value, str) else value
+    raise ExpressionError(
+        f"{verb} takes a condition, not {type(value).__name__}",
+        hint='an expression, col("status") == "active"; or a SQL text, "status = \'active\'"',
+    )
 
 
 def check_sample(fraction: float, by: Sequence[str], seed: int) -> Expr:
