@@ -22,6 +22,7 @@ registry storage documents
 contracts
 metrics
 plan
+lineage
 columns
 store
 task formats
@@ -71,6 +72,7 @@ PACKAGES = {
         "engine.*",
     ],
     "pandas": ["iceberg.*"],
+    "openlineage": ["lineage.*"],
 }
 VALUES = [
     *("*.source", "*.sink", "iceberg.letters", "connectors.console", "connectors.function", "iceberg.time_travel"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from volley.connectors.rate import RateSource
     from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
     from volley.connectors.webhook.source import WebhookSource
+    from volley.contracts.datasets import Dataset
     from volley.contracts.epoch import Epoch, WriteResult
     from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun
     from volley.contracts.sink import Committer, Sink, SinkContext, TaskWriter, Writer
@@ -166,6 +167,7 @@ __all__ = [
     "ConfiguredPipeline",
     "ConsoleSink",
     "DataStream",
+    "Dataset",
     "Delete",
     "DeleteRewrite",
     "Environment",
@@ -339,6 +341,7 @@ _MODULES = {
     "engine.progress": ["Progress", "State"],
     "engine.repair": ["repair"],
     "environment": ["Environment"],
+    "contracts.datasets": ["Dataset"],
     "contracts.epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
     "metrics.figures": ["EpochProgress", "FinishedEpoch", "TableFigures"],

@@ -42,6 +42,7 @@ def test_extras() -> None:
         "analytics",
         "cli",
         "jre",
+        "lineage",
         "all",
         "dev",
     }

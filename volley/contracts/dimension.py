@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from volley.contracts.datasets import Dataset
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -31,6 +33,10 @@ class Dimension(ABC):
     def selection(self) -> str:
         """What decides which rows and columns it has of a version, without secrets; by default its repr."""
         return repr(self)
+
+    def datasets(self) -> Sequence[Dataset]:
+        """Return the names of the tables that it reads, for lineage, as of `Source.datasets`."""
+        return [Dataset("volley", self.identity)]
 
     @abstractmethod
     def open(self) -> DimensionReader:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from volley.contracts.capabilities import check_capabilities
+from volley.contracts.datasets import Dataset
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.reports import Probe, TableTotals
 from volley.errors import ConfigError, StorageError
@@ -380,6 +381,19 @@ class Sink(ABC):
             VolleyError: If a column is missing, or has a type that does not do.
         """
         return
+
+    def datasets(self, tables: Sequence[str] = ()) -> Sequence[Dataset]:
+        """Return the names of what it writes, for lineage; called beside the job, so it may ask a catalog.
+
+        The default is its `target`.
+
+        Args:
+            tables: Of a sink of many tables, the names of those that it has written to so far.
+
+        Raises:
+            VolleyError: If they can't be told: they are left out.
+        """
+        return [] if self.target is None else [Dataset("volley", self.target)]
 
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         """Return what `volley check` does to see whether rows can be written; it must leave nothing behind.

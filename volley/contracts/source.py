@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from volley.contracts.capabilities import check_capabilities
+from volley.contracts.datasets import Dataset
 from volley.contracts.reports import Lag, Probe
 from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.errors import PlanError, SourceError
@@ -119,6 +120,16 @@ class Source(ABC):
     def declared(self) -> pa.Schema | None:
         """Return the Arrow schema that the settings alone tell, without a look at the source; None = not known."""
         return None
+
+    def datasets(self) -> Sequence[Dataset]:
+        """Return the names of what it reads, for lineage; called beside the job, so it may ask a catalog.
+
+        The default is its `identity`.
+
+        Raises:
+            VolleyError: If they can't be told: they are left out.
+        """
+        return [Dataset("volley", self.identity)]
 
     def probes(self) -> Sequence[Probe]:
         """Return what `volley check` does to see whether the source can be read; it must change nothing.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.contracts.epoch import WriteResult
 from volley.contracts.rows import LostInput, Note, NotesBox, UnknownField, taken_notes
+from volley.engine.listeners import Listener
 from volley.engine.options import OnEpoch, OnError
 from volley.errors import VolleyError
 from volley.html_table import html_plot
@@ -32,7 +33,7 @@ _MOST_FIELDS = 1_000
 _LAST_LOST = 100
 
 
-class History:
+class History(Listener):
     """Epochs in the order in which they ended; the last 10,000 are kept.
 
     Args:

@@ -20,6 +20,8 @@ from volley.columns.rows import Rows
 from volley.contracts.reports import MaintenanceReport
 from volley.engine.history import History
 from volley.engine.launch import launch
+from volley.engine.lineage import JobLineage
+from volley.engine.listeners import Listeners
 from volley.engine.options import JobContext
 from volley.engine.progress import Progress, State, enter
 from volley.engine.restart import Restart
@@ -28,6 +30,7 @@ from volley.engine.runs import JobRun, RunRecorder, plan_hash, runs_of
 from volley.engine.status import status_of
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
 from volley.html_table import html_table
+from volley.lineage.emitter import configured_emitter
 from volley.metrics.figures import FinishedEpoch
 from volley.metrics.status import JobStatus, status_json
 from volley.spark.errors import translate
@@ -89,7 +92,10 @@ class Job(Rows):
         self._began = time.monotonic()
         self._began_at = datetime.now(UTC)
         self._restart_due = 0.0
-        self._recorder = RunRecorder(context.checkpoint.url, partial(plan_hash, context.graph), self.status)
+        recorder = RunRecorder(context.checkpoint.url, partial(plan_hash, context.graph), self.status)
+        emitter = configured_emitter()
+        lineage = [JobLineage(context, self._began_at, emitter)] if emitter else []
+        self._listeners = Listeners(start.name, [recorder, *lineage, self._history])
         self._failure: VolleyError | None = None
         self._last_failure: VolleyError | None = None
         self._lock = threading.Lock()
@@ -294,8 +300,9 @@ class Job(Rows):
         except (VolleyError, Py4JError, PySparkException, OSError) as error:
             failure = translate(error, self.name)
             if not self._restart.allows(failure, 1):
+                self._listeners.refused(failure)
                 raise failure from failure.__cause__
-        self._recorder.begin(self.name)
+        self._listeners.begin(self.name)
         self._watcher = threading.Thread(target=self._watch, args=[failure], name=f"volley-{self.name}", daemon=True)
         self._watcher.start()
 
@@ -304,7 +311,9 @@ class Job(Rows):
         enter("checking")
         # Spark's session and Python's settings for it are one for all jobs.
         with _beginning, ExitStack() as undo:
-            run = Run(launch(self._context, undo), self._count)
+            epochs = launch(self._context, undo)
+            self._listeners.opened(epochs.plan)
+            run = Run(epochs, self._count)
             run.start()
             undo.pop_all()
         self._context.checkpoint.forget()
@@ -335,6 +344,7 @@ class Job(Rows):
             _log.warning(text, self.name, failures, self._restart.limit, seconds, failure)
             self._last_failure, self._restart_due = failure, time.monotonic() + seconds
             self.metrics.record_state("restarting")
+            self._listeners.restarting(failure)
             failure = None if self._stop_requested.wait(seconds) else self._failure_of(self._run_again)
         self._finish(failure)
 
@@ -361,13 +371,13 @@ class Job(Rows):
         state = State.FINISHED if bounded else State.STOPPED
         if failure is not None:
             self._failure, state = failure, State.FAILED
-            self._history.failed(failure)
+            self._listeners.failed(failure)
         elif self._stop_requested.is_set():
             state = State.STOPPED
         elif self._run is not None and not self._progress.epochs:
             self._log_nothing_new(self._run)
         self._progress = replace(self.progress, state=state, running=None)
-        self._recorder.end(lambda: self._status(self._progress))
+        self._listeners.end(lambda: self._status(self._progress))
         for endpoint in self._endpoints.values():
             endpoint.close()
         self._on_end()
@@ -411,5 +421,4 @@ class Job(Rows):
         if not self._progress.epochs:
             self._progress = replace(self._progress, startup=time.monotonic() - self._began - epoch.seconds)
         self._progress = self._progress.after(epoch)
-        self._recorder.add(epoch)
-        self._history.add(epoch)
+        self._listeners.add(epoch)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from volley.engine.listeners import Listener
 from volley.errors import StorageError
 from volley.html_table import html_table
 from volley.metrics.exposition import versions
@@ -84,7 +85,7 @@ class JobRun:
         return html_table({name: getattr(self, name) for name in shown})
 
 
-class RunRecorder:
+class RunRecorder(Listener):
     """Writes the file of a run: when it begins, ends, and every ten seconds. A failure is logged, once.
 
     Args:
@@ -104,10 +105,10 @@ class RunRecorder:
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, name: str) -> None:
+    def begin(self, job: str) -> None:
         """Begin to write, in a thread."""
-        self._job = name
-        self._thread = threading.Thread(target=self._keep, name=f"volley-{name}-history", daemon=True)
+        self._job = job
+        self._thread = threading.Thread(target=self._keep, name=f"volley-{job}-history", daemon=True)
         self._thread.start()
 
     def add(self, epoch: FinishedEpoch) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volley.checks import keep, of_type
 from volley.columns.rows import Rows
+from volley.contracts.datasets import Dataset
 from volley.contracts.reports import Probe
 from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import brief_methods
@@ -66,6 +67,9 @@ class IcebergSink(Sink, Rows):
     def target(self) -> str:
         """The catalog's address and the table's name."""
         return f"{self.config.ref.address}/{self.config.table_name}"
+
+    def datasets(self, tables: Sequence[str] = ()) -> Sequence[Dataset]:
+        return [self.config.ref.dataset()]
 
     @property
     def flush_interval(self) -> timedelta | None:
@@ -266,6 +270,9 @@ class RoutedSink(Sink):
         """The catalog's address and the template of the tables' names."""
         names = self.routing.names
         return f"{self.config.ref.address}/{'.'.join(names.namespace)}/{names}"
+
+    def datasets(self, tables: Sequence[str] = ()) -> Sequence[Dataset]:
+        return [self.config.ref.beside(table).dataset() for table in tables]
 
     @property
     def flush_interval(self) -> timedelta | None:

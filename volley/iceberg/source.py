@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from volley.checks import keep, of_type
+from volley.contracts.datasets import Dataset
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.html_table import settings_html
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
@@ -58,6 +60,9 @@ class IcebergSource(Source):
         config = self.config
         pin = config.as_of or (config.mode.snapshot_id if isinstance(config.mode, Snapshot) else config.ref.branch)
         return f"iceberg:{config.ref.address}:{config.ref.name}@{pin}"
+
+    def datasets(self) -> Sequence[Dataset]:
+        return [self.config.ref.dataset()]
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
         from volley.iceberg.read.whole import table_schema

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.checks import keep, mapping, names, of_type, optional, text
 from volley.columns.rows import Rows
+from volley.contracts.datasets import Dataset
 from volley.errors import ConfigError, brief
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
@@ -186,6 +187,13 @@ class TableRef(Rows):
         catalog = self.load_catalog()
         with self.errors():
             return catalog.load_table(self.identifier)
+
+    def dataset(self) -> Dataset:
+        """Return the table's name for lineage: the folder of its files, as other tools have it, beside its own name.
+
+        Raises like `load`.
+        """
+        return Dataset.of_path(self.load().location(), "TABLE", (self.address, self.name))
 
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the rows that the table has now, of its branch, as an Arrow table.

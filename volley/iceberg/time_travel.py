@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from volley import checks
 from volley.checks import Instant
 from volley.columns.rows import Rows
+from volley.contracts.datasets import Dataset
 from volley.contracts.dimension import Dimension, DimensionReader
 from volley.errors import ConfigError, brief_methods
 from volley.html_table import settings_html
@@ -374,6 +375,9 @@ class IcebergDimension(Dimension):
     @property
     def identity(self) -> str:
         return IcebergSource(self.config).identity
+
+    def datasets(self) -> Sequence[Dataset]:
+        return [self.config.ref.dataset()]
 
     def open(self) -> DimensionReader:
         from volley.iceberg.read.dimension import IcebergDimensionReader

@@ -56,6 +56,7 @@ class CompiledPlan:
         sources: The source of each tree in `tasks`.
         operators: The keyed steps; their inputs follow the sinks in `tasks`.
         merging: What the tasks of the keyed steps do, which read what comes out of these; None without any.
+        schemas: The schema after each step.
         notes: Gets what sources note while they are asked for offsets.
     """
 
@@ -66,6 +67,7 @@ class CompiledPlan:
     readers: tuple[Reader | None, ...]
     targets: tuple[Offset | None, ...]
     sources: tuple[Source, ...]
+    schemas: Schemas
     operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
     notes: NotesBox = field(default_factory=NotesBox)
@@ -161,7 +163,8 @@ class _Compiler:
         frame, ends = self._frame(targets, notes), tuple(targets.values())
         operators, merging = merging_plan(self._graph, self._schemas, self._sinks)
         return CompiledPlan(
-            self._graph, self._context, frame, tasks, lines, ends, sources, operators, merging, notes=notes
+            *(self._graph, self._context, frame, tasks, lines, ends, sources, self._schemas, operators, merging),
+            notes=notes,
         )
 
     def _frame(self, targets: Mapping[int, Offset | None], notes: NotesBox) -> DataFrame | None:

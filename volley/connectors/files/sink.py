@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
+from volley.contracts.datasets import Dataset
 from volley.contracts.reports import Probe
 from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.formats.encoders import ENCODERS, check_columns
@@ -61,6 +62,9 @@ class FileSink(Sink):
 
     def check_columns(self, schema: pa.Schema) -> None:
         check_columns(self.format, schema)
+
+    def datasets(self, tables: Sequence[str] = ()) -> Sequence[Dataset]:
+        return [Dataset.of_path(os.fspath(self.path))]
 
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         from volley.storage.paths import write_and_delete

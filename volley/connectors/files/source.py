@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
+from volley.contracts.datasets import Dataset
 from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods, near
@@ -111,6 +112,9 @@ class FileSource(Source):
     def identity(self) -> str:
         return f"files:{self.format}:{redact_uri(absolute(self._url))}"
 
+    def datasets(self) -> Sequence[Dataset]:
+        return [Dataset.of_path(self._url)]
+
     def is_small(self) -> bool:
         # A look at another storage takes longer; a pattern is no local path.
         with suppress(OSError):
@@ -171,6 +175,9 @@ class FileDimension(Dimension):
     @property
     def identity(self) -> str:
         return self.source.identity
+
+    def datasets(self) -> Sequence[Dataset]:
+        return self.source.datasets()
 
     def open(self) -> DimensionReader:
         from volley.connectors.files.table import FileDimensionReader

@@ -13,7 +13,7 @@ from volley.checks import names, of_type, one_of
 from volley.errors import ConfigError
 from volley.formats.options import value_schema
 
-__all__ = ["METADATA", "UNKNOWN", "brokers", "check_sizes", "check_start", "schema_of", "topics_of"]
+__all__ = ["METADATA", "UNKNOWN", "brokers", "check_sizes", "check_start", "namespace", "schema_of", "topics_of"]
 
 METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
 """The parts of a message besides its value; their columns are named ``kafka_…``."""
@@ -32,6 +32,12 @@ def brokers(servers: str | Sequence[str]) -> str:
     if not text or re.search(r"\s|://", text):
         raise ConfigError(f"bootstrap_servers {text!r} are no brokers", hint='for example "host:9092,other:9092"')
     return text
+
+
+def namespace(servers: str) -> str:
+    """Return the namespace of a cluster's topics for lineage: its first broker."""
+    host, _, port = servers.partition(",")[0].rpartition(":")
+    return f"kafka://{host}:{port}" if host and port.isdigit() else f"kafka://{servers.partition(',')[0]}:9092"
 
 
 def topics_of(topics: Sequence[str] | None, pattern: str | None) -> tuple[str, ...] | None:

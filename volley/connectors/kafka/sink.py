@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from volley.checks import Duration, duration, keep, mapping, one_of, optional, seconds, text
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.committer import Destination, KafkaCommitter
-from volley.connectors.kafka.settings import brokers
+from volley.connectors.kafka.settings import brokers, namespace
+from volley.contracts.datasets import Dataset
 from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import ConfigError, StorageError, brief_methods
@@ -77,6 +78,9 @@ class KafkaSink(Sink):
 
     def check_columns(self, schema: pa.Schema) -> None:
         self._destination(PROBE_SECONDS).check_columns(schema)
+
+    def datasets(self, tables: Sequence[str] = ()) -> Sequence[Dataset]:
+        return [Dataset(namespace(str(self.bootstrap_servers)), self.topic, "TOPIC")]
 
     def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
         def run() -> str:

@@ -13,6 +13,7 @@ from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
 from volley.connectors.kafka.settings import METADATA, UNKNOWN
+from volley.contracts.datasets import Dataset
 from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import brief_methods
@@ -130,6 +131,10 @@ include=('key', 'offset'))
     def identity(self) -> str:
         # Without the brokers: they may move. Another cluster is recognised by its topics' ids.
         return f"kafka:{','.join(self.topics)}" if self.topics else f"kafka:pattern:{self.pattern}"
+
+    def datasets(self) -> Sequence[Dataset]:
+        cluster = settings.namespace(str(self.bootstrap_servers))
+        return [Dataset(cluster, topic, "TOPIC") for topic in self.topics or [str(self.pattern)]]
 
     def probes(self) -> Sequence[Probe]:
         timeout = min(seconds("timeout", self.timeout), PROBE_SECONDS)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
 from volley.connectors.postgres.settings import Selection, ServerAddress, identifier, table_names
+from volley.contracts.datasets import Dataset
 from volley.contracts.reports import Probe
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.errors import ConfigError, MissingDependencyError, brief_methods
@@ -143,6 +144,10 @@ publication='volley_orders', tables=('public.orders',))
         # tables: there may be more of them later.
         rows = "*" if self._is_packed else str(self._selection.only)
         return f"postgres:{self.database}/{self.slot_name}/{rows}"
+
+    def datasets(self) -> Sequence[Dataset]:
+        server, tables = f"postgres://{self.host}:{self.port}", self._selection.patterns or ("*.*",)
+        return [Dataset(server, f"{self.database}.{table}", "TABLE") for table in tables]
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
         _check_installed()

@@ -22,6 +22,7 @@ from volley.iceberg.maintain.choice import ChosenFiles, Group, choose
 from volley.iceberg.maintain.options import CompactionOptions, Runner
 from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, format_of
 from volley.iceberg.maintain.rewriting import Rewrite, Rewritten, RowOrdering, ordering_of, read_order
+from volley.iceberg.maintain.told import told
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
@@ -39,6 +40,7 @@ from volley.task.failpoints import reach
 __all__ = ["compact"]
 
 
+@told("compaction", lambda done: bool(done.snapshots))
 def compact(ref: TableRef, options: CompactionOptions) -> Compaction:
     """Write the chosen files of a table anew, and replace them."""
     began = time.monotonic()

@@ -18,6 +18,7 @@ from volley.contracts.epoch import WriteResult
 from volley.iceberg.commit.loop import Staged, commit_to
 from volley.iceberg.maintain.options import DeleteOptions
 from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, format_of, within
+from volley.iceberg.maintain.told import told
 from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
@@ -38,6 +39,7 @@ __all__ = ["rewrite_deletes"]
 _FILES_OF_A_TASK = 64
 
 
+@told("deletes", lambda done: bool(done.snapshot_id))
 def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
     """Merge the delete files of each data file into one, in one commit."""
     began = time.monotonic()

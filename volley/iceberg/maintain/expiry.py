@@ -24,6 +24,7 @@ from volley.errors import CatalogError, ConfigError, StorageError, VolleyError
 from volley.iceberg.commit.hold import HOLD, is_held, released
 from volley.iceberg.commit.loop import Stage, Staged, commit_to, unchanged
 from volley.iceberg.maintain.refs import snapshot_info
+from volley.iceberg.maintain.told import told
 from volley.iceberg.maintain.unneeded import check_own_files, check_whole, is_inside, unneeded_files
 from volley.iceberg.maintain.values import Expiry, SnapshotList
 from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
@@ -183,6 +184,7 @@ def plan_expiry(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     return Expiry(table.name, _infos(expired, loaded.metadata), expired.refs, inside, others, dry_run=True)
 
 
+@told("expiry", lambda done: bool(done.snapshots or done.refs))
 def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     """Expire snapshots in one commit, then delete the files that no snapshot needs any more.
 

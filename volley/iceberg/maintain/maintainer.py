@@ -27,6 +27,7 @@ from volley.iceberg.maintain.manifests import rewrite_manifests
 from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions, ManifestOptions, Runner
 from volley.iceberg.maintain.values import Compaction, DeleteRewrite, Expiry
 from volley.iceberg.modes import Maintenance
+from volley.lineage.running import within
 
 __all__ = ["Action", "Budget", "MaintainedTable", "Maintainer", "MaintenanceThread", "actions"]
 
@@ -131,7 +132,8 @@ class Maintainer:
     def _run(self, action: Action) -> None:
         at, began = datetime.now(UTC), time.monotonic()
         try:
-            outcome, succeeded = action.run(), True
+            with within(self._context.job):
+                outcome, succeeded = action.run(), True
         except _JobStops:
             raise
         except Exception as error:

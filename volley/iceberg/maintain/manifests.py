@@ -24,6 +24,7 @@ from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.layout.specs import schema_with_sources
 from volley.iceberg.maintain.options import ManifestOptions
 from volley.iceberg.maintain.rewrites import within
+from volley.iceberg.maintain.told import told
 from volley.iceberg.maintain.values import ManifestRewrite
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.pyiceberg_private.entries import live_entries
@@ -44,6 +45,7 @@ _FEWEST, _MOST = MANIFEST_ENTRIES * 3 // 4, MANIFEST_ENTRIES * 3 // 2
 _Order = tuple[Any, ...]
 
 
+@told("manifests", lambda done: bool(done.snapshot_id))
 def rewrite_manifests(table: TableRef, options: ManifestOptions) -> ManifestRewrite:
     """Regroup the entries of manifests by partition, in one commit; no commit if they are in order."""
     start = time.monotonic()

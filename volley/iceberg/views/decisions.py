@@ -26,7 +26,17 @@ from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.places import naming
 from volley.plan.pushdown import used_columns, used_rows
 
-__all__ = ["Decision", "Tables", "check_own", "compiled", "decide", "positions_of", "scans_of", "sources_of"]
+__all__ = [
+    "Decision",
+    "Tables",
+    "check_own",
+    "compiled",
+    "config_of",
+    "decide",
+    "positions_of",
+    "scans_of",
+    "sources_of",
+]
 
 Tables = dict[tuple[str, str], Table]
 """Loaded tables, by the address of their catalog and their name."""
@@ -34,10 +44,11 @@ Tables = dict[tuple[str, str], Table]
 
 def sources_of(query: nodes.Node) -> list[IcebergSourceConfig]:
     """Return the settings of a query's sources and joined tables, in plan order."""
-    return [_config(node) for node in graph.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
+    return [config_of(node) for node in graph.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
 
 
-def _config(node: nodes.Read | nodes.Join) -> IcebergSourceConfig:
+def config_of(node: nodes.Read | nodes.Join) -> IcebergSourceConfig:
+    """Return the settings of a source, or of a joined table."""
     source = node.join.table if isinstance(node, nodes.Join) else node.source
     assert isinstance(source, IcebergSource | IcebergDimension), "check_query refuses others"
     return source.config
@@ -85,12 +96,12 @@ class Compiler:
         return ViewSteps(steps, self.operator(before))
 
     def _scan(self, node: nodes.Read) -> Scan:
-        config, followers = _config(node), graph.followers_in(graph.walk([self.query]))
+        config, followers = config_of(node), graph.followers_in(graph.walk([self.query]))
         columns, predicate = used_columns(followers, node), used_rows(followers, node)
         return Scan(node, config, self.pin(config), columns, predicate, self.tally)
 
     def _table(self, node: nodes.Join) -> Scan:
-        config, join = _config(node), node.join
+        config, join = config_of(node), node.join
         columns = None if join.columns is None else frozenset((*join.right_keys, *join.columns))
         if columns is not None and join.valid_from is not None:
             columns |= {join.valid_from}

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import get_args
 
 from pyiceberg.catalog import Catalog
@@ -38,6 +39,7 @@ from volley.iceberg.views.decisions import (
 )
 from volley.iceberg.views.operators import ViewOperator
 from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
+from volley.iceberg.views.told import known_after, work_of
 from volley.iceberg.views.values import (
     View,
     ViewEstimate,
@@ -50,6 +52,7 @@ from volley.iceberg.views.values import (
 )
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import SnapshotFiles
+from volley.lineage.work import Work
 from volley.plan import graph
 from volley.task.failpoints import reach
 
@@ -95,8 +98,21 @@ def refresh(view: View) -> ViewRefresh:
         CommitStateUnknownError: If the refresh may or may not have landed; the next one finds out.
         VolleyError: If a catalog or a storage fails, or the query does not fit a source.
     """
+    work = work_of(view)
+    try:
+        done = _refresh(view, work)
+    except VolleyError as error:
+        if work is not None:
+            work.fail(error)
+        raise
+    if work is not None and done.mode != "none":
+        work.complete(partial(known_after, view, done))
+    return done
+
+
+def _refresh(view: View, work: Work | None) -> ViewRefresh:
     began = time.monotonic()
-    run = _Refresh(view)
+    run = _Refresh(view, work)
     staged = commit_to(view.config.ref, run, run.catalog).staged
     done = staged.attempt if staged else run.last
     reach("after-view-commit", done.cursor.refresh)
@@ -146,8 +162,9 @@ class _StagedRefresh(Staged):
 
 
 class _Refresh(Stage[_StagedRefresh]):
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, work: Work | None) -> None:
         self.action = f"refreshing view {view.name!r}"
+        self._work = work
         self._view = view
         self._attempts: list[_RefreshAttempt] = []
         self._tables: Tables = {}
@@ -191,6 +208,8 @@ class _Refresh(Stage[_StagedRefresh]):
         self._attempts.append(attempt)
         if decision.mode == "none":
             return None
+        if self._work is not None:
+            self._work.start()
         if not self._by_changes(attempt, query, timer):
             timer = _Timer()
             added = contents.write(query.all_rows())

@@ -1,0 +1,1 @@
+"""Lineage: what arrives at an endpoint of OpenLineage."""

@@ -1,0 +1,166 @@
+"""Sends events by the client of OpenLineage, in a thread: whatever becomes of them, the work itself goes on."""
+
+from __future__ import annotations
+
+import atexit
+
+# The client imports it, in a thread; it can't be imported any more once the program's last line has run.
+import concurrent.futures.thread  # noqa: F401
+import importlib.util
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from volley.secrets import redact_uri
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+
+__all__ = ["Emitter", "Events", "configured_emitter"]
+
+_log = logging.getLogger(__name__)
+
+Events = Callable[[], Iterable[Any]]
+"""Makes events, as of ``openlineage.client.event_v2``; called in the thread that sends them."""
+
+_MOST_WAITING = 1_000
+_SECONDS_AT_EXIT = 5.0
+# The client itself writes variables of this name into the environment.
+_OWN = "OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__"
+
+
+class Emitter:
+    """Makes and sends events one after the other; those for which there is no room are dropped, with a warning.
+
+    Args:
+        most: How many may wait.
+    """
+
+    def __init__(self, most: int = _MOST_WAITING) -> None:
+        self._waiting: queue.Queue[Events] = queue.Queue(most)
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._dropped = 0
+        self._failed = False
+        self._client: OpenLineageClient | None = None
+
+    def emit(self, events: Events) -> None:
+        """Let the thread make events and send them; return at once."""
+        try:
+            self._waiting.put_nowait(events)
+        except queue.Full:
+            self._dropped += 1
+            if self._dropped == 1:
+                _log.warning("lineage: events are dropped, as %d wait for its endpoint", self._waiting.maxsize)
+            return
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="volley-lineage", daemon=True)
+                self._thread.start()
+                atexit.register(self._close)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all events are sent, at most so long, and not for an endpoint that has just failed.
+
+        Returns:
+            True if none is left.
+        """
+        until = time.monotonic() + seconds
+        with self._waiting.all_tasks_done:
+            while self._waiting.unfinished_tasks and not self._failed:
+                left = until - time.monotonic()
+                if left <= 0 or not self._waiting.all_tasks_done.wait(left):
+                    break
+            return not self._waiting.unfinished_tasks
+
+    def _close(self) -> None:
+        """Let the last events arrive at the end of the process."""
+        if self.flush(_SECONDS_AT_EXIT) and self._client is not None:
+            # Transports of Kafka and of asynchronous HTTP have queues of their own.
+            self._client.close(_SECONDS_AT_EXIT)
+
+    def _run(self) -> None:
+        self._client = _client()
+        while True:
+            events = self._waiting.get()
+            try:
+                if self._client is not None:
+                    for event in events():
+                        self._client.emit(_masked(self._client.add_source_code_location_facet(event)))
+                self._failed = False
+            except Exception as error:
+                # It is said once that the endpoint fails, and once again after it has worked.
+                if not self._failed:
+                    _log.warning("lineage: an event was not sent: %s", redact_uri(f"{type(error).__name__}: {error}"))
+                self._failed = True
+            finally:
+                self._waiting.task_done()
+
+
+def _masked(event: Any) -> Any:
+    """Return an event without the password that the address of the repository may have, which the client adds."""
+    facet = (event.job.facets or {}).get("sourceCodeLocation")
+    if facet is not None:
+        facet.url, facet.repoUrl = redact_uri(facet.url), facet.repoUrl and redact_uri(facet.repoUrl)
+    return event
+
+
+def configured_emitter() -> Emitter | None:
+    """Return the emitter of this process; None unless the client of OpenLineage is configured.
+
+    It is by its environment variables or a file ``openlineage.yml``, as its documentation says.
+    """
+    variables = tuple(sorted((name, value) for name, value in os.environ.items() if _is_setting(name)))
+    files = tuple(str(path) for path in _files() if path.is_file())
+    if not variables and not files:
+        return None
+    return _emitter(variables, files)
+
+
+@lru_cache(maxsize=8)
+def _emitter(variables: tuple[tuple[str, str], ...], files: tuple[str, ...]) -> Emitter | None:
+    """Return the emitter for a configuration; None if it can't name a transport."""
+    given = dict(variables)
+    names_transport = "OPENLINEAGE_URL" in given or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in given)
+    if given.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true" or not (files or names_transport):
+        return None
+    if importlib.util.find_spec("openlineage") is None:
+        text = (
+            'lineage: OpenLineage is configured, but its client is not installed: pip install "volley-stream[lineage]"'
+        )
+        _log.warning(text)
+        return None
+    return Emitter()
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith("OPENLINEAGE_") and not name.startswith(_OWN)
+
+
+def _files() -> list[Path]:
+    """Return where the client looks for its file."""
+    given = os.environ.get("OPENLINEAGE_CONFIG")
+    own = [Path("openlineage.yml"), Path.home() / ".openlineage" / "openlineage.yml"]
+    return [*([Path(given)] if given else []), *own]
+
+
+def _client() -> OpenLineageClient | None:
+    """Return the client as it is configured; None if it names no transport, where the client would print events."""
+    try:
+        from openlineage.client import OpenLineageClient
+        from openlineage.client.transport.noop import NoopConfig, NoopTransport
+
+        config = OpenLineageClient(transport=NoopTransport(NoopConfig())).config
+        if not (config.transport or {}).get("type") and not os.environ.get("OPENLINEAGE_URL"):
+            return None
+        return OpenLineageClient()
+    except Exception as error:
+        text = "lineage: the client of OpenLineage can't start, so nothing is sent: %s"
+        _log.warning(text, redact_uri(f"{type(error).__name__}: {error}"))
+        return None
