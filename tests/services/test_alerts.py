@@ -41,7 +41,7 @@ def test_each_rule_fires_in_a_test() -> None:
 
 
 def test_the_rules_are_well_formed() -> None:
-    assert "10 rules found" in tool("check", "rules", RULES)
+    assert "13 rules found" in tool("check", "rules", RULES)
 
 
 def test_the_queries_of_the_dashboard_are_well_formed(tmp_path: Path) -> None:

@@ -32,6 +32,20 @@ def test_the_dashboard_asks_for_metrics_that_are_there() -> None:
     assert asked("\n".join(queries)) - NAMES == set()
 
 
+DANGEROUS = """job_state job_restarts_total seconds_since_last_commit running_epoch_seconds commits_failed_total
+    records_failed_total rows_late_total rows_ahead_total rows_untimed_total inputs_lost_total table_records_parked
+    source_lag_seconds source_lag_rows source_lag_files source_lag_bytes source_lag_snapshots
+    source_lag_retained_bytes source_lag_staged_bytes watermark_seconds source_watermark_seconds worker_memory_bytes
+    maintenance_failed_total table_data_files table_delete_files table_snapshots table_deleted_rows"""
+
+
+def test_what_can_go_wrong_is_on_the_dashboard() -> None:
+    shown = asked((_FOLDER / "grafana.json").read_text())
+    assert {f"volley_iceberg_{name}" for name in DANGEROUS.split()} - shown == set()
+    places = [panel["gridPos"] for panel in json.loads((_FOLDER / "grafana.json").read_text())["panels"]]
+    assert len({(place["x"], place["y"]) for place in places}) == len(places)
+
+
 def test_the_alerts_ask_for_metrics_that_are_there() -> None:
     (group,) = yaml.safe_load((_FOLDER / "alerts.yml").read_text())["groups"]
     for rule in group["rules"]:

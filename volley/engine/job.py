@@ -117,7 +117,7 @@ class Job(Rows):
             return self._progress
         return replace(
             self._progress,
-            state=State(self.metrics.state or "running"),
+            state=State.RESTARTING if self.metrics.state == "restarting" else State.RUNNING,
             seconds=time.monotonic() - self._began,
             running=self.metrics.running,
             restarts=self.metrics.restarts,
@@ -293,10 +293,11 @@ class Job(Rows):
         Raises:
             VolleyError: If it can't begin, and the job does not start again after such a failure.
         """
-        self.metrics.record_state("running")
+        self.metrics.record_state("starting")
         failure = None
         try:
             self._run = self._begin()
+            self.metrics.record_state("running")
         except (VolleyError, Py4JError, PySparkException, OSError) as error:
             failure = translate(error, self.name)
             if not self._restart.allows(failure, 1):

@@ -27,11 +27,11 @@ _OTHER_TABLES = "other"
 _COUNTERS = frozenset(field.name for field in fields(MetricsSnapshot) if field.type == "int")
 _AT_FIRST = vars(MetricsSnapshot())
 
-_STATES = ("running", "restarting")
+_STATES = ("starting", "running", "restarting")
 _STATE = Description(
     "job_state",
     "gauge",
-    "1 for what the job does: running, or restarting after a failure; 0 for the other",
+    "1 for what the job does: starting, running, or restarting after a failure; 0 for the others",
     lambda is_state: is_state,
 )
 _RESTARTS = Description(
@@ -93,7 +93,7 @@ class Metrics(Figures):
 
     @property
     def state(self) -> str | None:
-        """What the job does: ``running``, or ``restarting`` after a failure; None without a job."""
+        """What the job does: ``starting``, ``running``, or ``restarting`` after a failure; None without a job."""
         return self._state
 
     @property
@@ -194,7 +194,7 @@ class Metrics(Figures):
         """Read the progress of the running epoch from this function from now on."""
         self._running = running
 
-    def record_state(self, state: Literal["running", "restarting"]) -> None:
+    def record_state(self, state: Literal["starting", "running", "restarting"]) -> None:
         """Note what the job does; ``restarting`` counts a restart."""
         with self._lock:
             self._restarts += state == "restarting"
