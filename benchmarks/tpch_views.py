@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import partial
 from itertools import chain, product
@@ -40,6 +41,8 @@ _CHANGES: dict[str, tuple[float, bool, str]] = {
 _QUERIES = ("q1", "q3", "q5", "q10", "q14")
 _AUTO, _CHANGED, _ANEW = 'mode="auto"', 'mode="incremental"', 'mode="full"'
 _MODES = {"auto": _AUTO, "incremental": _CHANGED, "full": _ANEW}
+# CPU-seconds by which medians of the same work differ: less is no difference.
+_NOISE = 0.02
 
 
 class _Tpch:
@@ -155,8 +158,8 @@ def _change(lake: Lake, tables: Path, changes: str, epoch: int) -> None:
         write_epoch(upserts, epoch, rows.set_column(rows.column_names.index(column), column, values).to_batches())
 
 
-class _WorstOfTheCheaper(Limit):
-    """The most that the library's choice may be of the cheaper kind of refresh, by medians, where it is most."""
+class _Worst(Limit):
+    """The most that the library's choice may be of the cheaper kind of refresh, where it is most."""
 
     def bounds(self, row: Row) -> list[Bound]:
         chosen = [other for other in row.others if other.peer == _AUTO]
@@ -166,7 +169,50 @@ class _WorstOfTheCheaper(Limit):
         return [Bound(f"{row.what}, the worst case: {self.unit}", value, self.most, self.times, value <= self.most)]
 
     def _ratio(self, row: Row) -> float:
-        return max(row.times(self.figure, kind) or 0 for kind in (_CHANGED, _ANEW))
+        kinds = [other for other in row.others if other.case == row.case and other.peer != _AUTO]
+        own, cheaper = self._taken(row, kinds), min(self._of(kind.runs) for kind in kinds)
+        return own / cheaper if own - cheaper > _NOISE else 1.0
+
+    def _taken(self, row: Row, kinds: list[Row]) -> float:
+        """Return what the kind that was taken took."""
+        raise NotImplementedError
+
+    def _of(self, runs: Iterable[dict[str, Any]]) -> float:
+        """Return the middle of some runs."""
+        raise NotImplementedError
+
+
+class _WorstMedian(_Worst):
+    """By medians of what was measured."""
+
+    def _taken(self, row: Row, kinds: list[Row]) -> float:
+        return self._of(row.runs)
+
+    def _of(self, runs: Iterable[dict[str, Any]]) -> float:
+        return float(statistics.median(run[self.figure] for run in runs))
+
+
+class _WorstMean(_Worst):
+    """By means, for which every choice counts.
+
+    A refresh that did what one of another view did after the same changes took as long: that one is compared with
+    itself, as a mean of a few runs tells more of a busy machine than of the choice. One that was given up is its own.
+    """
+
+    def _taken(self, row: Row, kinds: list[Row]) -> float:
+        return self._of(map(_of_the_same, row.runs, *(kind.runs for kind in kinds)))
+
+    def _of(self, runs: Iterable[dict[str, Any]]) -> float:
+        return float(statistics.mean(run[self.figure] for run in runs))
+
+
+def _of_the_same(run: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    """Return the run among others that did the same; if there is none, the run."""
+    did = ("mode", "read_share")
+    return next((other for other in others if all(other[name] == run[name] for name in did)), run)
+
+
+_LIMIT: dict[str, Any] = {"figure": "cpu_seconds", "most": 1.2, "times": "× those of the cheaper kind"}
 
 
 @benchmark(
@@ -178,7 +224,8 @@ class _WorstOfTheCheaper(Limit):
     plots=("cpu_seconds",),
     prepare=_generated,
     bounds=[
-        _WorstOfTheCheaper("cpu_seconds", "CPU-seconds of a refresh", most=1.2, times="× those of the cheaper kind")
+        _WorstMedian(unit="CPU-seconds of a refresh, median", **_LIMIT),
+        _WorstMean(unit="CPU-seconds of a refresh, mean", **_LIMIT),
     ],
 )
 def tpch_views(run: Run) -> None:

@@ -140,6 +140,15 @@ class RowReader:
                 if rows.num_rows:
                     yield rows
 
+    def rows_to_read(self, io: FileIO, task: FileTask) -> int:
+        """Return how many rows of a data file `read` would read, those that are left out by pages not among them."""
+        with self._open(io, task) as file:
+            groups, ranges = self._matching(file)
+            if groups is None:
+                return len(file.positions)
+            rows = {group: file.stored.groups[group].rows for group in groups}
+            return sum(sum(map(len, ranges[group])) if group in ranges else rows[group] for group in groups)
+
     def read_located(
         self, io: FileIO, task: FileTask, chosen: Callable[[pa.RecordBatch], Mask], by: Schema | None = None
     ) -> Iterator[tuple[pa.RecordBatch, Positions]]:

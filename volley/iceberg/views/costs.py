@@ -37,17 +37,20 @@ _READ, _LOOKED_THROUGH, _WRITTEN = 0.07e-6, 0.05e-6, 0.3e-6
 
 # The other kind of refresh has to take less than this part of the last one's kind: estimates differ from run to run.
 _MARGIN = 0.85
-# An incremental refresh is given up when it has read so many times the rows of the sources: what is left of it would
-# take longer than the other kind. How much is left is not known; it counts as if it had read so many times as much, and
-# taken so many times as long as the other kind.
-_GIVEN_UP, _GIVEN_UP_TIMES = 1.5, 2
-# A measured time counts for half: one slow refresh does not rule its kind out. By each refresh of the other kind an old
-# one comes so much nearer to that kind's, if it was slower, so that its kind is tried again.
-_WEIGHT, _FADING = 0.5, 0.08
-# Rows that are read for changes alone take about so much of the time of those that a full refresh computes with.
-_UNTRIED = 0.5
-# How many rows the changes lead to differs more from refresh to refresh: each counts as one of a few.
-_AGAIN_WEIGHT, _TRIES = 0.25, 8
+# An incremental refresh is given up before what it reads for joins and groups would take more than this part of the
+# other kind's time: what follows is not known yet.
+_GIVEN_UP = 0.9
+# A measured time counts for a quarter, the first ones of refreshes by changes for more: one slow refresh does not rule
+# its kind out. A part counts for the other kind, too: it is likely to be the computer that was slower. By each refresh
+# of the other kind an old one comes so much nearer to what is likely by that, if it was slower, so that its kind is
+# tried again.
+_WEIGHT, _BOTH, _FADING = 0.25, 0.15, 0.08
+# Rows that are read for changes alone take about so much of the time of those that are computed with: all of a full
+# refresh, and those that an incremental one reads for joins and groups.
+_CHANGES_ALONE = 0.5
+# How many rows the changes lead to differs more from refresh to refresh: each counts as one of a few. By each full
+# refresh since, their mean is doubted as if it were of so many more.
+_AGAIN_WEIGHT, _TRIES, _DOUBT = 0.25, 8, 4
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,17 @@ class Measured:
             fitted = fitted.scaled(math.exp(off * start), math.exp(off * (1 - start)))
         return fitted
 
-    def between(self, other: Measured, part: float) -> Measured:
-        """Return the measures that are a part of the way to others."""
-        return self.scaled((other.start / self.start) ** part, (other.factor / self.factor) ** part)
+    def along(self, old: Measured, new: Measured, part: float) -> Measured:
+        """Return the measures after a part of the way between two others."""
+        return self.scaled((new.start / old.start) ** part, (new.factor / old.factor) ** part)
 
-    def faded(self, other: Measured) -> Measured:
-        """Return the measures nearer to those of the other kind, where it is faster."""
-        near = self.between(other, _FADING)
+    def of_other(self, kind: Kind) -> Measured:
+        """Return what is likely of a kind by these measures of the other one."""
+        return self.scaled(1, _CHANGES_ALONE if kind == "incremental" else 1 / _CHANGES_ALONE)
+
+    def faded(self, likely: Measured) -> Measured:
+        """Return the measures nearer to those that are likely by the other kind, where these are faster."""
+        near = self.along(self, likely, _FADING)
         return replace(self, start=min(self.start, near.start), factor=min(self.factor, near.factor))
 
     def scaled(self, start: float, factor: float) -> Measured:
@@ -144,7 +151,7 @@ class Measures:
         if kind in self.kinds or not self.kinds:
             return self.kinds.get(kind, Measured(1, 0))
         (other,) = self.kinds.values()
-        return replace(other, factor=_UNTRIED * other.factor)
+        return other.of_other(kind)
 
     def after(self, kind: Kind, seconds: float, rows: int, work: Work) -> Measures:
         """Return the measures after one more refresh; what was measured of the other kind fades.
@@ -157,14 +164,22 @@ class Measures:
         """
         old = replace(self.of_kind(kind), seconds=seconds, rows=rows)
         new = old.fitted(work)
-        faded = {other: measured.faded(new) for other, measured in self.kinds.items()}
-        known = old.between(new, _WEIGHT) if kind in self.kinds else new
-        return replace(self, kinds={**faded, kind: known}, last=kind, since=self.since + 1 if kind == "full" else 0)
+        others = {
+            other: measured.along(old, new, _BOTH).faded(new.of_other(other)) for other, measured in self.kinds.items()
+        }
+        known = old.along(old, new, self._weight(kind))
+        return replace(self, kinds={**others, kind: known}, last=kind, since=self.since + 1 if kind == "full" else 0)
+
+    def _weight(self, kind: Kind) -> float:
+        """Return what a measured time counts."""
+        if not self.kinds:
+            return 1
+        return max(_WEIGHT, 1 / (self.tries + 1)) if kind == "incremental" else _WEIGHT
 
     @property
     def likely_again(self) -> float:
         """As `again`, less for each full refresh since: the mean of few refreshes is doubted sooner."""
-        return (self.again or 0) * (1 - 1 / (self.tries + 1)) ** self.since
+        return (self.again or 0) * (1 - 1 / (self.tries + _DOUBT)) ** self.since
 
     def with_again(self, again: float) -> Measures:
         """Return the measures after a refresh by changes that read so many rows again."""
@@ -212,8 +227,8 @@ class Cost:
 
     @property
     def most_rows(self) -> int:
-        """Rows after which an incremental refresh has cost more than computing the view anew."""
-        return int(_GIVEN_UP * self.all_rows)
+        """Rows that an incremental refresh may read: more take longer than computing the view anew."""
+        return self.changed_rows + int(_GIVEN_UP * self._work("full", self.all_rows).rows / _READ)
 
     def rows(self, kind: Kind) -> int:
         """Return about how many rows of the sources a refresh reads."""
@@ -226,7 +241,9 @@ class Cost:
     def _work(self, kind: Kind, rows: int) -> Work:
         if kind == "full":
             return Work(_START[kind], _READ * rows + _WRITTEN * self.view_rows)
-        return Work(_START[kind] + _SOURCE * self.sources, _READ * rows + _LOOKED_THROUGH * self.view_rows)
+        again = max(0, rows - self.changed_rows)
+        read = _READ * (rows - again + again / _CHANGES_ALONE)
+        return Work(_START[kind] + _SOURCE * self.sources, read + _LOOKED_THROUGH * self.view_rows)
 
     def __str__(self) -> str:
         again = f", and {self.again_rows:,} for joins and groups" if self.again_rows else ""
@@ -252,15 +269,13 @@ class Cost:
         return known.after(kind, seconds, rows, self._work(kind, rows))
 
     def given_up(self, seconds: float, rows: int) -> Measures:
-        """Return the measures after an incremental refresh that read too many rows.
+        """Return the measures after an incremental refresh that was given up.
 
         Args:
-            seconds: The time that it took until then.
-            rows: How many rows of the sources it had read.
+            seconds: The time that it took until then; the rest counts as long as the other kind takes.
+            rows: How many rows of the sources it would have read, at least.
         """
-        least = _GIVEN_UP_TIMES * self.seconds("full")
-        again = max(self.measures.again or 0, _GIVEN_UP_TIMES * self._again(rows))
-        return replace(self.after("incremental", max(seconds, least), rows), again=again)
+        return self.after("incremental", seconds + self.seconds("full"), rows)
 
     def _again(self, rows: int) -> float:
         """Return how many of the rows that a refresh read were not for the changes, for each one of these."""

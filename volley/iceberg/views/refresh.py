@@ -231,11 +231,12 @@ class _Refresh(Stage[_StagedRefresh]):
             tally.most = decision.cost.most_rows
         try:
             attempt.changes = query.changes(attempt.contents)
-        except TooManyRowsError:
+        except TooManyRowsError as error:
             cost, seconds = decision.cost, timer.seconds
             assert cost is not None
-            attempt.decision = Decision("full", f"by changes it took more than {tally.most:,} rows", cost)
-            attempt.measures = cost.given_up(seconds, tally.rows)
+            reason = f"by changes it would read at least {error.rows:,} rows, computed anew {cost.all_rows:,}"
+            attempt.decision = Decision("full", reason, cost)
+            attempt.measures = cost.given_up(seconds, error.rows)
             attempt.given_up_rows = tally.rows
             return False
         finally:

@@ -20,7 +20,7 @@ from volley.iceberg.read.entries import Content, FileEntry, deleted_rows_in, row
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
-from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.read.scope import filtered, predicate_of, selected
 from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.types import arrow_schema
@@ -37,9 +37,19 @@ __all__ = ["PAGE_ROWS", "Pin", "Scan", "Tally", "TooManyRowsError"]
 PAGE_ROWS = 20_000
 """Rows that are read for a changed one, about."""
 
+_FEW_ROWS = 1_000
+
 
 class TooManyRowsError(Exception):
-    """A refresh has read more rows than it may."""
+    """A refresh would read more rows than it may.
+
+    Args:
+        rows: How many, at least.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
 
 
 @dataclass
@@ -63,8 +73,12 @@ class Tally:
             TooManyRowsError: If they are more than may be read.
         """
         self.rows += rows
-        if self.most is not None and self.rows > self.most:
-            raise TooManyRowsError
+        self.expect(0)
+
+    def expect(self, rows: int) -> None:
+        """Check that so many more rows may be read. Raises like `read`."""
+        if self.most is not None and self.rows + rows > self.most:
+            raise TooManyRowsError(self.rows + rows)
 
 
 @dataclass(frozen=True)
@@ -116,6 +130,7 @@ class Scan(ViewOperator):
         self._steps = filtered(own, names, read)
         super().__init__(node, (), self._steps.schema)
         self._pin, self._conditions = pin, [part for part in (own, condition) if part is not None]
+        self._tally = tally
         self.config = config
 
     @property
@@ -137,10 +152,23 @@ class Scan(ViewOperator):
         row_filter = pruning(_all(conditions), table.schema())
         planned = plan(table.io, table.metadata, snapshot, row_filter, table.schema())
         reader = replace(self._reader, row_filter=row_filter, filter_schema=table.schema())
-        for file in planned.files:
-            for batch in reader.read(table.io, file_task(file, table.metadata)):
+        tasks = [file_task(file, table.metadata) for file in planned.files]
+        self._check_number(reader, tasks)
+        for task in tasks:
+            for batch in reader.read(table.io, task):
                 rows = self._steps(batch)
                 yield rows if keys is None else keys.select(rows)
+
+    def _check_number(self, reader: RowReader, tasks: Sequence[FileTask]) -> None:
+        """Raise TooManyRowsError, before a row is read, if all together are more than may be read."""
+        try:
+            self._tally.expect(sum(task.file.rows for task in tasks))
+        except TooManyRowsError:
+            io, rows = self._pin.table.io, 0
+            for task in tasks:
+                # Most pages of a large file may be left out; to open a small one takes as long as to read it.
+                rows += task.file.rows if task.file.rows <= _FEW_ROWS else reader.rows_to_read(io, task)
+                self._tally.expect(rows)
 
     def _snapshot(self, side: Side) -> Snapshot | None:
         snapshot_id = self._pin.before if side == "before" else self._pin.after
