@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from volley.cli import check, history, pipelines, replay, tables
+from volley.cli import check, history, pipelines, replay, tables, top
 from volley.cli.output import FAILED, error, print_json
 
 __all__ = ["app"]
@@ -122,7 +122,7 @@ _COMMANDS: list[Callable[..., None]] = [
     *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview),
     replay.replay,
     *(tables.snapshots, tables.health, tables.changes, tables.compact, tables.expire, tables.orphans),
-    *(pipelines.status, history.runs, history.ui, pipelines.reset),
+    *(pipelines.status, history.runs, history.ui, top.top, pipelines.reset),
 ]
 for _command in _COMMANDS:
     app.command(short_help=re.split(r"[:.,]", _command.__doc__ or "")[0])(_command)
