@@ -30,7 +30,7 @@ from benchmarks.run import Result
 from volley import FileSource, IcebergSink, MemorySource, Pipeline, SourceContext
 from volley.iceberg import Maintenance
 from volley.spark.run import run_splits
-from volley.spark.session import open_session
+from volley.spark.session import open_context, session_of
 from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import Tree
 
@@ -219,7 +219,7 @@ def epochs(run: Run) -> None:
 
 def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
     """Measure a job of one task that has nothing to do, in a warm session; the mean of many."""
-    session = open_session("local[2]")
+    session = session_of(open_context("local[2]"))
 
     def jobs() -> None:
         for _ in range(_JOBS):

@@ -20,7 +20,7 @@ from volley import Environment, FileSource, MemorySource
 from volley.columns.nodes import lower
 from volley.engine.joins import with_rows
 from volley.plan.graph import walk
-from volley.spark.session import open_session
+from volley.spark.session import open_context, session_of
 
 _EVENT_FILES, _STREAM_FILES = 4, 16
 _CASES = {"10,000 keys": (10_000, 1), "1 M keys": (1_000_000, 1), "as of: 10,000 keys, 20 versions": (10_000, 20)}
@@ -96,7 +96,7 @@ def _by_duckdb(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]
 
 
 def _by_spark(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
-    spark = open_session(None)
+    spark = session_of(open_context(None))
     users = write_files(folder.parent / "users", 1, lambda _: table)
     for name, path in {"users": users, "events": folder}.items():
         spark.read.parquet(str(path)).createOrReplaceTempView(name)

@@ -15,7 +15,7 @@ from benchmarks.benchmark import Run, benchmark
 from benchmarks.lake import Lake, added_files
 from volley import IcebergSink, Metrics, Reader, Source, SourceContext
 from volley.contracts.source import Offset
-from volley.iceberg.config import Tuning
+from volley.iceberg.settings import Tuning
 
 _SECONDS = 20.0
 # The first epoch begins at once, the second at the next tick of Spark's clock; whole intervals follow.

@@ -27,7 +27,7 @@ columns
 store
 task formats
 spark connectors.*
-iceberg.modes iceberg.pyiceberg_private.access
+iceberg.modes iceberg.settings iceberg.pyiceberg_private.access
 iceberg.schema iceberg.storage
 iceberg.layout
 iceberg.pyiceberg_private

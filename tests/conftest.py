@@ -83,7 +83,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def spark() -> Iterator[SparkSession]:
     """The session that Environment would make, with two cores; workers find the tests' own modules."""
     from tests.warm_python import warm_workers
-    from volley.spark.session import open_session
+    from volley.spark.session import open_context, session_of
 
     root = str(pathlib.Path(__file__).parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -91,7 +91,7 @@ def spark() -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         # This JVM runs jobs for minutes: it compiles code sooner than that of a user's job.
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:CompileThresholdScaling=2")
-        session = open_session("local[2]")
+        session = session_of(open_context("local[2]"))
     # A JVM that a test before has started does not have the variable.
     session.sparkContext.environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     yield session

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.table import Table
 
 from volley import EOF, Environment, FileSource, IcebergSink, IcebergSinkConfig, MemorySink, MemorySource, col, lit
-from volley.iceberg.config import Compression
+from volley.iceberg.settings import Compression
 
 Load = Callable[[], Table]
 Rows = Callable[[], list[dict[str, Any]]]

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.waiting import wait_while_it_runs
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, MemorySource, RateSource
-from volley.iceberg.config import Tuning
+from volley.iceberg.settings import Tuning
 
 Load = Callable[[], Table]
 

@@ -49,9 +49,9 @@ def test_the_cause_is_named(master: str, python: str, message: str, progress: li
 COMPILER = """
 import os
 
-from volley.spark.session import open_session
+from volley.spark.session import open_context, session_of
 
-jvm = open_session("local[1]").sparkContext._jvm
+jvm = open_context("local[1]")._jvm
 bean = jvm.java.lang.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
 print(jvm.java.lang.management.ManagementFactory.getPlatformMXBean(bean).getVMOption("CompileThresholdScaling").getValue())
 print(jvm.java.lang.System.getProperty("mine"), os.environ.get("SPARK_SUBMIT_OPTS"))
@@ -72,7 +72,7 @@ def test_the_jvm_compiles_late_unless_the_user_has_said_otherwise(
 
 
 WORKERS = """
-from volley.spark.session import open_session
+from volley.spark.session import open_context, session_of
 
 def where(_):
     import os
@@ -82,7 +82,7 @@ def where(_):
     assert "volley.task.task" in sys.modules
     return pyspark.__file__, os.environ["PYTHONPATH"].split(os.pathsep), os.environ["MIMALLOC_PURGE_DELAY"]
 
-spark = open_session("local[1]")
+spark = session_of(open_context("local[1]"))
 import pyspark
 (loaded, path, delay), = spark.sparkContext.parallelize([0], 1).map(where).collect()
 print(loaded == pyspark.__file__, "/mine" in path, [each for each in path if each.endswith((".zip", ".jar"))])

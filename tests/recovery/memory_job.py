@@ -25,7 +25,7 @@ from volley import (
     Source,
 )
 from volley.iceberg.modes import Append, CommitMode
-from volley.spark.session import open_session
+from volley.spark.session import open_context, session_of
 
 ROWS_PER_EPOCH = 2
 
@@ -97,5 +97,5 @@ class MemoryJob:
 
 def backfill(folder: Path) -> None:
     """The run, in a process of its own, that fills table "b" with the rows which "a" has."""
-    job = MemoryJob(open_session("local[2]"), folder)
+    job = MemoryJob(session_of(open_context("local[2]")), folder)
     job.run(4, job.table("a"), job.table("b"), backfill=True)

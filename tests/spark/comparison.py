@@ -213,6 +213,6 @@ def _raised_anew(session: SparkSession, rows: str) -> dict[str, tuple[int, ...]]
 
 
 if __name__ == "__main__":
-    from volley.spark.session import open_session
+    from volley.spark.session import open_context, session_of
 
-    _write(open_views(open_session("local[2]")))
+    _write(open_views(session_of(open_context("local[2]"))))

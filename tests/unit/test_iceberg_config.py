@@ -26,9 +26,9 @@ from volley.iceberg.catalogs.values import (
     RestCatalog,
     SqlCatalog,
 )
-from volley.iceberg.config import COMPRESSIONS, TUNINGS, Tuning
 from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning
 from volley.iceberg.modes import Append, Maintenance, Overwrite, Upsert, commit_mode
+from volley.iceberg.settings import COMPRESSIONS, TUNINGS, Tuning
 
 LAKE = IcebergStorage.Local("/tmp/lake")
 CONFIG = IcebergSinkConfig(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -16,6 +15,15 @@ from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.documents.reading import FromDocuments
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
 from volley.iceberg.modes import Append, CommitMode, EvolutionMode, Maintenance, check_evolution, commit_mode
+from volley.iceberg.settings import (
+    TUNINGS,
+    Compression,
+    Tuning,
+    check_compression,
+    check_snapshot_properties,
+    check_texts,
+    check_version,
+)
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef, named_by
 from volley.secrets import redacted_html, redacted_repr
@@ -24,40 +32,8 @@ if TYPE_CHECKING:
     from volley.documents.collector import Collector
     from volley.documents.mistakes import Path
 
-__all__ = [
-    "COMPRESSIONS",
-    "TUNINGS",
-    "Compression",
-    "IcebergSinkConfig",
-    "Tuning",
-    "check_snapshot_properties",
-    "table_ref",
-]
+__all__ = ["IcebergSinkConfig", "table_ref"]
 
-COMPRESSIONS: dict[str, range | None] = {
-    "none": None,
-    "snappy": None,
-    "gzip": range(1, 10),
-    "lz4": range(1, 13),
-    "zstd": range(1, 23),
-    "brotli": range(12),
-}
-"""The Parquet codecs, and the valid levels of each."""
-
-TUNINGS: dict[str, dict[str, Any]] = {
-    "low_latency": {"batch_size": 1_000, "flush_interval": timedelta(seconds=10), "target_file_size_mb": 32},
-    "balanced": {"batch_size": 10_000, "flush_interval": timedelta(seconds=60), "target_file_size_mb": 128},
-    "high_throughput": {"batch_size": 100_000, "flush_interval": timedelta(seconds=300), "target_file_size_mb": 512},
-}
-"""The presets of `IcebergSinkConfig.with_tuning`."""
-
-# Keys that Iceberg writes into a snapshot's summary, and Volley's own keys.
-_RESERVED = re.compile(
-    r"(added|deleted|removed|total|manifests)-.*|changed-partition-count|partition-summaries-included|partitions\..*"
-    r"|entries-processed|operation|volley\..*"
-)
-Tuning = Literal["low_latency", "balanced", "high_throughput"]
-Compression = Literal["none", "snappy", "gzip", "lz4", "zstd", "brotli"]
 _TABLE_DEFAULT = Partitioning.table_default()
 _APPEND = Append()
 
@@ -124,11 +100,11 @@ class IcebergSinkConfig(FromDocuments):
         self._keep("partitioning", partitioning(self.partitioning))
         self._keep("commit_mode", commit_mode(self.commit_mode))
         self._keep("namespace", self.ref.namespace)
-        _check_compression(self.compression, self.compression_level)
+        check_compression(self.compression, self.compression_level)
         check_evolution(self.schema_evolution, self.renames, self.drops)
         check_snapshot_properties(self.snapshot_properties)
-        _check_texts("table", self.table_properties)
-        _check_version(self.table_properties)
+        check_texts("table", self.table_properties)
+        check_version(self.table_properties)
         _check_dead_letter(self)
 
     def _keep(self, name: str, value: Any) -> None:
@@ -392,33 +368,3 @@ def _check_dead_letter(config: IcebergSinkConfig) -> None:
         ) from error
     if letters and letters.identifier == config.identifier:
         raise ConfigError(f"dead_letter {config.dead_letter!r} is the sink's own table", hint="name another one")
-
-
-def _check_compression(compression: str, level: int | None) -> None:
-    one_of(COMPRESSIONS)("compression", compression)
-    levels = COMPRESSIONS[compression]
-    if level is not None and (isinstance(level, bool) or level not in (levels or ())):
-        valid = f"levels {levels.start} to {levels.stop - 1}" if levels else "no level"
-        raise ConfigError(f"compression level {level!r} is not valid", hint=f"{compression} takes {valid}")
-
-
-def _check_version(properties: Mapping[str, str]) -> None:
-    version = properties.get("format-version", "2")
-    if version not in ("1", "2"):
-        raise ConfigError(f"table property format-version is {version!r}", hint='"1" or "2", which pyiceberg can write')
-
-
-def _check_texts(what: str, properties: Mapping[str, str]) -> None:
-    for key, value in properties.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise ConfigError(f"{what} property {key!r}: {value!r} is not text", hint="both are strings")
-
-
-def check_snapshot_properties(properties: Mapping[str, str]) -> None:
-    """Raise ConfigError unless all are texts, and none has a key that Iceberg or Volley writes."""
-    _check_texts("snapshot", properties)
-    for key in properties:
-        if _RESERVED.fullmatch(key):
-            raise ConfigError(
-                f"snapshot property {key!r} is written by Iceberg or Volley itself", hint=f'prefix it: "my.{key}"'
-            )

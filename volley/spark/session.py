@@ -27,7 +27,6 @@ __all__ = [
     "has_context",
     "log_trace",
     "open_context",
-    "open_session",
     "refuse_connect",
     "runs_locally",
     "runs_once_locally",
@@ -194,18 +193,6 @@ def refuse_connect(session: object) -> None:
             "the session is one of Spark Connect, on which no job can run: epochs are planned by a JVM of this process",
             hint='leave spark out, and name the master: Environment(master="spark://host:7077"); unset SPARK_REMOTE',
         )
-
-
-def open_session(master: str | None) -> SparkSession:
-    """Return the active session, or start one.
-
-    Args:
-        master: See `open_context`.
-
-    Raises:
-        VolleyError: If `open_context` raises one.
-    """
-    return session_of(open_context(master))
 
 
 def session_of(context: SparkContext) -> SparkSession:

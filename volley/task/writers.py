@@ -57,11 +57,12 @@ class Exchange:
         return divided(rows, buckets_of(keys, self.tasks, rows.num_rows))
 
 
-class _Divider(TaskWriter):
-    def __init__(self, exchange: Exchange, writer: TaskWriter, task: int) -> None:
+class _Collected(TaskWriter):
+    """Collects rows that the sink's own writer has checked."""
+
+    def __init__(self, writer: TaskWriter, rows: RowStore) -> None:
         self._writer = writer
-        turns = count(task)
-        self._rows = RowStore(_WAITING_BYTES, lambda rows: exchange.divide(rows, next(turns)), compressed=True)
+        self._rows = rows
 
     def check(self, batch: pa.RecordBatch) -> None:
         self._writer.check(batch)
@@ -72,12 +73,19 @@ class _Divider(TaskWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         self._rows.append(decode_rows(batch))
 
+    def abort(self) -> None:
+        self._writer.abort()
+
+
+class _Divider(_Collected):
+    def __init__(self, exchange: Exchange, writer: TaskWriter, task: int) -> None:
+        turns = count(task)
+        rows = RowStore(_WAITING_BYTES, lambda rows: exchange.divide(rows, next(turns)), compressed=True)
+        super().__init__(writer, rows)
+
     def close(self) -> WriteResult:
         self._writer.abort()
         return WriteResult(committables=(_streams(self._rows),))
-
-    def abort(self) -> None:
-        self._writer.abort()
 
 
 def _streams(rows: RowStore) -> Iterator[tuple[int, bytes]]:
@@ -90,7 +98,7 @@ def _streams(rows: RowStore) -> Iterator[tuple[int, bytes]]:
             yield task, stream.getvalue().to_pybytes()
 
 
-class SortedRows(TaskWriter):
+class SortedRows(_Collected):
     """Passes a task's rows on in order, once it has all of them.
 
     Rows are collected up to `run_bytes` and sorted into a run on local disk, so that a task holds two runs in memory at
@@ -105,28 +113,15 @@ class SortedRows(TaskWriter):
     def __init__(
         self, writer: TaskWriter, keys: Sequence[SortKey], batch_size: int | None, run_bytes: int = _RUN_BYTES
     ) -> None:
-        self._writer = writer
+        super().__init__(writer, RowStore(run_bytes, lambda rows: one_bucket(rows.take(sort_indices(rows, keys)))))
         self._keys = keys
         self._batch_size = batch_size or _BATCH_ROWS
-        self._rows = RowStore(run_bytes, lambda rows: one_bucket(rows.take(sort_indices(rows, keys))))
-
-    def check(self, batch: pa.RecordBatch) -> None:
-        self._writer.check(batch)
-
-    def rejected(self, error: Exception) -> None:
-        self._writer.rejected(error)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._rows.append(decode_rows(batch))
 
     def close(self) -> WriteResult:
         for rows in self._sorted():
             for start in range(0, rows.num_rows, self._batch_size):
                 self._writer.write(rows.slice(start, self._batch_size))
         return self._writer.close()
-
-    def abort(self) -> None:
-        self._writer.abort()
 
     def _sorted(self) -> Iterator[pa.RecordBatch]:
         runs = self._rows.read(0)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from volley.checks import Duration, Instant, count, duration, instant, mapping, optional
 from volley.errors import ConfigError, brief, brief_methods
 from volley.html_table import settings_html
-from volley.iceberg.config import IcebergSinkConfig, check_snapshot_properties, table_ref
+from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.maintain.options import ExpiryOptions, takes
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
+from volley.iceberg.settings import check_snapshot_properties
 from volley.iceberg.table import TableRef, check_name
 
 if TYPE_CHECKING:
