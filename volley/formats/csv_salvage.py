@@ -1,4 +1,4 @@
-"""Reads CSV files that have bad rows: batches of good rows, and each bad row; slow only after the first bad block."""
+"""Reads CSV files that have bad rows: batches of good rows, and each bad row."""
 
 from __future__ import annotations
 
