@@ -32,7 +32,7 @@ from volley.iceberg import Maintenance
 from volley.spark.run import run_splits
 from volley.spark.session import open_context, session_of
 from volley.task.task import InputSplit, Task, TaskPlan
-from volley.task.tree import Tree
+from volley.task.tree import SinkStep, Tree
 
 FOLLOWED = "followed"  # the table that is watched
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.float64()})
@@ -232,8 +232,9 @@ def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
 
 def _run_splits(session: SparkSession) -> object:
     reader = MemorySource([], schema="id long").open(SourceContext(""))
-    plan = TaskPlan((reader,), (Tree(reader.schema, False, ()),), ())
-    return run_splits(session.sparkContext, Task(0, plan, ()), [InputSplit(0, (0, 0, False))])
+    # A sink that has the epoch already.
+    plan = TaskPlan((reader,), (Tree(reader.schema, False, ()),), (SinkStep(reader.schema, None),))
+    return run_splits(session.sparkContext, Task(0, plan, (None,)), [InputSplit(0, (0, 0, False))])
 
 
 def _map_in_arrow(session: SparkSession) -> object:

@@ -65,6 +65,13 @@ def test_the_page_compares_medians_of_the_last_runs_with_the_runtime_in_the_same
     assert f"not: {NATIVE}, {LARGE}: rows per CPU-second 0.25" in capsys.readouterr().out
 
 
+def test_the_page_of_results_keeps_what_it_says_of_benchmarks_that_do_not_run(tmp_path: Path) -> None:
+    before = (Path(runner.__file__).parent / "RESULTS.md").read_text()
+    (tmp_path / "RESULTS.md").write_text(before)
+    after = write_page(tmp_path / "nothing kept", tmp_path).read_text()
+    assert sorted(after.splitlines()) == sorted(before.splitlines())
+
+
 def test_many_rows_take_the_disk_of_sixteen_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     files = sorted(events_folder(200, 10).glob("*.parquet"))
