@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from tests.chaos.inputs import KEYS, LATENESS, NEW, late_rows, new_rows, on_time, row_of, with_late_rows
+from tests.chaos.inputs import FILE, KEYS, LATENESS, NEW, late_rows, new_rows, on_time, row_of, with_late_rows
 from tests.chaos.kind import Kind
 from tests.chaos.series import FILLED, SERIES
 from tests.recovery.rows import SCHEMA, Row
@@ -164,6 +164,17 @@ def _neighbours(files: Sequence[list[Row]]) -> Iterable[Row]:
                 yield {"id": row["id"], "at": row["at"], "key": key, "id_2": other["id"], "at_2": other["at"]}
 
 
+def _out_of_order(dice: random.Random, number: int) -> list[Row]:
+    """Changes of which many belong before those of earlier files; no two changes of an id have one time."""
+    rows = _upserted(dice, number)
+    unique = timedelta(microseconds=number)
+    return [row | {"at": row["at"] - FILE * dice.choice([0, 0, 0, 1, 2, 5]) + unique} for row in rows]
+
+
+def _latest_of_each(files: Sequence[list[Row]]) -> Iterable[Row]:
+    return _last_of_each([[row for rows in files for row in rows]])
+
+
 def _upsert(strategy: Strategy) -> Kind:
     mode = Upsert("id", order_by="at", op_field="op", strategy=strategy)
     return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
@@ -209,5 +220,12 @@ KINDS = {
     "filled": FILLED,
     "copy_on_write": _upsert("copy_on_write"),
     "upsert_auto": _upsert("auto"),
+    "in_sequence": Kind(
+        _out_of_order,
+        lambda stream: stream,
+        _latest_of_each,
+        mode=Upsert("id", sequence="at", op_field="op"),
+        more=(("op", pa.string()),),
+    ),
 }
 """By the name that the job, its input folder and its table have."""

@@ -18,6 +18,7 @@ MODES: dict[str, CommitMode] = {
     "dynamic": Overwrite.dynamic(),
     "merge_on_read": Upsert("key", order_by="id", op_field="gone", strategy="merge_on_read"),
     "copy_on_write": Upsert("key", order_by="id", op_field="gone", strategy="copy_on_write"),
+    "in_sequence": Upsert("key", sequence="id", op_field="gone"),
 }
 
 

@@ -112,6 +112,15 @@ CASES = [
         partitioned=True,
         evolving=True,
     ),
+    Case(on("before-planning", "before-files", "after-files"), mode="in_sequence"),
+    Case(first("between-commits", "after-commit"), mode="in_sequence", letters="table", evolving=True),
+    Case(
+        first("before-commit", "before-checkpoint"),
+        mode="in_sequence",
+        letters="folder",
+        partitioned=True,
+        evolving=True,
+    ),
 ]
 # Replaces each partition once; the others' modes are met with everything else.
 DYNAMIC = Case(on("after-commit", "before-commit", "after-files"), mode="dynamic", partitioned=True)
@@ -224,8 +233,9 @@ def check_schemas(case: Case, kill: Kill, folder: Path) -> None:
 
 
 def epochs(table: Table) -> list[str | None]:
-    """The epoch of each snapshot; None if it is not a job's."""
-    return [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
+    """The epoch of each snapshot of the table's rows; None if it is not a job's."""
+    summaries = (snapshot.summary for snapshot in table.snapshots() if snapshot.summary)
+    return [summary["volley.epoch"] for summary in summaries if summary["volley.tombstones"] is None]
 
 
 def check_table(case: Case, table: Table) -> None:

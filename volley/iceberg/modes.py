@@ -110,6 +110,14 @@ class Upsert:
             ``"auto"`` rewrites a file if a large part of it is replaced. Tables of format version 1 have no delete
             files: their data files are always rewritten.
         write_order: False = the column of `order_by`, a whole number, is not written.
+        sequence: A column, or several, that tell which of two rows of a key is the later one, in whatever order and
+            epoch they come: a row replaces the stored one only if its sequence is greater. A deletion beats a row of
+            the same sequence; of two such rows, the one with the greater values stays, column by column. So the table
+            does not depend on how rows fall into epochs, nor on rows that come twice. The columns are written; a null
+            in one is an error. Not together with `order_by` or `unchanged_field`.
+        tombstones: How long a deletion is remembered under `sequence`, such as ``"7d"``: a row that is older than the
+            deletion, but comes after that time, is taken for a new one. None = for ever. Deletions are remembered in a
+            branch of the table, ``volley-tombstones-main`` for main, which no query of the table reads.
         unchanged_field: A column of the stream with a list of columns' names: the row does not have their values, as
             they have not changed; they are taken from the row that it replaces, or, if the row numbered just before it
             is a deletion, from the row that this one deletes: its key has changed. The column itself is not written.
@@ -132,6 +140,8 @@ class Upsert:
     strategy: Strategy = "auto"
     write_order: bool = True
     unchanged_field: str | None = None
+    sequence: str | Sequence[str] | None = None
+    tombstones: Duration | None = None
 
     @classmethod
     def of_changes(cls, key_fields: Sequence[str] | None = None, strategy: Strategy = "auto") -> Upsert:
@@ -151,6 +161,17 @@ class Upsert:
     def keys(self) -> tuple[str, ...]:
         """The columns that identify a row; empty = those that the stream tells."""
         return tuple(self.key_fields or ())
+
+    @property
+    def sequence_fields(self) -> tuple[str, ...]:
+        """The columns of `sequence`; empty = the order of epochs counts."""
+        return tuple(self.sequence or ())
+
+    @property
+    def retention(self) -> timedelta | None:
+        """How long tombstones are kept; None = for ever."""
+        assert self.tombstones is None or isinstance(self.tombstones, timedelta)
+        return self.tombstones
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -178,6 +199,22 @@ class Upsert:
                     f"{name} {column!r} is a key, order_by or op_field too", hint="it is not written: name it once"
                 )
         one_of(get_args(Strategy))("strategy", self.strategy)
+        self._check_sequence()
+
+    def _check_sequence(self) -> None:
+        keep(self, sequence=optional(names), tombstones=optional(duration))
+        if self.sequence is None:
+            if self.tombstones is not None:
+                raise ConfigError("tombstones are kept with a sequence only", hint='name one: sequence="updated_at"')
+            return
+        for name in ("order_by", "unchanged_field"):
+            if getattr(self, name) is not None:
+                raise ConfigError(f"sequence and {name} are both given", hint=f"leave {name} out")
+        taken = {*self.keys, self.op_field}.intersection(self.sequence_fields)
+        if taken or len(set(self.sequence_fields)) < len(self.sequence_fields) or not self.sequence_fields:
+            raise ConfigError(
+                f"sequence is {self.sequence_fields!r}", hint="name columns that are no key and no op_field, each once"
+            )
 
     _repr_html_ = settings_html
 

@@ -32,11 +32,14 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import added_files, head_of
+from volley.iceberg.read.planning import plan
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import data_folder, delete_new_files, file_system, list_folder, name_of
 from volley.iceberg.upsert.changes import UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert
+from volley.iceberg.upsert.sequenced import SequencedUpsert
+from volley.iceberg.upsert.tombstones import tombstones_of
 from volley.iceberg.write.table_format import file_prefix
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import SnapshotFiles
@@ -164,6 +167,9 @@ class IcebergCommitter(Committer):
         io, location = self._table.io, self._table.location()
         with storage_errors(location, "listing"):
             committed = {name_of(file.file_path) for file in added_files(snapshot, io)}
+            if (tombstones := tombstones_of(self._table, self._config.branch)) is not None:
+                kept = plan(io, self._table.metadata, tombstones).files
+                committed |= {name_of(planned.file.path) for planned in kept}
             paths = list_folder(file_system(io, location), data_folder(self._table))
         ours = (path for path in paths if name_of(path).startswith(file_prefix(epoch)))
         return sorted(path for path in ours if name_of(path) not in committed)
@@ -175,7 +181,9 @@ class IcebergCommitter(Committer):
             return partial(self._overwriting.changes, epoch, files)
         if isinstance(mode, Upsert):
             writer = partial(self._upsert_writer, mode, epoch)
-            self._upsert = EpochUpsert(files, branch, self._context.run, writer)
+            parts = files, branch, self._context.run, writer
+            ordered = mode.sequence is not None
+            self._upsert = SequencedUpsert(*parts, retention=mode.retention) if ordered else EpochUpsert(*parts)
             return self._upsert.changes
         return lambda table: SnapshotFiles(files)
 

@@ -29,6 +29,7 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.tables import evolution
+from volley.iceberg.commit.tombstones import forget, remember
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Overwrite
@@ -119,7 +120,11 @@ class EpochStage(Stage[Staged]):
             marked = {f"{mark}.{query}": value for mark, value in zip(MARKS, values, strict=True)}
             transaction.set_properties(marked | run_mark(table, epoch))
             snapshot_id = snapshot_id_of(table.metadata.table_uuid, epoch)
-            write_manifests(transaction, changes, snapshot_id, summary, config.branch)
+            # A table without any snapshot takes the first one on main only.
+            if changes.changes_rows or table.current_snapshot() is None:
+                write_manifests(transaction, changes, snapshot_id, summary, config.branch)
+            if changes.tombstones or changes.forgotten:
+                remember(transaction, changes, config.branch)
         return Staged(transaction)
 
 
@@ -177,3 +182,4 @@ class Clearing(Stage[Staged]):
                 transaction.delete(ours, summary, branch=self.branch)
         elif emptying := overwrite(Overwrite(), (), self.branch, table):
             write_manifests(transaction, emptying, new_snapshot_id(), summary, self.branch)
+            forget(transaction, self.branch)

@@ -304,8 +304,13 @@ def write_manifests(
     summary: dict[str, str],
     branch: str,
     rewritten_at: int | None = None,
+    apart: bool = False,
 ) -> None:
-    """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed."""
+    """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
+
+    Args:
+        apart: True if a new branch starts without main's rows.
+    """
     add_snapshot(
         transaction,
         added=[file.data_file for file in changes.added],
@@ -317,4 +322,5 @@ def write_manifests(
         concerned=partial(concerns, paths={*(file.file_path for file in changes.removed), *changes.removed_deletes}),
         rewritten_at=rewritten_at,
         removed_deletes=changes.removed_deletes,
+        apart=apart,
     )

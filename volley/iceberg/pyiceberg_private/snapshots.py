@@ -53,6 +53,7 @@ def add_snapshot(
     concerned: Callable[[FileIO, ManifestFile], bool] = _any,
     rewritten_at: int | None = None,
     removed_deletes: Collection[str] = (),
+    apart: bool = False,
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
@@ -62,6 +63,7 @@ def add_snapshot(
             as they are, and are not read.
         rewritten_at: Given, the new files have the rows of the removed ones without those that were deleted up to
             this sequence number: the snapshot replaces files, and later equality deletes apply to the new ones.
+        apart: True if a new branch starts empty.
     """
     options: dict[str, Any] = {
         **{"transaction": transaction, "io": transaction._table.io},
@@ -75,7 +77,7 @@ def add_snapshot(
     else:
         producer = (_MergedAppends if merges(transaction) else _Appends)(Operation.APPEND, **options)
     producer._snapshot_id = snapshot_id
-    if branch not in transaction.table_metadata.refs:
+    if branch not in transaction.table_metadata.refs and not apart:
         # pyiceberg would start the branch with an empty table.
         producer._parent_snapshot_id = transaction.table_metadata.current_snapshot_id
     for file in added:

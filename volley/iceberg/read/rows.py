@@ -167,6 +167,16 @@ class RowReader:
             if places:
                 yield from file.rows_at(self.schema, np.concatenate(places))
 
+    def rows_at(self, io: FileIO, task: FileTask, positions: Positions) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        """Yield some rows of a data file, deleted ones too, each batch with their positions in the whole file.
+
+        Args:
+            task: The data file, a whole one.
+            positions: The rows' positions, ascending.
+        """
+        with self._open(io, task) as file:
+            yield from file.rows_at(self.schema, positions)
+
     def _located(
         self, io: FileIO, task: FileTask, file: OpenDataFile, chosen: Callable[[pa.RecordBatch], Mask], schema: Schema
     ) -> Iterator[tuple[pa.RecordBatch, Positions]]:

@@ -32,7 +32,7 @@ from volley.store.batch_file import BatchFileWriter, open_batches
 from volley.store.files import checked
 
 __all__ = [
-    *("BUCKETS", "DELETED", "ORDER", "UNCHANGED"),
+    *("BUCKETS", "DELETED", "ORDER", "STORED_AT", "STORED_IN", "UNCHANGED"),
     *("ChangeFile", "ChangeWriter", "UpsertWriter", "is_incomplete", "lacks", "moves"),
 ]
 
@@ -44,6 +44,8 @@ ORDER = "_volley_order"
 """The column of changes with their order, if that is not a column of the table."""
 UNCHANGED = "_volley_unchanged"
 """The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
+STORED_IN, STORED_AT = "_volley_stored_in", "_volley_stored_at"
+"""The columns of changes with the file and the position of a row that the table has already; null for new changes."""
 
 _FORMAT = StateFormat("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -93,8 +95,9 @@ class UpsertWriter(Writer):
         """The schema of changes; all columns are nullable, since a deletion needs only the keys."""
         order = [] if self.mode.write_order else [(ORDER, pa.int64())]
         unchanged = [] if self.mode.unchanged_field is None else [(UNCHANGED, pa.list_(pa.string()))]
+        stored_in = [(STORED_IN, pa.string()), (STORED_AT, pa.int64())] if self.mode.sequence else []
         columns = (field.with_nullable(True) for field in self.rows.rows_schema)
-        return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged])
+        return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged, *stored_in])
 
     @property
     def order_by(self) -> str | None:
@@ -120,17 +123,14 @@ class UpsertWriter(Writer):
         """Return the stream's rows as changes.
 
         Raises:
-            SchemaMismatchError: If a key or a required column of the table is null.
+            SchemaMismatchError: If a key, a sequence or a required column of the table is null.
             SourceError: If a value can't be cast without loss.
         """
         deleted = deletions(batch, self.mode.op_field)
         rows = conform(batch, self.rows.rows_schema)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
-            if field.name in self.mode.keys and values.null_count:
-                raise SchemaMismatchError(
-                    f"key column {field.name!r} has {values.null_count} nulls: such rows can't be told apart",
-                    hint="filter those rows out before the sink, or give the sink a dead letter",
-                )
+            if values.null_count:
+                self._check_nulls(field.name, values.null_count)
             if not field.nullable and pc.any(pc.and_(values.is_null(), self._must_have(batch, deleted, field))).as_py():
                 raise SchemaMismatchError(
                     f"column {field.name!r} has nulls, the table requires values",
@@ -138,7 +138,20 @@ class UpsertWriter(Writer):
                 )
         order = [] if self.mode.write_order else [batch.column(self.mode.order_by).cast(pa.int64())]
         unchanged = [] if self.mode.unchanged_field is None else [batch.column(self.mode.unchanged_field)]
-        return pa.RecordBatch.from_arrays([*rows.columns, deleted, *order, *unchanged], schema=self.schema)
+        columns = [*rows.columns, deleted, *order, *unchanged]
+        stored_in = (pa.nulls(batch.num_rows, field.type) for field in list(self.schema)[len(columns) :])
+        return pa.RecordBatch.from_arrays([*columns, *stored_in], schema=self.schema)
+
+    def _check_nulls(self, column: str, nulls: int) -> None:
+        for columns, kind, fault in (
+            (self.mode.keys, "key", "such rows can't be told apart"),
+            (self.mode.sequence_fields, "sequence", "whether such a row is the later one can't be told"),
+        ):
+            if column in columns:
+                raise SchemaMismatchError(
+                    f"{kind} column {column!r} has {nulls} nulls: {fault}",
+                    hint="filter those rows out before the sink, or give the sink a dead letter",
+                )
 
     def _must_have(self, batch: pa.RecordBatch, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
         """Return for each row whether it must have a value of a required column."""
@@ -196,7 +209,7 @@ class UpsertWriter(Writer):
     @cached_property
     def _marked_keys(self) -> pa.Schema:
         marks = self.schema.names[len(self.rows.rows_schema) :]
-        return pa.schema([self.schema.field(name) for name in (*self.keys, *marks)])
+        return pa.schema([self.schema.field(name) for name in (*self.keys, *self.mode.sequence_fields, *marks)])
 
     def _read(
         self, file: ChangeFile, buckets: range = range(BUCKETS), only_keys: bool = False

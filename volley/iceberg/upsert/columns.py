@@ -31,6 +31,14 @@ def _completed(mode: Upsert, stream: pa.Schema) -> Upsert:
             hint='name them: Upsert(["id"]); a PostgresSource tells the primary key while all its columns are in the '
             "stream",
         )
+    if mode.sequence is not None:
+        if own.unchanged is not None:
+            raise ConfigError(
+                f"the stream leaves out values that have not changed (column {own.unchanged!r}), which an upsert by "
+                "sequence can't complete",
+                hint="make the source send whole rows, or leave sequence out: such a stream comes in order",
+            )
+        return replace(mode, key_fields=keys, op_field=mode.op_field or own.operation)
     return replace(
         mode,
         key_fields=keys,
@@ -43,7 +51,7 @@ def _completed(mode: Upsert, stream: pa.Schema) -> Upsert:
 
 def check_keys(mode: Upsert, stream: pa.Schema) -> None:
     """Check that a stream has the columns of the mode."""
-    for name in (*mode.keys, mode.order_by, mode.op_field, mode.unchanged_field):
+    for name in (*mode.keys, *mode.sequence_fields, mode.order_by, mode.op_field, mode.unchanged_field):
         if name is not None and name not in stream.names:
             raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
     for key in mode.keys:
@@ -52,6 +60,12 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
             raise ConfigError(
                 f"key field {key!r} is of type {data_type}, whose values don't tell rows apart",
                 hint="use columns of whole numbers, decimals, texts, dates, times or bytes as keys",
+            )
+    for name in mode.sequence_fields:
+        if pa.types.is_nested(data_type := stream.field(name).type) or not _is_ordered(data_type):
+            raise ConfigError(
+                f"sequence {name!r} is of type {data_type}, whose values have no order",
+                hint="use columns of numbers, texts, dates, times or bytes",
             )
     if mode.order_by is not None and not _is_ordered(data_type := stream.field(mode.order_by).type):
         raise ConfigError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -26,10 +27,10 @@ from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.upsert.changes import BUCKETS, ChangeFile, UpsertWriter
 from volley.iceberg.upsert.ranges import KeyRange, SearchedKey, may_have, union
-from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replace, Replaced
+from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replaced, ReplaceKeys, UpsertTask
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
-__all__ = ["EpochUpsert"]
+__all__ = ["EpochUpsert", "cost_of", "parts_of", "shared", "suited", "version_of", "without_history"]
 
 _MERGE_BYTES = 64 << 20
 # What a task searches, what the driver does in the time of a Spark job, and what opening a file counts for: bytes that
@@ -39,6 +40,8 @@ _LOCAL_BYTES, _REMOTE_BYTES = 1 << 20, 16 << 20
 # The dates that Python has, in days since 1970; a day in microseconds.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
+
+T = TypeVar("T", bound=UpsertTask)
 
 _FileVersion = tuple[str, frozenset[str]]
 """A data file and its delete files: while both are unchanged, the rows to replace in it are the same."""
@@ -83,8 +86,8 @@ class EpochUpsert:
             StorageError: If the table's manifests can't be read.
             VolleyError: If the work on an executor fails.
         """
-        writer, metadata = self._writer(table), _without_history(table.metadata)
-        candidates = {_version(planned): planned for planned in self._candidates(table, writer)}
+        writer, metadata = self._writer(table), without_history(table.metadata)
+        candidates = {version_of(planned): planned for planned in self._candidates(table, writer)}
         if self._truncated is not None:
             self._replaced |= {version: Replaced(planned.file, True) for version, planned in candidates.items()}
         self._complete(writer, candidates, metadata)
@@ -100,17 +103,15 @@ class EpochUpsert:
 
     def _tasks(
         self, writer: UpsertWriter, metadata: TableMetadata, files: Sequence[PlannedFile]
-    ) -> list[MergeChanges | Replace]:
+    ) -> list[MergeChanges | ReplaceKeys]:
         """Return the tasks that merge the changes, unless that is done, and replace rows of some data files."""
-        tasks: list[MergeChanges | Replace] = []
+        tasks: list[MergeChanges | ReplaceKeys] = []
         if self._merged is None:
             tasks += self._merges(writer)
         base = len(tasks) + len(self._replaced)
-        for number, shared in enumerate(_shared(files), base):
-            tasks.append(Replace(writer, number, self._without_ranges, metadata, shared))
-        size = sum(sum(file.sizes) for file in self._changes) + sum(map(_cost, files))
-        suits_driver = size <= _DRIVER_BYTES and all(map(_is_safe, files))
-        return [replace(task, suits_driver=True) for task in tasks] if suits_driver else tasks
+        for number, group in enumerate(shared(files), base):
+            tasks.append(ReplaceKeys(writer, number, self._without_ranges, metadata, group))
+        return suited(tasks, self._changes, files)
 
     def _complete(
         self, writer: UpsertWriter, candidates: Mapping[_FileVersion, PlannedFile], metadata: TableMetadata
@@ -123,7 +124,7 @@ class EpochUpsert:
         self._completions = self._changes_by(
             [
                 ReadStored(writer, number, self._without_ranges, metadata, files)
-                for number, files in enumerate(_shared(sources))
+                for number, files in enumerate(shared(sources))
             ]
         )
         if any(file.moves for file in self._changes):
@@ -149,21 +150,19 @@ class EpochUpsert:
         self._merged = [*(self._merged or ()), *(item for item in items if isinstance(item, WrittenFile))]
 
     def _merges(self, writer: UpsertWriter) -> list[MergeChanges]:
-        sizes = [0] * BUCKETS
-        for file in self._changes:
-            for bucket, size in zip(file.buckets, file.sizes, strict=True):
-                sizes[bucket] += size
-        parts = enumerate(_parts(sizes))
+        parts = enumerate(parts_of(self._changes))
         return [MergeChanges(writer, number, self._all, buckets, self._truncated) for number, buckets in parts]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""
         head = head_of(table, self._branch)
-        if head is None:
-            return
+        return self._having(table, writer, head) if head else iter(())
+
+    def _having(self, table: Table, writer: UpsertWriter, snapshot: Snapshot) -> Iterator[PlannedFile]:
+        """Yield the data files of a snapshot that may contain one of the keys."""
         keys = [(table.schema().find_field(key), self._ranges(number)) for number, key in enumerate(writer.keys)]
         statistics = frozenset(field.field_id for field, _ in keys)
-        for planned in plan(table.io, table.metadata, head, _between(keys), statistics=statistics).files:
+        for planned in plan(table.io, table.metadata, snapshot, _between(keys), statistics=statistics).files:
             if may_have(keys, planned.file):
                 yield PlannedFile(planned.file.without_statistics(), planned.deletes)
 
@@ -177,11 +176,12 @@ class EpochUpsert:
         return max((file.truncated for file in self._changes if file.truncated is not None), default=None)
 
 
-def _version(planned: PlannedFile) -> _FileVersion:
+def version_of(planned: PlannedFile) -> _FileVersion:
+    """Return what tells whether a data file has the same rows."""
     return planned.file.path, frozenset(delete.path for delete in planned.deletes)
 
 
-def _without_history(metadata: TableMetadata) -> TableMetadata:
+def without_history(metadata: TableMetadata) -> TableMetadata:
     """Return the part of the metadata that executors need, without its snapshots, of which there may be thousands."""
     mapping = TableProperties.DEFAULT_NAME_MAPPING
     properties = {name: value for name, value in metadata.properties.items() if name == mapping}
@@ -193,11 +193,11 @@ def _without_history(metadata: TableMetadata) -> TableMetadata:
     )
 
 
-def _shared(files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, ...]]:
+def shared(files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, ...]]:
     """Yield the files of each task: several small ones, as a task has a cost of its own."""
     group, total = list[PlannedFile](), 0
     for planned in files:
-        cost = _cost(planned)
+        cost = cost_of(planned)
         if group and total + cost > _TASK_BYTES:
             yield tuple(group)
             group, total = [], 0
@@ -207,7 +207,7 @@ def _shared(files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, ...]]:
         yield tuple(group)
 
 
-def _cost(planned: PlannedFile) -> int:
+def cost_of(planned: PlannedFile) -> int:
     """Return the time that a search of a data file takes, in bytes that are searched in that time."""
     return planned.file.size + (_LOCAL_BYTES if is_local(planned.file.path) else _REMOTE_BYTES)
 
@@ -217,8 +217,19 @@ def _is_safe(planned: PlannedFile) -> bool:
     return all(file.format != "ORC" for file in (planned.file, *planned.deletes))
 
 
-def _parts(sizes: Sequence[int]) -> Iterator[range]:
+def suited(tasks: Sequence[T], changes: Iterable[ChangeFile], files: Collection[PlannedFile]) -> list[T]:
+    """Return tasks on some changes and data files, for the driver if there is little to do."""
+    size = sum(sum(file.sizes) for file in changes) + sum(map(cost_of, files))
+    suits_driver = size <= _DRIVER_BYTES and all(map(_is_safe, files))
+    return [replace(task, suits_driver=True) for task in tasks] if suits_driver else [*tasks]
+
+
+def parts_of(changes: Iterable[ChangeFile]) -> Iterator[range]:
     """Yield ranges of buckets, each as large as one merge can hold in memory."""
+    sizes = [0] * BUCKETS
+    for file in changes:
+        for bucket, size in zip(file.buckets, file.sizes, strict=True):
+            sizes[bucket] += size
     start, total = 0, 0
     for bucket, size in enumerate(sizes):
         if total and total + size > _MERGE_BYTES:

@@ -7,11 +7,12 @@ that come first, and `FollowMoves` makes whole changes of those that give a row 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,20 @@ from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import write_batches
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["FollowMoves", "MergeChanges", "ReadStored", "Replace", "Replaced"]
+__all__ = [
+    "Deletions",
+    "FilesTask",
+    "Finder",
+    "FollowMoves",
+    "MergeChanges",
+    "Places",
+    "ReadStored",
+    "Replace",
+    "ReplaceKeys",
+    "Replaced",
+    "UpsertTask",
+    "columns_of",
+]
 
 # From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
@@ -69,7 +83,7 @@ class Replaced:
 
 
 @dataclass(frozen=True)
-class _UpsertTask:
+class UpsertTask:
     """Work on the changes of an epoch.
 
     Args:
@@ -84,7 +98,7 @@ class _UpsertTask:
 
 
 @dataclass(frozen=True)
-class MergeChanges(_UpsertTask):
+class MergeChanges(UpsertTask):
     """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion."""
 
     buckets: range
@@ -164,7 +178,7 @@ def _without_source(rows: int, column: str) -> SourceError:
 
 
 @dataclass(frozen=True)
-class _FilesTask(_UpsertTask):
+class FilesTask(UpsertTask):
     """Work on the rows of some data files."""
 
     metadata: TableMetadata
@@ -172,22 +186,38 @@ class _FilesTask(_UpsertTask):
 
     def _read(self, planned: PlannedFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a file in order, deleted ones too, in the table's schema."""
-        schema = None if columns is None else _columns(self.metadata, columns)
+        schema = None if columns is None else columns_of(self.metadata, columns)
         task = file_task(PlannedFile(planned.file), self.metadata)
         return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
 
 
-def _columns(metadata: TableMetadata, names: list[str]) -> Schema:
+def columns_of(metadata: TableMetadata, names: Iterable[str]) -> Schema:
+    """Return the columns of a table with these names."""
     return Schema(*(metadata.schema().find_field(name) for name in names))
 
 
-class _Finder:
+class Deletions:
+    """Tells which rows of data files are deleted."""
+
+    def __init__(self, writer: UpsertWriter, metadata: TableMetadata) -> None:
+        self._io, self._metadata = writer.rows.io, metadata
+        self._reader = RowReader.of(metadata, columns_of(metadata, writer.keys))
+
+    def deleted(self, planned: PlannedFile) -> Mask:
+        """Return which rows are deleted."""
+        file, deletes = planned.file, planned.deletes
+        if all(delete.content == Content.POSITION_DELETES for delete in deletes):
+            return deleted_by_position(self._io, file.path, deletes, range(file.rows))
+        return self._reader.deleted(self._io, file_task(planned, self._metadata))
+
+
+class Finder(Deletions):
     """Finds the rows of data files with one of some keys."""
 
     def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata) -> None:
-        self._io, self._metadata, self._schema = writer.rows.io, metadata, writer.key_schema
-        columns = _columns(metadata, writer.keys)
-        self._reader = RowReader.of(metadata, columns)
+        super().__init__(writer, metadata)
+        self._schema = writer.key_schema
+        columns = columns_of(metadata, writer.keys)
         keys = keys.cast(self._schema)
         self._keys = KeySearch(keys)
         self._ranges = [(field, ranges_of(keys[number])) for number, field in enumerate(columns.fields)]
@@ -197,28 +227,31 @@ class _Finder:
         may_match = partial(may_have, self._ranges)
         return self._reader.find(self._io, file_task(planned, self._metadata), self._rows, may_match)
 
-    def deleted(self, planned: PlannedFile) -> Mask:
-        """Return which rows are deleted."""
-        file, deletes = planned.file, planned.deletes
-        if all(delete.content == Content.POSITION_DELETES for delete in deletes):
-            return deleted_by_position(self._io, file.path, deletes, range(file.rows))
-        return self._reader.deleted(self._io, file_task(planned, self._metadata))
-
     def _rows(self, stored_keys: pa.Table) -> _Numbers:
         columns = stored_keys.rename_columns(self._schema.names)
         batches = [conform(batch, self._schema) for batch in columns.to_batches()]
         return self._keys.rows(pa.Table.from_batches(batches, self._schema))
 
 
-class Replace(_FilesTask):
-    """Takes the rows that have the key of a change out of data files: writes the others anew, or position deletes."""
+class Places(Protocol):
+    """Where the rows of data files are that are to be replaced."""
+
+    def find(self, planned: PlannedFile) -> _Numbers:
+        """Return their positions, ascending; some may be deleted."""
+
+    def deleted(self, planned: PlannedFile) -> Mask:
+        """Return which rows are deleted."""
+
+
+class Replace(FilesTask, ABC):
+    """Takes rows out of data files: writes the others anew, or position deletes."""
 
     def __call__(self) -> WriteResult:
-        finder = _Finder(self.writer.all_keys(self.changes), self.writer, self.metadata)
+        places = self._places()
         results = list[WriteResult]()
         try:
             for planned in self.files:
-                results.append(self._replaced(planned, finder))
+                results.append(self._replaced(planned, places))
         except BaseException:
             delete_new_files(self.writer.rows.io, [path for result in results for path in _written(result)])
             raise
@@ -229,15 +262,19 @@ class Replace(_FilesTask):
             committables=tuple(chain.from_iterable(result.committables for result in results)),
         )
 
-    def _replaced(self, planned: PlannedFile, finder: _Finder) -> WriteResult:
+    @abstractmethod
+    def _places(self) -> Places:
+        """Return where the rows are."""
+
+    def _replaced(self, planned: PlannedFile, places: Places) -> WriteResult:
         file = planned.file
         with storage_errors(file.path, "reading"):
-            matching = finder.find(planned)
+            matching = places.find(planned)
             if len(matching) == 0:
                 return WriteResult(committables=(Replaced(file),))
             if self._adds_few_deletes(planned, matching):
                 return self._write_deletes(file, matching)
-            deleted = finder.deleted(planned)
+            deleted = places.deleted(planned)
         new = matching[~deleted[matching]]
         if len(new) == 0:
             return WriteResult(committables=(Replaced(file),))
@@ -276,6 +313,13 @@ class Replace(_FilesTask):
         )
 
 
+class ReplaceKeys(Replace):
+    """Takes the rows that have the key of a change out of data files."""
+
+    def _places(self) -> Places:
+        return Finder(self.writer.all_keys(self.changes), self.writer, self.metadata)
+
+
 def _is_apart(delete: FileEntry, positions: _Numbers) -> bool:
     """Return True if a delete file is known to have none of some ascending positions."""
     bounds = delete.bounds_of_positions
@@ -289,15 +333,15 @@ def _written(result: WriteResult) -> Iterator[str]:
     return (file.path for replaced in result.committables for file in (*replaced.added, *replaced.deletes))
 
 
-class ReadStored(_FilesTask):
+class ReadStored(FilesTask):
     """Writes the rows of data files that have values which changes leave out, as changes."""
 
     def __call__(self) -> WriteResult:
-        finder = _Finder(self.writer.incomplete_keys(self.changes), self.writer, self.metadata)
+        finder = Finder(self.writer.incomplete_keys(self.changes), self.writer, self.metadata)
         rows = chain.from_iterable(self._stored(planned, finder) for planned in self.files)
         return self.writer.open(self.number).add_all(map(self.writer.stored_as_changes, rows))
 
-    def _stored(self, planned: PlannedFile, finder: _Finder) -> Iterator[pa.RecordBatch]:
+    def _stored(self, planned: PlannedFile, finder: Finder) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file with one of the keys, and the columns that changes leave out."""
         columns = sorted({*self.writer.keys, *_left_out(self.changes)})
         with storage_errors(planned.file.path, "reading"):
@@ -321,7 +365,7 @@ def _left_out(files: Iterable[ChangeFile]) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class FollowMoves(_UpsertTask):
+class FollowMoves(UpsertTask):
     """Writes whole changes in place of those that give a row another key and leave out values."""
 
     truncated: int | None

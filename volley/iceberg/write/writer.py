@@ -33,7 +33,11 @@ class IcebergWriter(TableFormat, Writer):
     suits_driver: ClassVar[bool] = True
 
     def open(self, task: int) -> _DataFileTask:
-        return _DataFileTask(self, f"{task:05}-{uuid.uuid4()}")
+        return self.open_named(f"{task:05}")
+
+    def open_named(self, name: str) -> _DataFileTask:
+        """Return a writer whose files' names begin with the epoch and this name."""
+        return _DataFileTask(self, f"{name}-{uuid.uuid4()}")
 
 
 class _DataFileTask(TaskWriter):

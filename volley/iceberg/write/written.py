@@ -29,17 +29,26 @@ class SnapshotFiles:
 
     Args:
         removed_deletes: The locations of delete files to remove from it.
+        tombstones: Files with the keys of deleted rows, for the branch that remembers them.
+        forgotten: Files of that branch to remove from it.
     """
 
     added: Sequence[WrittenFile] = ()
     deletes: Sequence[WrittenFile] = ()
     removed: Sequence[DataFile] = ()
     removed_deletes: Sequence[str] = ()
+    tombstones: Sequence[WrittenFile] = ()
+    forgotten: Sequence[DataFile] = ()
 
     def __bool__(self) -> bool:
+        return self.changes_rows or bool(self.tombstones or self.forgotten)
+
+    @property
+    def changes_rows(self) -> bool:
+        """True if the table's rows change."""
         return bool(self.added or self.deletes or self.removed)
 
     @property
     def written(self) -> tuple[WrittenFile, ...]:
-        """The new data files and delete files."""
-        return (*self.added, *self.deletes)
+        """The new files."""
+        return (*self.added, *self.deletes, *self.tombstones)

@@ -1,0 +1,322 @@
+"""An upsert by sequence: a row replaces another one only if its own columns say that it is the later one.
+
+The stored rows with the keys of an epoch, and the deletions that are remembered, are read as changes; each task settles
+the changes of some keys, old and new; then the stored rows that are beaten are taken out of their files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyroaring import BitMap64
+
+from volley.columns.batches import conform
+from volley.columns.keys.equality import rows_among
+from volley.columns.keys.normal import normal, normal_rows
+from volley.columns.keys.order import ordered
+from volley.contracts.epoch import WriteResult
+from volley.contracts.sink import ExecutorTask
+from volley.iceberg.read.entries import PlannedFile, to_data_file
+from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.files import delete_new_files
+from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, ChangeFile, UpsertWriter
+from volley.iceberg.upsert.plan import EpochUpsert, parts_of, shared, suited, version_of, without_history
+from volley.iceberg.upsert.settled import Settled
+from volley.iceberg.upsert.tasks import Deletions, FilesTask, Finder, Places, Replace, Replaced, UpsertTask, columns_of
+from volley.iceberg.upsert.tombstones import (
+    Housekeeping,
+    file_name,
+    tombstones_of,
+    with_required_values,
+)
+from volley.iceberg.write.writer import write_batches
+from volley.iceberg.write.written import SnapshotFiles, WrittenFile
+
+__all__ = ["SequencedUpsert"]
+
+_log = logging.getLogger(__name__)
+_BATCH_ROWS = 100_000
+
+T = TypeVar("T")
+
+_Numbers = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Tombstones:
+    """A file of tombstones that a task has written."""
+
+    file: WrittenFile
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+
+@dataclass(frozen=True)
+class _Beaten:
+    """The stored rows that an epoch replaces: by the path of a data file, a serialized bitmap of their positions."""
+
+    positions: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class _ReadStored(FilesTask):
+    """Writes, as changes, the rows of data files that have the key of a change.
+
+    They have the keys and the sequence; rows of the same sequence as a change have all columns, as those decide then.
+
+    Args:
+        remembers: True if the rows are tombstones.
+    """
+
+    remembers: bool
+
+    def __call__(self) -> WriteResult:
+        keys = self.writer.marked_keys(self.changes)
+        finder = Finder(self.writer.keys_of(keys), self.writer, self.metadata)
+        rows = chain.from_iterable(self._stored(planned, finder, keys) for planned in self.files)
+        return self.writer.open(self.number).add_all(rows)
+
+    def _stored(self, planned: PlannedFile, finder: Finder, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+        with storage_errors(planned.file.path, "reading"):
+            found = finder.find(planned)
+            if planned.deletes and len(found):
+                found = found[~finder.deleted(planned)[found]]
+            if len(found) == 0:
+                return
+            names = [*self.writer.keys, *self.writer.mode.sequence_fields]
+            for rows, places in self._rows_at(planned, found, names):
+                tied = np.zeros(rows.num_rows, bool)
+                if not self.remembers:
+                    tied[_rows_among(self.writer, rows, keys)] = True
+                yield self._as_changes(rows.filter(pa.array(~tied)), planned, places[~tied])
+                for whole, at in self._rows_at(planned, places[tied], self.writer.rows.rows_schema.names):
+                    yield self._as_changes(whole, planned, at)
+
+    def _rows_at(
+        self, planned: PlannedFile, positions: _Numbers, names: Iterable[str]
+    ) -> Iterator[tuple[pa.RecordBatch, _Numbers]]:
+        """Yield rows of a file by their positions, ascending."""
+        reader = RowReader.of(self.metadata, columns_of(self.metadata, names))
+        if len(positions):
+            yield from reader.rows_at(self.writer.rows.io, file_task(planned, self.metadata), positions)
+
+    def _as_changes(self, rows: pa.RecordBatch, planned: PlannedFile, positions: _Numbers) -> pa.RecordBatch:
+        marks = {
+            DELETED: pa.repeat(pa.scalar(self.remembers), rows.num_rows),
+            STORED_IN: pa.repeat(pa.scalar(planned.file.path), rows.num_rows),
+            STORED_AT: pa.array(positions, pa.int64()),
+        }
+        for name, values in marks.items():
+            rows = rows.append_column(name, values)
+        return conform(rows, self.writer.schema)
+
+
+def _rows_among(writer: UpsertWriter, rows: pa.RecordBatch, changes: pa.Table) -> _Numbers:
+    """Return the numbers of the rows with the key and the sequence of a change."""
+    names = [*writer.keys, *writer.mode.sequence_fields]
+    schema = pa.schema([writer.schema.field(name) for name in names])
+    mine = pa.Table.from_batches([conform(rows, schema)])
+    return rows_among(*(_comparable(table.select(names), len(writer.keys)) for table in (mine, changes)))
+
+
+def _comparable(rows: pa.Table, keys: int) -> pa.Table:
+    """Return keys and sequences in a form that Arrow's join compares; the floats of a sequence as numbers."""
+    normals = normal_rows(rows.select(range(keys))).columns
+    sequence = (ordered(normal(column.combine_chunks())) for column in rows.columns[keys:])
+    columns = [*normals, *sequence]
+    return pa.table(columns, names=[f"c{number}" for number in range(len(columns))])
+
+
+@dataclass(frozen=True)
+class _Settle(UpsertTask):
+    """Writes the last change of each key of some buckets that the table lacks: a row, or a tombstone.
+
+    Args:
+        written_at: The time of the tombstones, in seconds since 1970.
+    """
+
+    buckets: range
+    written_at: float
+
+    def __call__(self) -> WriteResult:
+        changes = self.writer.changes_in(self.changes, self.buckets)
+        settled = Settled.of(changes, self.writer)
+        new = changes.take(pa.array(settled.new))
+        rows = new.filter(pc.invert(new[DELETED])).select(self.writer.rows.rows_schema.names)
+        written = write_batches(self.writer.rows.open(self.number), rows.to_batches(max_chunksize=_BATCH_ROWS))
+        try:
+            tombstones = _write_tombstones(self.writer, self.number, new.filter(new[DELETED]), self.written_at)
+        except BaseException:
+            delete_new_files(self.writer.rows.io, [file.path for file in written.committables])
+            raise
+        beaten = _Beaten(_positions(changes.take(pa.array(settled.beaten))))
+        return replace(written, committables=(*written.committables, *tombstones, beaten))
+
+
+def _write_tombstones(writer: UpsertWriter, number: int, rows: pa.Table, at: float) -> Iterator[_Tombstones]:
+    schema = writer.rows.rows_schema
+    batches = rows.select(schema.names).to_batches(max_chunksize=_BATCH_ROWS)
+    opened = writer.rows.open_named(file_name(number, at))
+    written = write_batches(opened, (with_required_values(batch, schema) for batch in batches))
+    return map(_Tombstones, written.committables)
+
+
+def _positions(stored: pa.Table) -> dict[str, bytes]:
+    """Return the positions of stored rows by the path of their file."""
+    encoded = stored[STORED_IN].combine_chunks().dictionary_encode()
+    codes, positions = encoded.indices.to_numpy(), stored[STORED_AT].to_numpy()
+    return {
+        path: BitMap64(positions[codes == code]).serialize() for code, path in enumerate(encoded.dictionary.to_pylist())
+    }
+
+
+@dataclass(frozen=True)
+class _ReplaceBeaten(Replace):
+    """Takes the rows that are beaten out of data files.
+
+    Args:
+        positions: A serialized bitmap for each file.
+    """
+
+    positions: tuple[bytes, ...]
+
+    def _places(self) -> Places:
+        known = {file.file.path: found for file, found in zip(self.files, self.positions, strict=True)}
+        return _Known(known, self.writer, self.metadata)
+
+
+class _Known(Deletions):
+    """Positions that are known already."""
+
+    def __init__(self, positions: Mapping[str, bytes], writer: UpsertWriter, metadata: TableMetadata) -> None:
+        super().__init__(writer, metadata)
+        self._positions = positions
+
+    def find(self, planned: PlannedFile) -> _Numbers:
+        return np.asarray(BitMap64.deserialize(self._positions[planned.file.path]).to_array(), np.int64)
+
+
+@dataclass(frozen=True)
+class _MergeTombstones(FilesTask):
+    """Writes the tombstones of some files to one, each key once."""
+
+    written_at: float
+
+    def __call__(self) -> WriteResult:
+        names = [*self.writer.keys, *self.writer.mode.sequence_fields]
+        batches = (conform(batch, self.writer.schema) for file in self.files for batch in self._read(file, names))
+        rows = pa.Table.from_batches(batches, self.writer.schema)
+        place = rows.schema.get_field_index(DELETED)
+        marked = rows.set_column(place, DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
+        last = marked.take(pa.array(Settled.of(marked, self.writer).new))
+        return WriteResult(committables=tuple(_write_tombstones(self.writer, self.number, last, self.written_at)))
+
+
+class SequencedUpsert(EpochUpsert):
+    """One epoch's upsert by sequence, over all attempts of its commit.
+
+    Args:
+        retention: How long tombstones are kept; None = for ever.
+    """
+
+    def __init__(self, *arguments: Any, retention: timedelta | None) -> None:
+        super().__init__(*arguments)
+        self._retention = retention
+        self._settled: SnapshotFiles | None = None
+        self._settled_from: tuple[object, ...] = ()
+        self._files: list[WrittenFile] = []
+
+    @property
+    def written(self) -> list[WrittenFile]:
+        return self._files
+
+    def changes(self, table: Table) -> SnapshotFiles:
+        writer = self._writer(table)
+        candidates = {version_of(planned): planned for planned in self._candidates(table, writer)}
+        tombstones = tombstones_of(table, self._branch)
+        settled_from = frozenset(candidates), tombstones and tombstones.snapshot_id
+        if self._settled is None or settled_from != self._settled_from:
+            # What was settled for an earlier state of the table is of no use.
+            self.temporary += [file.path for file in self._files]
+            self._files = []
+            self._settled = self._settle(table, writer, [*candidates.values()])
+            self._settled_from = settled_from
+        return self._settled
+
+    def _settle(self, table: Table, writer: UpsertWriter, files: Sequence[PlannedFile]) -> SnapshotFiles:
+        metadata = without_history(table.metadata)
+        due = Housekeeping.of(table, self._branch, self._retention)
+        changes = (*self._stored(table, writer, files, due), *self._without_ranges)
+        parts = enumerate(parts_of(changes))
+        settles = [_Settle(writer, number, changes, buckets, due.now) for number, buckets in parts]
+        settled = self._do(suited(settles, changes, ()))
+        replaced = _of(self._do(_replaces(writer, metadata, files, settled)), Replaced)
+        merges = [_MergeTombstones(writer, number, (), metadata, *group) for number, group in enumerate(due.merged)]
+        merged = self._do(merges)
+        if due.forgotten:
+            _log.info("forgot %s deletions, older than %s", f"{due.rows_forgotten:,}", self._retention)
+        return SnapshotFiles(
+            added=[*_of(settled, WrittenFile), *chain.from_iterable(item.added for item in replaced)],
+            deletes=[*chain.from_iterable(item.deletes for item in replaced)],
+            removed=[to_data_file(item.file) for item in replaced if item.removed],
+            tombstones=[item.file for item in _of([*settled, *merged], _Tombstones)],
+            forgotten=[to_data_file(planned.file) for planned in due.removed],
+        )
+
+    def _stored(
+        self, table: Table, writer: UpsertWriter, files: Sequence[PlannedFile], due: Housekeeping
+    ) -> tuple[ChangeFile, ...]:
+        """Read the stored rows and the tombstones with the keys of changes."""
+        metadata, forgotten = without_history(table.metadata), {planned.file.path for planned in due.forgotten}
+        head = tombstones_of(table, self._branch)
+        tombstones = self._having(table, writer, head) if head else ()
+        known = [planned for planned in tombstones if planned.file.path not in forgotten]
+        tasks = [
+            _ReadStored(writer, number, self._without_ranges, metadata, group, remembers)
+            for remembers, read in ((False, files), (True, known))
+            for number, group in enumerate(shared(read))
+        ]
+        return self._changes_by(suited(tasks, self._changes, [*files, *known]))
+
+    def _do(self, tasks: Sequence[ExecutorTask]) -> list[Any]:
+        """Run tasks, note the files that they have written, and return their results."""
+        items = [item for result in (self._run(tasks) if tasks else ()) for item in result.committables]
+        for item in items:
+            if isinstance(item, Replaced):
+                self._files += [*item.added, *item.deletes]
+            elif isinstance(item, WrittenFile | _Tombstones):
+                self._files.append(item if isinstance(item, WrittenFile) else item.file)
+        return items
+
+
+def _of(items: Iterable[object], kind: type[T]) -> list[T]:
+    return [item for item in items if isinstance(item, kind)]
+
+
+def _replaces(
+    writer: UpsertWriter, metadata: TableMetadata, files: Iterable[PlannedFile], settled: Iterable[object]
+) -> list[_ReplaceBeaten]:
+    """Return the tasks that take the stored rows that are beaten out of their files."""
+    beaten: dict[str, BitMap64] = {}
+    for item in _of(settled, _Beaten):
+        for path, positions in item.positions.items():
+            beaten[path] = beaten.get(path, BitMap64()) | BitMap64.deserialize(positions)
+    changed = [planned for planned in files if planned.file.path in beaten]
+    tasks = [
+        _ReplaceBeaten(writer, number, (), metadata, group, tuple(beaten[each.file.path].serialize() for each in group))
+        for number, group in enumerate(shared(changed))
+    ]
+    return suited(tasks, (), changed)

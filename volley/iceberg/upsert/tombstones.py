@@ -1,0 +1,162 @@
+"""The deletions of an upsert by sequence, remembered in a branch of the table that its queries don't read.
+
+A tombstone is a row with the keys and the sequence of a deletion; the table's other columns have no meaning in it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from itertools import accumulate, chain, groupby, takewhile
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from volley.iceberg.read.entries import PlannedFile
+from volley.iceberg.read.planning import plan
+
+__all__ = ["Housekeeping", "file_name", "tombstone_branch", "tombstones_of", "with_required_values"]
+
+_BRANCH = "volley-tombstones-"
+_WRITTEN_AT = re.compile(r"-tombstones-(\d+)-")
+# So many files are looked at for each epoch; more are merged, those of this size together.
+_MOST_FILES, _MERGED_BYTES = 32, 64 << 20
+# Merged files have tombstones of so large a part of the retention, so that each is forgotten soon after it may be.
+_PARTS_OF_RETENTION = 8
+
+
+def tombstone_branch(branch: str) -> str:
+    """Return the branch that remembers the deletions of a branch.
+
+    Example:
+        >>> tombstone_branch("main")
+        'volley-tombstones-main'
+    """
+    return _BRANCH + branch
+
+
+def tombstones_of(table: Table, branch: str) -> Snapshot | None:
+    """Return the snapshot with the tombstones of a branch; None if there are none."""
+    name = tombstone_branch(branch)
+    return table.metadata.snapshot_by_name(name) if name in table.metadata.refs else None
+
+
+def file_name(number: int, written_at: float) -> str:
+    """Return the beginning of a file's name.
+
+    Args:
+        written_at: When the newest of its tombstones was written, in seconds since 1970.
+    """
+    return f"{number:05}-tombstones-{round(written_at * 1000)}"
+
+
+def _written_at(file: PlannedFile, now: float) -> float:
+    """Return when the newest tombstone of a file was written; one that Volley has not named counts as new."""
+    match = _WRITTEN_AT.search(file.file.path)
+    return int(match[1]) / 1000 if match else now
+
+
+@dataclass(frozen=True)
+class Housekeeping:
+    """What becomes of old tombstones with an epoch.
+
+    Args:
+        now: The time of it, in seconds since 1970.
+        forgotten: Files whose tombstones are older than the retention.
+        merged: Groups of files to merge, each with the time of its newest tombstone.
+    """
+
+    now: float
+    forgotten: Sequence[PlannedFile] = ()
+    merged: Sequence[tuple[tuple[PlannedFile, ...], float]] = ()
+
+    @property
+    def removed(self) -> list[PlannedFile]:
+        """All files that the branch no longer needs."""
+        return [*self.forgotten, *chain.from_iterable(files for files, _ in self.merged)]
+
+    @property
+    def rows_forgotten(self) -> int:
+        """The number of tombstones that are forgotten."""
+        return sum(planned.file.rows for planned in self.forgotten)
+
+    @staticmethod
+    def of(table: Table, branch: str, retention: timedelta | None) -> Housekeeping:
+        """Return what is due.
+
+        Args:
+            retention: How long a tombstone is kept; None = for ever.
+        """
+        now, head = time.time(), tombstones_of(table, branch)
+        if head is None:
+            return Housekeeping(now)
+        files = plan(table.io, table.metadata, head).files
+        dated = sorted(((_written_at(file, now), file) for file in files), key=itemgetter(0))
+        seconds = None if retention is None else retention.total_seconds()
+        first = 0.0 if seconds is None else now - seconds
+        kept = [(at, file) for at, file in dated if at >= first]
+        groups = _groups(kept, seconds) if len(kept) > _MOST_FILES else ()
+        return Housekeeping(now, [file for at, file in dated if at < first], tuple(groups))
+
+
+def _groups(
+    dated: Sequence[tuple[float, PlannedFile]], retention: float | None
+) -> Iterator[tuple[tuple[PlannedFile, ...], float]]:
+    """Yield files that are merged into one, by the part of the retention in which they were written."""
+    part = float("inf") if retention is None else retention / _PARTS_OF_RETENTION
+    for _, group in groupby(dated, key=lambda each: each[0] // part):
+        small = sorted(group, key=lambda each: each[1].file.size)
+        sizes = accumulate(file.file.size for _, file in small)
+        chosen = small[: sum(1 for _ in takewhile(lambda size: size <= _MERGED_BYTES, sizes))]
+        if len(chosen) > 1:
+            yield tuple(file for _, file in chosen), max(at for at, _ in chosen)
+
+
+def with_required_values(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with some value in each column that the table requires.
+
+    Args:
+        schema: The table's columns; the rows have them, some without values.
+    """
+    columns = (
+        _filled(rows.column(field.name), field.type)
+        if not field.nullable and rows.column(field.name).null_count
+        else rows.column(field.name)
+        for field in schema
+    )
+    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
+
+
+def _filled(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    places = pa.array(range(len(values)), pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
+    return pa.concat_arrays([values, _some_value(data_type)]).take(places.fill_null(len(values)))
+
+
+def _some_value(data_type: pa.DataType) -> pa.Array:
+    """Return an array with one value of a type."""
+    if isinstance(data_type, pa.ExtensionType):
+        return data_type.wrap_array(_some_value(data_type.storage_type))
+    if pa.types.is_struct(data_type):
+        fields = list(data_type)
+        return pa.StructArray.from_arrays([_some_value(field.type) for field in fields], fields=fields)
+    if pa.types.is_fixed_size_binary(data_type):
+        return pa.array([bytes(data_type.byte_width)], data_type)
+    value: Any = 0
+    if pa.types.is_nested(data_type):
+        value = []
+    elif pa.types.is_decimal(data_type):
+        value = Decimal(0)
+    elif pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
+        value = ""
+    elif pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type):
+        value = b""
+    elif pa.types.is_boolean(data_type):
+        value = False
+    return pa.array([value]).cast(data_type) if value == 0 and value is not False else pa.array([value], data_type)
