@@ -381,7 +381,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         Upsert,
         {"key_fields": "id"},
         {"key_fields": "None x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG}
-        | {"unchanged_field": "None x"},
+        | {"unchanged_field": "None x", "sequence": "None x", "tombstones": "None"},
     ),
     (
         WebhookSource,

@@ -727,6 +727,15 @@ def seeds() -> list[str]:
     ]
 
 
+def test_an_upsert_by_sequence(tmp_path: Path) -> None:
+    settings = "namespace: db, table: t, local: {path: /lake}, commit_mode: upsert, key_fields: id, sequence: [day, at]"
+    text = f"sinks: {{lake: {{connector: iceberg, config: {{{settings}, tombstones: 7d}}}}}}\n"
+    sink = config_of(tmp_path, text).sinks["lake"]
+    assert isinstance(sink, IcebergSink)
+    assert sink.config.commit_mode == Upsert("id", sequence=["day", "at"], tombstones="7d")
+    validator().validate(yaml.safe_load(text))
+
+
 @pytest.mark.parametrize("settings", seeds())
 def test_sinks_of_the_seeds(settings: str, tmp_path: Path) -> None:
     text = f"sinks: {{lake: {{connector: iceberg, config: {{{settings}}}}}}}\n"

@@ -95,7 +95,7 @@ class Upsert:
     Of several rows of an epoch with the same keys, the last one wins; later epochs replace rows of earlier ones. So
     `order_by` orders rows within an epoch only: a row that comes in a later epoch replaces the stored one whatever
     their order, and brings back a row that was deleted. Where changes come out of order, the result depends on how they
-    fall into epochs.
+    fall into epochs; `sequence` orders them all.
 
     Args:
         key_fields: The columns that identify a row; stored as a tuple. A null in one is an error. None = the stream's

@@ -125,6 +125,14 @@ class _SinkDocument(TableDocument):
         None,
         description="For upsert: of rows with the same keys, the one with the highest wins; postgres has its own.",
     )
+    sequence: Names | None = Field(
+        None,
+        description="For upsert: the columns that tell which of two rows of a key is the later one, in whatever epoch"
+        " they come.",
+    )
+    tombstones: Span | None = Field(
+        None, description="For upsert by sequence: how long deletions are remembered; without it, for ever."
+    )
     op_field: str | None = Field(
         None,
         description="For upsert: the column that says what to do: d or delete deletes; postgres has its own.",
@@ -136,7 +144,7 @@ class _SinkDocument(TableDocument):
     )
 
 
-_UPSERT = ("key_fields", "order_by", "op_field", "strategy", "write_order")
+_UPSERT = ("key_fields", "order_by", "sequence", "tombstones", "op_field", "strategy", "write_order")
 
 
 def sink_model(settings: Any) -> type[Model]:

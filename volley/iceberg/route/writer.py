@@ -24,7 +24,7 @@ from volley.iceberg.route.parking import ParkingWriter
 from volley.iceberg.route.routing import Routing
 from volley.iceberg.route.rows import Keys, divide, keys_of, written
 from volley.iceberg.upsert.changes import UpsertWriter
-from volley.iceberg.upsert.columns import truncates
+from volley.iceberg.upsert.columns import check_nulls, truncates
 from volley.iceberg.write.writer import IcebergWriter
 
 __all__ = ["RouteResult", "RoutedWriter", "TableWriter", "TableWriters"]
@@ -284,12 +284,9 @@ class _RoutedTask(TaskWriter):
         mode = self._epoch.routing.key_fields.mode_of(self._names.identifier(key), key_fields_of(rows.schema))
         if (operation := ChangeColumns.of(rows.schema).operation) is not None:
             rows = rows.filter(pc.invert(truncates(rows.column(operation))))
-        for name in mode.keys if isinstance(mode, Upsert) else ():
-            if name in rows.schema.names and rows.column(name).null_count:
-                raise SchemaMismatchError(
-                    f"key column {name!r} has nulls: such rows can't be told apart",
-                    hint="filter those rows out before the sink, or give the sink a dead letter",
-                )
+        if isinstance(mode, Upsert):
+            for name, values in zip(rows.schema.names, rows.columns, strict=True):
+                check_nulls(mode, name, values.null_count)
 
 
 def _merged(results: Sequence[WriteResult]) -> WriteResult:

@@ -24,7 +24,7 @@ from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.columns import deletions, truncates
+from volley.iceberg.upsert.columns import check_nulls, deletions, truncates
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import StateFormat
@@ -129,8 +129,7 @@ class UpsertWriter(Writer):
         deleted = deletions(batch, self.mode.op_field)
         rows = conform(batch, self.rows.rows_schema)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
-            if values.null_count:
-                self._check_nulls(field.name, values.null_count)
+            check_nulls(self.mode, field.name, values.null_count)
             if not field.nullable and pc.any(pc.and_(values.is_null(), self._must_have(batch, deleted, field))).as_py():
                 raise SchemaMismatchError(
                     f"column {field.name!r} has nulls, the table requires values",
@@ -141,17 +140,6 @@ class UpsertWriter(Writer):
         columns = [*rows.columns, deleted, *order, *unchanged]
         stored_in = (pa.nulls(batch.num_rows, field.type) for field in list(self.schema)[len(columns) :])
         return pa.RecordBatch.from_arrays([*columns, *stored_in], schema=self.schema)
-
-    def _check_nulls(self, column: str, nulls: int) -> None:
-        for columns, kind, fault in (
-            (self.mode.keys, "key", "such rows can't be told apart"),
-            (self.mode.sequence_fields, "sequence", "whether such a row is the later one can't be told"),
-        ):
-            if column in columns:
-                raise SchemaMismatchError(
-                    f"{kind} column {column!r} has {nulls} nulls: {fault}",
-                    hint="filter those rows out before the sink, or give the sink a dead letter",
-                )
 
     def _must_have(self, batch: pa.RecordBatch, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
         """Return for each row whether it must have a value of a required column."""

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.roles import ChangeColumns
-from volley.errors import ConfigError
+from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
 
-__all__ = ["check_keys", "deletions", "truncates", "with_own_columns"]
+__all__ = ["check_keys", "check_nulls", "deletions", "truncates", "with_own_columns"]
 
 _DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
 
@@ -82,6 +82,19 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
             f"op_field {mode.op_field!r} is of type {data_type}, which can't tell that a row is removed",
             hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
         )
+
+
+def check_nulls(mode: Upsert, column: str, nulls: int) -> None:
+    """Raise SchemaMismatchError if a column with nulls is a key, or tells the sequence."""
+    for columns, kind, fault in (
+        (mode.keys, "key", "such rows can't be told apart"),
+        (mode.sequence_fields, "sequence", "whether such a row is the later one can't be told"),
+    ):
+        if nulls and column in columns:
+            raise SchemaMismatchError(
+                f"{kind} column {column!r} has {nulls} nulls: {fault}",
+                hint="filter those rows out before the sink, or give the sink a dead letter",
+            )
 
 
 def _is_whole(stream: pa.Schema, column: str | None) -> bool:
