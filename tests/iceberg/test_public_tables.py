@@ -151,7 +151,7 @@ def test_it_is_read_as_others_do_or_refused_by_name(file: str, tables: dict[str,
 def test_those_that_are_refused_are_read_by_nobody(tables: dict[str, TableRef]) -> None:
     refused = [file for file in FILES if any(name in file for name in REFUSED)]
     assert [file for file in refused if by_pyiceberg(location_of(tables[file])) is not None] == []
-    # DuckDB 1.5.5 ends the process if a file is gone.
+    # DuckDB 1.5.5 does not survive the others.
     whole = [file for file in refused if "metastore" not in file]
     assert [file for file in whole if by_duckdb(location_of(tables[file])) is not None] == []
 

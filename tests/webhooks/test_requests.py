@@ -175,8 +175,8 @@ def test_compressed_bodies(hook: Hook) -> None:
     assert hook.rows()[-1]["name"] == "x" * 1_500
     # The same body, not compressed, is the same request.
     assert hook.post(body, "gzip").status == 200
-    bomb = gzip.compress(b"0" * (64 << 20))[:1_900]
-    assert hook.post(bomb, "bomb", Content_Encoding="gzip").status == 413
+    large = gzip.compress(b"0" * 2_001)
+    assert hook.post(large, "large", Content_Encoding="gzip").status == 413
     assert hook.post(gzip.compress(body)[:-9], "cut", Content_Encoding="gzip").status == 400
     assert hook.post(b"no gzip", "no", Content_Encoding="gzip").status == 400
     assert hook.post(body, "br", Content_Encoding="br").status == 415
