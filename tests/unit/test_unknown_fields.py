@@ -17,13 +17,16 @@ from pyarrow import orc
 
 from volley import (
     ConfigError,
+    DataStream,
     Environment,
     FileSource,
     KafkaSource,
+    MemorySource,
     Reader,
     Source,
     SourceContext,
     SourceError,
+    VolleyError,
     WebhookSource,
 )
 from volley.contracts.epoch import WriteResult
@@ -289,3 +292,38 @@ def test_names_of_fields_are_bounded() -> None:
     names = [note.subject for note in taken_notes()]
     assert len(names) == 100
     assert max(map(len, names)) == 100
+
+
+NESTED: dict[str, tuple[str, Any, Any]] = {
+    "struct": ("a struct<x: long>", {"x": 1, "y": 2}, {"x": 1}),
+    "struct in a struct": ("a struct<b: struct<x: long>>", {"b": {"y": 2}}, {"b": {"x": None}}),
+    "list": ("a list<struct<x: long>>", [None, {"x": 1}, {"x": 1, "y": 2}], [{}, None]),
+    "map": ("a map<string, struct<x: long>>", {"k": {"x": 1, "y": 2}}, {"k": {"x": 1}}),
+    "pairs of a map": ("a map<string, struct<x: long>>", [("k", {"y": 2})], [("k", None)]),
+}
+
+
+@pytest.mark.parametrize("case", NESTED)
+def test_fields_within_python_values_that_the_schema_lacks_are_refused(case: str) -> None:
+    schema, bad, good = NESTED[case]
+    rows = Environment().from_source(MemorySource([{"id": 1}]))
+    ways: list[Callable[[Any], DataStream]] = [
+        lambda value: Environment().from_source(MemorySource([{"a": None}, {"a": value}], schema=schema)),
+        lambda value: rows.map(lambda _: {"a": value}, schema=schema),
+        lambda value: rows.flat_map(lambda _: [{"a": None}, {"a": value}], schema=schema),
+    ]
+    for way in ways:
+        with pytest.raises(VolleyError, match=r"column 'a\.(b\.)?y'"):
+            way(bad).to_arrow()
+        assert len(way(good).to_arrow()) > 0
+
+
+def test_columns_and_fields_of_arrow_data_that_the_schema_lacks_are_refused() -> None:
+    table = pa.table({"b": [1], "a": [{"x": 1, "y": 2}]})
+    for data, unknown in ((table, "b"), (table.select(["a"]), "a.y")):
+        with pytest.raises(SourceError, match=f"the column {unknown!r}, the schema has not"):
+            Environment().from_source(MemorySource(data, schema="a struct<x: long>")).to_arrow()
+    rows = Environment().from_source(MemorySource([{"id": 1}]))
+    batch = table.select(["a"]).to_batches()[0]
+    with pytest.raises(VolleyError, match=r"unknown column 'a\.y'"):
+        rows.map_batches(lambda _: batch, schema="a struct<x: long>").to_arrow()

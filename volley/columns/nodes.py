@@ -20,6 +20,7 @@ from volley.columns.expressions import compile_expression
 from volley.columns.joins import lower_join
 from volley.columns.keys.order import sort_keys
 from volley.columns.letters import blaming, only_column
+from volley.columns.unknown import unknown_columns, unknown_in_values
 from volley.columns.user_code import failed
 from volley.errors import ExpressionError, JobError, near
 from volley.plan import nodes
@@ -277,17 +278,24 @@ def _check_row(node: nodes.Node, row: Any, out: pa.Schema) -> None:
         raise JobError(f"{node.label()} gave {_short(row)}", hint="return a dict of column names and values")
     for name in row:
         if name not in out.names:
-            raise JobError(
-                f"{node.label()} gave a row with the unknown column {name!r}",
-                hint=f"declare it: schema=…; {near(str(name), out.names)}",
-            )
+            raise _unknown_column(node, str(name), out)
+
+
+def _unknown_column(node: nodes.Node, name: str, out: pa.Schema) -> JobError:
+    return JobError(
+        f"{node.label()} gave a row with the unknown column {name!r}",
+        hint=f"declare it: schema=…; {near(name, out.names)}",
+    )
 
 
 def _from_rows(node: nodes.Node, rows: list[dict[str, Any]], out: pa.Schema) -> pa.RecordBatch:
     arrays = []
     for field in out:
+        values = [row.get(field.name) for row in rows]
+        if unknown := unknown_in_values(values, field):
+            raise _unknown_column(node, unknown, out)
         try:
-            arrays.append(array_of([row.get(field.name) for row in rows], field.type))
+            arrays.append(array_of(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise JobError(
                 f"{node.label()} gave a value for column {field.name!r} that is no {type_name(field.type)}: {error}",
@@ -310,6 +318,8 @@ def _map_batches(node: nodes.MapBatches, schema: pa.Schema) -> tuple[_Function, 
             raise JobError(
                 f"{node.label()} gave the columns {result.schema.names}, not {out.names}", hint="declare them: schema=…"
             )
+        if unknown := next(unknown_columns(result.schema, out), None):
+            raise _unknown_column(node, unknown, out)
         rows = conform(result, out)
         check_values(rows)
         return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from volley.columns.batches import conform
+from volley.columns.unknown import unknown_columns
 from volley.contracts.rows import note_unknown
 from volley.errors import SourceError
 
@@ -56,7 +57,7 @@ class Columns:
         Raises:
             SourceError: If there is one and `on_unknown` is ``"fail"``.
         """
-        unknown = [] if self.on_unknown == "drop" else [*_unknown_columns(own, self.schema)]
+        unknown = [] if self.on_unknown == "drop" else [*unknown_columns(own, self.schema)]
         if unknown and self.on_unknown == "fail":
             raise SourceError(f"{name}: column {unknown[0]!r} is not in the schema", hint=_UNKNOWN_HINT)
         note_unknown(unknown, name)
@@ -81,33 +82,6 @@ def case_of(fields: Iterable[str], columns: Iterable[str]) -> str:
 def _listed(names: Collection[str]) -> str:
     shown = [name[:_LONGEST] for name in islice(names, _SHOWN)]
     return f"{shown}" if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
-
-
-def _unknown_columns(own: Iterable[pa.Field], known: Iterable[pa.Field], before: str = "") -> Iterator[str]:
-    columns = {field.name: field.type for field in known}
-    for field in own:
-        column = columns.get(field.name)
-        if column is None:
-            yield before + field.name
-        else:
-            yield from _unknown_within(field.type, column, f"{before}{field.name}.")
-
-
-def _unknown_within(own: pa.DataType, known: pa.DataType, before: str) -> Iterator[str]:
-    """Yield the unknown fields of structs, also of those in lists and maps; these add nothing to the path."""
-    if pa.types.is_struct(own) and pa.types.is_struct(known):
-        yield from _unknown_columns(list(own), list(known), before)
-    else:
-        for inner, column in zip(_items(own), _items(known), strict=False):
-            yield from _unknown_within(inner, column, before)
-
-
-def _items(data_type: pa.DataType) -> list[pa.DataType]:
-    """Return the types of what a list or map holds; none for other types."""
-    if pa.types.is_map(data_type):
-        return [data_type.key_type, data_type.item_type]
-    is_list = data_type.num_fields == 1 and not pa.types.is_struct(data_type)
-    return [data_type.value_type] if is_list else []
 
 
 LARGEST_VALUE = 64 << 20

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from volley.columns.batches import conform
 from volley.columns.exact import array_of
+from volley.columns.unknown import unknown_columns, unknown_in_values
 from volley.contracts.dimension import DimensionReader, Version
 from volley.contracts.rows import BadRow, PositionedBatch, numbered
 from volley.contracts.source import Offset, Reader
@@ -145,6 +146,8 @@ def to_table(rows: Any, declared: Any) -> pa.Table:
     """
     table = _table_of(rows, declared) if isinstance(rows, list) else _table(rows)
     schema = canonical_schema(table.schema if declared is None else arrow_schema(declared))
+    if unknown := next(unknown_columns(table.schema, schema), None):
+        raise _unknown_column(unknown, schema)
     return pa.Table.from_batches([conform(batch, schema) for batch in table.to_batches()], schema)
 
 
@@ -199,8 +202,8 @@ def _table_of(rows: Sequence[Any], declared: Any) -> pa.Table:
     schema = canonical_schema(arrow_schema(declared))
     for name in names:
         if name not in schema.names:
-            raise SourceError(f"a row has the column {name!r}, the schema has not", hint=near(name, schema.names))
-    arrays = [_to_array(field, [row.get(field.name) for row in rows]) for field in schema]
+            raise _unknown_column(name, schema)
+    arrays = [_to_array(field, [row.get(field.name) for row in rows], schema) for field in schema]
     return pa.table(arrays, schema=schema)
 
 
@@ -215,7 +218,13 @@ def _infer_array(name: str, values: list[Any]) -> pa.Array:
         raise SourceError(f"column {name!r} has no one type: {error}", hint="declare it: schema=…") from error
 
 
-def _to_array(field: pa.Field, values: list[Any]) -> pa.Array:
+def _unknown_column(name: str, schema: pa.Schema) -> SourceError:
+    return SourceError(f"a row has the column {name!r}, the schema has not", hint=near(name, schema.names))
+
+
+def _to_array(field: pa.Field, values: list[Any], schema: pa.Schema) -> pa.Array:
+    if unknown := unknown_in_values(values, field):
+        raise _unknown_column(unknown, schema)
     try:
         return array_of(values, field.type)
     except (pa.ArrowException, TypeError, OverflowError) as error:

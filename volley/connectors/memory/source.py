@@ -54,7 +54,7 @@ class MemorySource(Source):
             a column.
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. None = those of the Arrow data or DataFrame, or inferred from the
-            dicts.
+            dicts. A column or field that it lacks is an error.
         rows_per_epoch: The maximum number of rows per epoch; None = all rows in one epoch.
         name: The source's name: a checkpoint is bound to it.
 
