@@ -21,7 +21,7 @@ checks types
 registry storage documents
 contracts
 metrics
-plan
+plan telemetry
 lineage
 columns
 store
@@ -73,6 +73,7 @@ PACKAGES = {
     ],
     "pandas": ["iceberg.*"],
     "openlineage": ["lineage.*"],
+    "opentelemetry": ["telemetry.*", "cli.*"],
 }
 VALUES = [
     *("*.source", "*.sink", "iceberg.letters", "connectors.console", "connectors.function", "iceberg.time_travel"),

@@ -11,6 +11,7 @@ import yaml
 
 from tests.unit.metrics_page import exposed, page
 from volley import Metrics
+from volley.metrics.metrics import DESCRIPTIONS
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _FOLDER = _DOCS / "monitoring"
@@ -67,3 +68,9 @@ def test_times_are_there_in_seconds_too(name: str) -> None:
 def test_the_page_of_metrics_is_that_of_the_code() -> None:
     text = (_DOCS / "reference" / "metrics.md").read_text()
     assert text == page(), "python -m tests.unit.metrics_page > docs/reference/metrics.md"
+
+
+def test_every_metric_is_described_once() -> None:
+    """OpenTelemetry makes an instrument of each description, and finds its values by its name."""
+    names = sorted(family.name.removesuffix("_info") for family in exposed())
+    assert names == sorted(f"volley_iceberg_{description.name}" for description in DESCRIPTIONS)

@@ -43,6 +43,7 @@ def test_extras() -> None:
         "cli",
         "jre",
         "lineage",
+        "otel",
         "all",
         "dev",
     }

@@ -26,6 +26,7 @@ from volley.cli.output import (
     reported,
     say,
 )
+from volley.cli.telemetry import exported
 from volley.config.values import Config, ConfiguredPipeline, ConfiguredView
 from volley.engine.restart import WaitForMakers
 from volley.engine.runs import runs_of
@@ -235,7 +236,7 @@ def run(
     options: dict[str, Any] = {"once": once, "fresh": fresh, "into": into, "backfill": backfill}
     pipelines = [_waiting(config, configured) for configured in pipelines]
     supervisor = Supervisor(pipelines, {name: value for name, value in options.items() if value}, views)
-    with reported(config), served(supervisor.status, ui_port) if ui or ui_port else nullcontext():
+    with reported(config), exported(), served(supervisor.status, ui_port) if ui or ui_port else nullcontext():
         lines = supervisor.run()
     for line in lines:
         say(line, config)

@@ -30,6 +30,7 @@ from volley.spark.session import runs_once_locally
 from volley.task.failpoints import reach
 from volley.task.joined_rows import EPOCH
 from volley.task.task import InputSplit, Task, of_sources, run_here
+from volley.telemetry.traces import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -332,7 +333,8 @@ class Epochs:
     def _commit(self, sink: OpenSink, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         committer, metrics, began = sink.committer, sink.metrics, time.monotonic()
         try:
-            committer.commit(epoch, results)
+            with Span("volley.commit.sink", {"volley.sink": str(committer)}):
+                committer.commit(epoch, results)
         except LayoutChangedError:
             # Don't count its rows: they are written again.
             committer.abort(epoch, results)

@@ -28,6 +28,7 @@ from volley.engine.restart import Restart
 from volley.engine.run import Run, through_outages
 from volley.engine.runs import JobRun, RunRecorder, plan_hash, runs_of
 from volley.engine.status import status_of
+from volley.engine.telemetry import JobTelemetry
 from volley.errors import PlanError, SchemaChangedError, VolleyError, brief_methods
 from volley.html_table import html_table
 from volley.lineage.emitter import configured_emitter
@@ -95,7 +96,8 @@ class Job(Rows):
         recorder = RunRecorder(context.checkpoint.url, partial(plan_hash, context.graph), self.status)
         emitter = configured_emitter()
         lineage = [JobLineage(context, self._began_at, emitter)] if emitter else []
-        self._listeners = Listeners(start.name, [recorder, *lineage, self._history])
+        telemetry = JobTelemetry(start.name, context.metrics)
+        self._listeners = Listeners(start.name, [recorder, *lineage, telemetry, self._history])
         self._failure: VolleyError | None = None
         self._last_failure: VolleyError | None = None
         self._lock = threading.Lock()

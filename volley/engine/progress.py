@@ -12,6 +12,7 @@ from enum import Enum
 
 from volley.html_table import html_table
 from volley.metrics.figures import EpochProgress, FinishedEpoch
+from volley.telemetry.traces import Span
 
 __all__ = ["Phases", "Progress", "State", "enter", "told_to"]
 
@@ -62,10 +63,11 @@ class Phases:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Add the seconds of the block to a phase."""
+        """Add the seconds of the block to a phase, which is a span of its own each time."""
         began = time.perf_counter()
         try:
-            yield
+            with Span(f"volley.{name}"):
+                yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 

@@ -32,6 +32,7 @@ from volley.metrics.figures import FinishedEpoch
 from volley.spark.errors import translate
 from volley.spark.session import STOP_SECONDS
 from volley.task.failpoints import reach
+from volley.telemetry.traces import Span, current_link
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +48,8 @@ _POLL_SECONDS = 1
 _LONGEST_SILENCE = 3600
 _T = TypeVar("_T")
 _LONGEST_WAIT = 15.0
+# What the span of an epoch has of it.
+_TRACED = ("rows", "rejected", "files", "bytes", "skipped")
 # An attempt begins by asking whether the one before has landed.
 _OUTAGES = (CatalogUnreachableError, CommitStateUnknownError)
 
@@ -73,6 +76,7 @@ class Run:
         self.has_epochs = False
         self._on_epoch_end = on_epoch_end
         self._readers = Readers(self.job.name, epochs.plan.readers, epochs.log)
+        self._caller = current_link()
         self._halt = threading.Event()
         self._gate = threading.Condition()
         self._has_rows = False
@@ -208,22 +212,9 @@ class Run:
             if self._stopping:
                 raise _Stopping
             self._in_epoch = True
-        began = time.monotonic()
         try:
-            reach("before-planning", number)
-            self.epochs.phases.begin()
-            attempt = partial(self._attempt, frame, self.epochs.epoch(number))
-            result = through_outages(attempt, self.job.outage, self._halt, self.job.name)
-            finished = self._finished(result, time.monotonic() - began)
-            self._has_run = True
-            self.has_epochs |= not finished.skipped
-            self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
-            self._count_rows(finished.seconds)
-            with self.epochs.phases("acknowledge"):
-                self._readers.committed(number)
-                self._record_lags(number)
-            finished = replace(finished, ended=datetime.now(UTC), phases=self.epochs.phases.seconds)
-            self._on_epoch_end(finished, result.orphans)
+            with Span("volley.epoch", {"volley.job": self.job.name, "volley.epoch": number}, self._caller) as span:
+                self._run_epoch(frame, number, span)
         except VolleyError as error:
             self.failure = error
             raise
@@ -235,6 +226,24 @@ class Run:
             with self._gate:
                 self._in_epoch = False
                 self._gate.notify_all()
+
+    def _run_epoch(self, frame: DataFrame | None, number: int, span: Span) -> None:
+        began = time.monotonic()
+        reach("before-planning", number)
+        self.epochs.phases.begin()
+        attempt = partial(self._attempt, frame, self.epochs.epoch(number))
+        result = through_outages(attempt, self.job.outage, self._halt, self.job.name)
+        finished = self._finished(result, time.monotonic() - began)
+        self._has_run = True
+        self.has_epochs |= not finished.skipped
+        self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
+        self._count_rows(finished.seconds)
+        with self.epochs.phases("acknowledge"):
+            self._readers.committed(number)
+            self._record_lags(number)
+        span.set({f"volley.{name}": getattr(finished, name) for name in _TRACED})
+        finished = replace(finished, ended=datetime.now(UTC), phases=self.epochs.phases.seconds)
+        self._on_epoch_end(finished, result.orphans)
 
     def _record_lags(self, number: int) -> None:
         for reader, lag in zip(self.epochs.plan.readers, self._readers.lags(number), strict=True):

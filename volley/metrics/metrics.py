@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from volley.contracts.epoch import WriteResult
 
-__all__ = ["Metrics"]
+__all__ = ["DESCRIPTIONS", "Metrics"]
 
 # More series are too many for Prometheus.
 _TABLES = 100
@@ -54,6 +54,15 @@ _SOURCE_WATERMARK = Description(
     lambda watermark: watermark.timestamp(),
 )
 _READ = Description("source_records_read", "counter", "Rows read of a source, good and bad ones", lambda rows: rows)
+_LAG = described(Lag, "source_lag_")
+_TABLE = described(TableFigures, "table_")
+_TOTALS = described(TableTotals, "table_")
+_RUNNING = described(EpochProgress, "running_epoch_")
+DESCRIPTIONS = (
+    *(*SERIES, _STATE, _RESTARTS, LOSSES, BUILD, _EPOCH, _WATERMARK, _READ, _SOURCE_WATERMARK),
+    *(*_LAG, *_TABLE, *_TOTALS, *_RUNNING),
+)
+"""All metrics of a job, whether it has them now or not."""
 
 
 class Metrics(Figures):
@@ -359,17 +368,17 @@ class Metrics(Figures):
         yield from families(prefix, [LOSSES, BUILD, _EPOCH, _WATERMARK], [(job, self)])
         yield from families(prefix, [_READ], [({**job, "source": name}, rows) for name, rows in self.by_source.items()])
         lags = [({**job, "source": name}, lag) for name, lag in self.lags.items()]
-        yield from families(prefix, described(Lag, "source_lag_"), lags)
+        yield from families(prefix, _LAG, lags)
         watermarks = [({**job, "source": name}, at) for name, at in self.source_watermarks.items()]
         yield from families(prefix, [_SOURCE_WATERMARK], watermarks)
         tables = [(sink, name, now) for sink in (self, *sinks) for name, now in sink.by_table.items()]
         readings = [({**sink._labels, "table": name}, now) for sink, name, now in tables]
-        yield from families(prefix, described(TableFigures, "table_"), readings)
+        yield from families(prefix, _TABLE, readings)
         of_tables = [(sink, name, totals) for sink in (self, *sinks) for name, totals in sink.totals.items()]
         totals_of_tables = [({**sink._labels, "table": name}, totals) for sink, name, totals in of_tables]
-        yield from families(prefix, described(TableTotals, "table_"), totals_of_tables)
+        yield from families(prefix, _TOTALS, totals_of_tables)
         running = self.running
-        yield from families(prefix, described(EpochProgress, "running_epoch_"), [(job, running)] if running else [])
+        yield from families(prefix, _RUNNING, [(job, running)] if running else [])
 
     def __getattr__(self, name: str) -> int:
         if name not in _COUNTERS:
