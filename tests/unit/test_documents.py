@@ -11,6 +11,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -140,3 +141,28 @@ def test_the_page_of_troubles_has_the_words_that_are_shown() -> None:
     parts = [part.strip(" :") for words in told for part in words.split("…")]
     assert len(told) > 15
     assert [part for part in parts if part not in sources] == []
+
+
+def test_each_number_of_the_home_page_stands_in_its_source() -> None:
+    home = (ROOT / "docs" / "index.md").read_text()
+    rows = re.findall(r"^\| \*\*(.*?)\*\* \| (.*?) \| \[.*?\]\(([\w/-]+\.md)", home, re.M)
+    assert len(rows) == 4
+    for number, what, source in rows:
+        page = (ROOT / "docs" / source).read_text()
+        figures = re.findall(r"\d[\d.,]*\d|\d", f"{number} {what}")
+        assert [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d])", page)] == []
+
+
+PICTURES = sorted((ROOT / "docs" / "images").glob("*.svg"))
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.stem)
+def test_a_diagram_stands_alone(picture: Path) -> None:
+    """It is a file without a script and without anything from elsewhere, has a title, and stands in a page with one."""
+    text = picture.read_text()
+    assert ElementTree.fromstring(text).findtext("{http://www.w3.org/2000/svg}title")
+    assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"<script|<foreignObject|\bon\w+=|\bhref=", text)
+    shown = [title for page in PAGES for title in re.findall(rf"!\[(.*?)\]\([^)]*{picture.name}\)", page.read_text())]
+    assert shown
+    assert all(len(title) > 40 for title in shown)
