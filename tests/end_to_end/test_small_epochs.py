@@ -67,6 +67,27 @@ def test_small_epochs_take_no_spark_job(spark: SparkSession, tmp_path: Path) -> 
     assert [summary and summary["volley.epoch"] for summary in summaries] == ["0", "1", "2", "3", "4"]
 
 
+def test_small_epochs_are_joined_without_a_spark_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Each with the rows that the table has then, also after a start from the beginning."""
+    environment, sink = Environment(spark=spark, checkpoint_dir=tmp_path / "checkpoints"), MemorySink("joined")
+
+    def run(count: int, name: str, **options: Any) -> None:
+        (tmp_path / "names.csv").write_text("".join(f"{number},{name}\n" for number in range(100)))
+        names = FileSource(tmp_path / "names.csv", options={"header": False}, schema="id long, name string")
+        stream = environment.from_source(files(tmp_path / "in", count)).join(names, on="id")
+        stream.to_sink(sink).execute("joined", **options)
+
+    run(1, "zero")
+    assert not takes_spark(spark, lambda: run(2, "one"))
+    assert not takes_spark(spark, lambda: run(3, "two"))
+    ids = range(30)
+    assert sink.rows() == [{"id": id, "name": ("zero", "one", "two")[id // 10]} for id in ids]
+    again = MemorySink("joined")
+    sink = again
+    assert not takes_spark(spark, lambda: run(3, "new", fresh=True, into="replace"))
+    assert again.rows() == [{"id": id, "name": "new"} for id in ids]
+
+
 def test_workers_read_an_orc_file_of_few_rows(spark: SparkSession, tmp_path: Path) -> None:
     orc.write_table(pa.table({"id": [1, 2]}), tmp_path / "in.orc")
     sink = MemorySink("out")

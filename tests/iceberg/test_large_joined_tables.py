@@ -131,7 +131,7 @@ def test_a_large_table_is_written_by_bucket_and_mapped_one_after_the_other(
     again.open([joined(ref)._node])
     again.pin(1)
     joined_rows._mapped.cache_clear()
-    joined_rows._of_epoch.cache_clear()
+    joined_rows._of_task.cache_clear()
     shutil.rmtree(tmp_path / "machine")
     (tmp_path / "machine").mkdir()
     assert at_epoch(1, join) == expected

@@ -28,7 +28,7 @@ from volley.spark.log import PlannedEpochs, SparkLog
 from volley.spark.run import EpochCounters, evaluate, run_merges, run_sources
 from volley.spark.session import runs_once_locally
 from volley.task.failpoints import reach
-from volley.task.joined_rows import EPOCH
+from volley.task.joined_rows import begin_epoch
 from volley.task.task import InputSplit, Task, of_sources, run_here
 from volley.telemetry.traces import Span
 
@@ -262,7 +262,7 @@ class Epochs:
         reading = replace(task, writers=task.plan.reached(task.writers))
         context = self.plan.context
         if self.tables:
-            context.setLocalProperty(EPOCH, str(epoch.number))
+            begin_epoch(context, epoch.number)
         with self.phases("read"):
             if frame is None and self._suits_driver(reading, inputs):
                 results = of_sources([split.reader for split in inputs], run_here(reading, inputs))

@@ -10,7 +10,7 @@ from volley.contracts.sink import Sink
 from volley.contracts.source import SparkSource
 from volley.errors import PlanError
 from volley.plan.keyed_nodes import Aggregate, Keyed
-from volley.plan.nodes import Apply, Join, Node, Read, Write
+from volley.plan.nodes import Apply, Node, Read, Write
 
 __all__ = ["Followers", "JobGraph", "describe", "followers_in", "rebuilt", "walk"]
 
@@ -117,9 +117,9 @@ class JobGraph:
 
     @property
     def is_small(self) -> bool:
-        """True if the job reads few rows, and the driver may run its steps: no functions of the user's, no joins."""
-        steps = any(isinstance(node, Apply | Join) for node in self.nodes)
-        return not steps and self.is_bounded and all(read.source.is_small() for read in self.reads)
+        """True if the job reads few rows, and the driver may run its steps: no functions of the user's."""
+        calls = any(isinstance(node, Apply) for node in self.nodes)
+        return not calls and self.is_bounded and all(read.source.is_small() for read in self.reads)
 
     @classmethod
     def of(cls, writes: Sequence[Write]) -> JobGraph:

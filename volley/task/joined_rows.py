@@ -11,9 +11,10 @@ import json
 import posixpath
 import uuid
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -29,10 +30,10 @@ from volley.store.files import open_file
 from volley.task.worker import task_context
 
 __all__ = [
-    "EPOCH",
     "EpochRows",
     "LoadedRows",
     "TableFile",
+    "begin_epoch",
     "bucket_file",
     "digest",
     "list_file",
@@ -42,10 +43,19 @@ __all__ = [
     "read_pin",
 ]
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
 T = TypeVar("T")
 
-EPOCH = "volley.epoch"
-"""The number of the running epoch, in Spark's properties of a task that joins a table."""
+_EPOCH = "volley.epoch"
+_on_driver: ContextVar[int] = ContextVar(_EPOCH)
+
+
+def begin_epoch(context: SparkContext, epoch: int) -> None:
+    """Tell the number of the running epoch to tasks that join a table, those of Spark and those in this thread."""
+    context.setLocalProperty(_EPOCH, str(epoch))
+    _on_driver.set(epoch)
 
 
 def digest(*parts: object) -> str:
@@ -164,8 +174,11 @@ class EpochRows:
             StorageError: If the checkpoint can't be read here; also when a bucket is loaded.
         """
         task = task_context()
-        assert task is not None, "joins run in Spark's tasks"
-        files = _of_epoch(self.folder, self.layout, int(str(task.getLocalProperty(EPOCH))), task.taskAttemptId())
+        if task is None:
+            files = _of_epoch(self.folder, self.layout, _on_driver.get())
+        else:
+            epoch = int(str(task.getLocalProperty(_EPOCH)))
+            files = _of_task(self.folder, self.layout, epoch, task.taskAttemptId())
         mapped = _mapped(self.folder, self.layout, self.max_bytes)
         return JoinBuckets(
             _bits(files), lambda bucket: mapped.index(files, bucket), lambda bucket: mapped.has(files[bucket])
@@ -177,8 +190,12 @@ def _bits(buckets: Sequence[object]) -> int:
 
 
 @lru_cache(maxsize=64)
-def _of_epoch(folder: str, layout: str, epoch: int, task: int) -> list[TableFile]:
+def _of_task(folder: str, layout: str, epoch: int, task: int) -> list[TableFile]:
     """Return the files that the epoch is joined with: read once by each task, as another job may use the folder."""
+    return _of_epoch(folder, layout, epoch)
+
+
+def _of_epoch(folder: str, layout: str, epoch: int) -> list[TableFile]:
     try:
         return read_list(list_file(folder, layout, read_pin(folder, epoch)))
     except FileNotFoundError as error:

@@ -149,9 +149,9 @@ class Tree:
 
     @property
     def is_plain(self) -> bool:
-        """True if no step calls a function of the user's, or joins a table."""
+        """True if no step calls a function of the user's."""
         steps = (node for chain in self.chains for node in chain.steps.nodes)
-        return not any(isinstance(node, nodes.Map | nodes.FlatMap | nodes.MapBatches | nodes.Join) for node in steps)
+        return not any(isinstance(node, nodes.Map | nodes.FlatMap | nodes.MapBatches) for node in steps)
 
     def outputs(self, batch: pa.RecordBatch, counted: Counted | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the output for each sink that gets rows of this batch, with the sink's index.
