@@ -13,6 +13,7 @@
     ├── CatalogError ─ CatalogUnreachableError · CatalogAuthError · TableNotFoundError
     ├── SchemaMismatchError
     ├── JobError                    the job failed for any other reason
+    │   ├── ExpectationError        too many rows of an epoch do not meet an expectation
     │   └── SessionLostError        the program's own Spark session is gone: only the program can make another one
     └── CommitError ─ CommitConflictError (did not land) · CommitStateUnknownError (may have landed: touch nothing)
                       └── LayoutChangedError (the epoch's files no longer fit the table: the job writes them again)
@@ -37,6 +38,7 @@ __all__ = [
     "CommitError",
     "CommitStateUnknownError",
     "ConfigError",
+    "ExpectationError",
     "ExpressionError",
     "JobError",
     "LayoutChangedError",
@@ -233,6 +235,10 @@ class SchemaMismatchError(VolleyError):
 
 class JobError(VolleyError):
     """The job failed for any other reason."""
+
+
+class ExpectationError(JobError):
+    """More rows of an epoch fail an expectation than may: the epoch was not committed."""
 
 
 class SessionLostError(JobError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -172,3 +174,28 @@ def test_without_a_dead_letter_a_required_column_is_refused_before_anything_star
     write_input(tmp_path)
     with pytest.raises(SchemaMismatchError, match="'id': the table requires a value"):
         run(native, config, tmp_path)
+
+
+def test_the_status_has_the_last_letters_cut_and_without_secrets(
+    native: Environment, config: IcebergSinkConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    lines = [
+        json.dumps({"id": f"number {number}", "password": "hunter2222", "note": "x" * 500}) for number in range(30)
+    ]
+    (tmp_path / "in" / "0.json").write_text("\n".join([*lines, '{"id": 1}', ""]))
+    source = FileSource(tmp_path / "in", "json", "id long, password string, note string")
+    job = native.from_source(source).to_sink(IcebergSink(config), "bad").execute("last")
+    told = json.loads(job.status().to_json())["letters"]
+    assert [letter["position"].rpartition(", ")[2] for letter in told] == [f"line {number}" for number in range(26, 31)]
+    for letter in told:
+        assert letter["payload"].startswith('{"id": "number 2')
+        assert "hunter" not in letter["payload"]
+        assert '"password": "***"' in letter["payload"]
+        assert len(letter["payload"]) == 300
+        assert (letter["column"], letter["epoch"], letter["source"]) == ("id", 0, source.identity)
+        assert letter["step"].startswith("read FileSource")
+        assert datetime.fromisoformat(letter["time"]) <= datetime.now(UTC)
+    # The table has all of them whole.
+    payloads = IcebergSink(replace(config, table="bad")).to_arrow()["payload"].to_pylist()
+    assert sorted(payloads) == sorted(lines)

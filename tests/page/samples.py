@@ -6,10 +6,11 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from volley.contracts.reports import Lag, MaintenanceReport, MaintenanceRun, TableTotals
+from volley.contracts.reports import DeadLetter, Lag, MaintenanceReport, MaintenanceRun, TableTotals
 from volley.metrics.endpoint import Endpoint
 from volley.metrics.figures import EpochProgress, FinishedEpoch
 from volley.metrics.status import (
+    ExpectationStatus,
     FollowedView,
     GraphNode,
     JobStatus,
@@ -48,6 +49,22 @@ RUNNING = JobStatus(
     sources=(SourceStatus("orders", 1_300_000, Lag("orders", rows=50, seconds=90)),),
     sinks=(SinkStatus("shop.orders", 1_234_567, 2_000_000, 42, 42, seconds_since_last_commit=3, watermark=NOW),),
     tables=(TableStatus("shop.orders", "shop.orders", TableTotals(900_000, 12, 40, 2, 123_000_000, 17), 5),),
+    expectations=(
+        ExpectationStatus("price is not negative", "col('price') >= lit(0)", "price", "drop", 0.01, 1_234_580, 11, 2),
+        ExpectationStatus("an order has an id", "col('id').is_not_null()", "id", "fail", 0, 1_234_569),
+    ),
+    letters=(
+        DeadLetter(
+            '{"id": 17, "price": "n/a"}',
+            "column 'price': 'n/a' is no double",
+            "orders/0: offset 1234",
+            40,
+            NOW,
+            "read KafkaSource('orders')",
+            "price",
+            "kafka:orders",
+        ),
+    ),
     maintenance=MaintenanceReport(
         (MaintenanceRun("shop.orders", "compaction", NOW, 3.2, "12 files became 2"),),
         {"shop.orders": "after 8 commits"},

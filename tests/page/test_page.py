@@ -70,6 +70,10 @@ def test_what_a_running_job_shows(opened: Callable[..., Page]) -> None:
         expect(page.get_by_text(text)).to_be_visible()
     row = page.get_by_role("region", name="Tables").get_by_role("row").nth(1)
     assert row.inner_text().split() == ["shop.orders", "900,000", "40", "3.1MB", "2", "12", "17", "123MB", "5"]
+    rule = page.get_by_role("region", name="Expectations").get_by_role("row").nth(1)
+    assert rule.inner_text().split("\t") == ["price is not negative", "1,234,580", "11", "2", "drop", "1 %"]
+    letter = page.get_by_role("region", name="Last dead letters").get_by_role("row").nth(1)
+    assert letter.inner_text().split("\t")[1:3] == ['{"id": 17, "price": "n/a"}', "column 'price': 'n/a' is no double"]
     expect(page.get_by_text("table shop.late: 12 rows wait")).to_be_visible()
     expect(page.get_by_text("epoch 42 so far: 1,000 rows")).to_be_visible()
     assert page.title() == "orders · running · Volley"

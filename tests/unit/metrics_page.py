@@ -18,7 +18,7 @@ _HEAD = """# Metrics
 
 What `/metrics` serves ([Watch a job](../how-to/monitoring.md)), made from the metrics of a job with one sink, in an
 epoch, behind its source. Each has the label `job_name`, those of a sink also `sink`, those of its tables `table`: a
-hundred of them, and `other`. `job.metrics` has the counters
+hundred of them, and `other`; those of an expectation `expectation`. `job.metrics` has the counters
 under the names between `volley_iceberg_` and `_total`, and averages and rates as methods:
 [`Metrics`](api.md#volley.Metrics).
 
@@ -42,6 +42,7 @@ def exposed_text() -> str:
     lag = Lag("db.events", rows=1, seconds=1.0, snapshots=1, staged_bytes=1, retained_bytes=1, files=1, bytes=1)
     metrics.record_lag(lag)
     sink.record_totals("db.orders", TableTotals(*(1,) * len(fields(TableTotals))))
+    metrics.record_expectation("price is not negative", rows=1, failed=1, unknown=1)
     metrics.record_epoch(3)
     metrics.record_state("running")
     metrics.record_source_watermarks({"iceberg:db.events": datetime(2026, 1, 1, tzinfo=UTC)})

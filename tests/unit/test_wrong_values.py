@@ -199,6 +199,11 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
             **{"lateness": DURATION, "late": "", "max_ahead": f"None {DURATION}", "buckets": COUNT},
         },
     ),
+    (
+        STREAM.expect,
+        {"name": "x", "predicate": col("id") > 0},
+        {"name": "x", "predicate": "x", "on_fail": "", "max_failed": "None 5 0.5"},
+    ),
     (STREAM.explode, {"column": "id"}, {"column": "x", "keep_empty": FLAG}),
     (STREAM.sample, {"fraction": 0.5, "by": "id"}, {"fraction": "0.5", "by": "x", "seed": "5 negative"}),
     (STREAM.limit, {"rows": 1}, {"rows": "5"}),

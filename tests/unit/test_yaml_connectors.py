@@ -55,6 +55,7 @@ pipelines:
     source: shop
     sink: lake
     steps:
+      - expect: {name: there is a price, predicate: price is not null, on_fail: drop, max_failed: 0.5}
       - explode: tags
       - window: {keys: item, tumbling: 1m, on: at, lateness: 10s, aggregate: {n: count, total: {sum: price * 2}}}
 """
@@ -98,6 +99,7 @@ def test_change_capture_routes_and_windows(tmp_path: Path) -> None:
     stream = (
         Environment()
         .from_source(source)
+        .expect("there is a price", "price is not null", on_fail="drop", max_failed=0.5)
         .explode("tags")
         .key_by("item")
         .window(tumbling("1m"), on="at", lateness="10s")

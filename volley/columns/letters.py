@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from volley.contracts.reports import DeadLetter
 from volley.errors import message_of
 from volley.plan.expression_nodes import ExprNode, column_names
+from volley.secrets import redact
 
 __all__ = [
     *("LEFT", "REPLAYED", "SCHEMA", "Blame", "ColumnFault", "blame_of", "blaming", "column_in", "only_column"),
-    "payload_of",
+    *("payload_of", "shown"),
 ]
 
 SCHEMA = pa.schema(
@@ -40,6 +43,7 @@ REPLAYED = "replayed"
 LEFT = "left"
 """The tally of a job's letters that can't be read again."""
 
+_MOST_SHOWN = 300
 _NOTED = "_volley_blame"
 # How the library's own messages begin that name a column; a user's text may follow.
 _NAMED = re.compile(r"""(?:key )?(?:column|field) (?:'((?:[^'\\]|\\.)+)'|"([^"]+)")""")
@@ -143,6 +147,15 @@ def payload_of(value: bytes, format: str) -> tuple[str, str]:
         return value.decode(), format
     except UnicodeDecodeError:
         return value.decode(errors="replace"), "text"
+
+
+def shown(letter: Mapping[str, Any]) -> DeadLetter:
+    """Return a letter as a job's status shows it: cut, secrets masked."""
+    texts = {
+        name: redact(letter[name])[:_MOST_SHOWN] for name in ("payload", "error", "position", "step") if letter[name]
+    }
+    others = {name: letter[name] for name in ("epoch", "time", "column", "source")}
+    return DeadLetter(**{"payload": "", "error": "", "position": "", **texts, **others})
 
 
 def only_column(node: ExprNode) -> str | None:

@@ -16,6 +16,7 @@ from volley.columns.casts import cast
 from volley.columns.compiled import as_array, whole
 from volley.columns.dictionaries import decode_rows, make_batch
 from volley.columns.exact import array_of
+from volley.columns.expectations import lower_expectation
 from volley.columns.expressions import compile_expression
 from volley.columns.joins import lower_join
 from volley.columns.keys.order import sort_keys
@@ -334,6 +335,7 @@ def _short(value: Any) -> str:
 
 _LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.Schema]]] = {
     nodes.Filter: _filter,
+    nodes.Expect: lower_expectation,
     nodes.Rest: _filter,
     nodes.Select: _select,
     nodes.WithColumns: _with_columns,

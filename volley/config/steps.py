@@ -26,6 +26,16 @@ class _Deduplication(Model):
 
 
 Deduplication = model_of(DataStream.deduplicate, frozenset({"keys"}), _Deduplication)
+
+
+class _Expectation(Model):
+    """What is expected of rows; see `DataStream.expect`."""
+
+    name: str = Field(description="What is expected, in words: counts are told by it.")
+    predicate: str = Field(description="SQL: a row for which it is false fails, one for which it is null does not.")
+
+
+Expectation = model_of(DataStream.expect, frozenset({"name", "predicate"}), _Expectation)
 Explosion, Sample, Repartition = map(model_of, (DataStream.explode, DataStream.sample, DataStream.repartition))
 
 
@@ -96,8 +106,19 @@ def _union(stream: DataStream, names: list[str], scope: Scope, path: Path) -> Da
     return stream.union(*(other for other in others if other is not None))
 
 
+def _expect(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
+    settings = given(step)
+    predicate = scope.expression(settings.pop("predicate"), (*path, "predicate"))
+    return stream if predicate is None else stream.expect(predicate=predicate, **settings)
+
+
 VERBS = {
     "filter": Verb(str, _filter, "Keep the rows for which a SQL condition is true."),
+    "expect": Verb(
+        Expectation,
+        _expect,
+        "Count the rows that do not meet a condition, and warn of, drop or reject them: {name, predicate, on_fail}.",
+    ),
     "select": Verb(
         list[str | dict[str, Expression]],
         _select,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from volley.contracts.reports import DeadLetter
 from volley.contracts.rows import Note, Tallies
 
 __all__ = ["Epoch", "WriteResult"]
@@ -49,6 +50,7 @@ class WriteResult:
         worker_memory: Peak memory of the worker process so far, in bytes.
         notes: What the driver should warn of, such as a field in no column; with a task's first result.
         tallies: What the task has counted of its rows; with its first result.
+        letters: The last few rows that it sent to dead letters; with its first result.
 
     Example:
         >>> result = WriteResult().with_batch(rows=10).with_batch(rows=30)
@@ -68,6 +70,7 @@ class WriteResult:
     worker_memory: int = 0
     notes: tuple[Note, ...] = ()
     tallies: Tallies = field(default_factory=dict, hash=False)
+    letters: tuple[DeadLetter, ...] = ()
 
     def with_batch(self, rows: int) -> WriteResult:
         """Return the result with one more batch of this many rows."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from volley.html_table import settings_html, text_html
 
-__all__ = ["PROBE_SECONDS", "Lag", "MaintenanceReport", "MaintenanceRun", "Probe", "TableTotals"]
+__all__ = ["PROBE_SECONDS", "DeadLetter", "Lag", "MaintenanceReport", "MaintenanceRun", "Probe", "TableTotals"]
 
 PROBE_SECONDS = 10.0
 """The longest timeout of a request that a probe makes."""
@@ -31,6 +31,35 @@ class Probe:
 
     name: str
     run: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A row that went to a dead letter, as the status of a job shows it: secrets are masked.
+
+    Args:
+        payload: The first 300 characters of the row.
+        error: Why it is bad; the first 300 characters.
+        position: Its place in the source.
+        epoch: The epoch that rejected it.
+        time: When, in UTC.
+        step: The step that failed.
+        column: The column at fault; None = not known, or none alone.
+        source: The source; None = the row came out of a step with state.
+
+    Example:
+        >>> DeadLetter('{"id": "x"}', "column 'id' does not fit", "in/1.json, line 3", 7).epoch
+        7
+    """
+
+    payload: str
+    error: str
+    position: str
+    epoch: int
+    time: datetime | None = None
+    step: str | None = None
+    column: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)

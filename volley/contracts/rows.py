@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("BadLetter", "BadRow", "LetterRows", "LostInput", "Note", "NotesBox", "PositionedBatch", "Tallies"),
-    *("UnknownField", "note_lost", "note_unknown", "numbered", "tally", "taken_notes", "taken_tallies", "undoing"),
+    *("UnknownField", "UnmetExpectation", "keep_letter", "note_lost", "note_unknown", "note_unmet", "numbered"),
+    *("taken_letters", "taken_notes", "taken_tallies", "tally", "undoing"),
 ]
 
 Tallies = Mapping[str, int]
@@ -22,6 +23,8 @@ Tallies = Mapping[str, int]
 
 _MOST = 100
 _LONGEST = 100
+_LONGEST_ROW = 200
+_LAST_LETTERS = 5
 _noted = threading.local()
 
 
@@ -161,7 +164,37 @@ class LostInput:
         return self.lost
 
 
-Note = UnknownField | LostInput
+@dataclass(frozen=True)
+class UnmetExpectation:
+    """A row that does not meet an expectation.
+
+    Args:
+        name: That of the expectation.
+        row: The row as JSON, cut.
+
+    Example:
+        >>> print(UnmetExpectation("price is not negative", '{"price": -1}'))
+        the row {"price": -1} does not meet 'price is not negative'
+    """
+
+    name: str
+    row: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return f"the row {self.row} does not meet {self.name!r}"
+
+    @property
+    def subject(self) -> str:
+        """What it is about; a task notes each once."""
+        return self.name
+
+    @property
+    def hint(self) -> str:
+        """What the user can do."""
+        return "the job's status and metrics count such rows; mend them at their source, or change the expectation"
+
+
+Note = UnknownField | LostInput | UnmetExpectation
 """What the driver warns of."""
 
 
@@ -198,6 +231,21 @@ def note_lost(lost: str, hint: str) -> None:
 def taken_notes() -> tuple[Note, ...]:
     """Return what this thread has noted since the last call."""
     return tuple(vars(_noted).pop("notes", {}).values())
+
+
+def note_unmet(name: str, row: str) -> None:
+    """Note a row that does not meet an expectation; of a task, the first one of each."""
+    _note(UnmetExpectation(name, row[:_LONGEST_ROW]))
+
+
+def keep_letter(letter: Mapping[str, Any]) -> None:
+    """Keep a letter that this thread has written, as one of the last few, for the job's status."""
+    vars(_noted).setdefault("letters", deque(maxlen=_LAST_LETTERS)).append(letter)
+
+
+def taken_letters() -> tuple[Mapping[str, Any], ...]:
+    """Return the last letters that this thread has kept since the last call."""
+    return tuple(vars(_noted).pop("letters", ()))
 
 
 def tally(name: str, rows: int) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from volley.columns.expectations import Outcome
 from volley.columns.letters import LEFT, REPLAYED
 from volley.contracts.epoch import Epoch, WriteResult
+from volley.contracts.reports import DeadLetter
 from volley.contracts.rows import Tallies
 from volley.contracts.sink import Committer
 from volley.contracts.source import Split
@@ -22,7 +24,9 @@ from volley.engine.options import JobContext
 from volley.engine.progress import Phases
 from volley.engine.records import Landed, RunStart
 from volley.engine.sinks import DeadLetterSinks, OpenSink, writers_of
-from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
+from volley.errors import CommitStateUnknownError, ExpectationError, LayoutChangedError, PlanError, VolleyError
+from volley.metrics.metrics import LAST_LETTERS
+from volley.plan.nodes import Expect
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
 from volley.spark.run import EpochCounters, evaluate, run_merges, run_sources
@@ -53,6 +57,7 @@ class EpochResult:
         skipped: True if every sink had the epoch already.
         orphans: Files that dead attempts of this epoch left behind, if there was a reason to look for them.
         tallies: What the tasks have counted of their rows.
+        last_letters: The last rows that went to dead letters.
     """
 
     epoch: Epoch
@@ -61,6 +66,7 @@ class EpochResult:
     skipped: bool
     orphans: Sequence[str]
     tallies: Tallies
+    last_letters: Sequence[DeadLetter] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ class Epochs:
     run_start: RunStart | None = None
     phases: Phases = field(default_factory=Phases)
     _tallies: Counter[str] = field(default_factory=Counter)
+    _last_letters: deque[DeadLetter] = field(default_factory=lambda: deque(maxlen=LAST_LETTERS))
 
     @property
     def log(self) -> SparkLog:
@@ -172,7 +179,7 @@ class Epochs:
             VolleyError: If it failed; files that are known not to have landed are deleted.
         """
         self._drop_results()
-        self._tallies.clear()
+        self._count(())
         with self.phases("plan"):
             due, count = self._due(epoch), len(self.sinks)
         skipped = not any(due[:count])
@@ -195,7 +202,8 @@ class Epochs:
             self._log_left()
             reach("before-checkpoint", epoch.number)
         sinks = [[*written, *sink.taken()] for written, sink in zip(results, self.sinks, strict=False)]
-        return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results), dict(self._tallies))
+        orphans, letters = self._orphans(epoch, results), tuple(self._last_letters)
+        return EpochResult(epoch, sinks, results[count:], skipped, orphans, dict(self._tallies), letters)
 
     def _no_results(self) -> list[list[WriteResult]]:
         return [[] for _ in self.all_sinks]
@@ -230,6 +238,7 @@ class Epochs:
         """Write and commit; again if a target's layout has changed. Fills `landed` with the committed results."""
         for attempt in range(1, _ATTEMPTS + 1):
             results = self._write(frame, epoch, splits, due)
+            self._check_expectations(epoch, results)
             reach("after-files", epoch.number)
             try:
                 with self.phases("commit"):
@@ -279,9 +288,28 @@ class Epochs:
     def _count(self, tasks: Sequence[Sequence[WriteResult]]) -> None:
         """Sum up what the tasks of this attempt have counted; what one before has counted does not count."""
         self._tallies.clear()
+        self._last_letters.clear()
         for results in tasks:
             for result in results:
                 self._tallies.update(result.tallies)
+                self._last_letters.extend(result.letters)
+
+    def _check_expectations(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> None:
+        """Raise ExpectationError if more rows fail an expectation than may; the epoch's files are deleted then."""
+        for expected in self.job.graph.expectations.values():
+            outcome = Outcome.of(expected.name, self._tallies)
+            if outcome.exceeds(expected.limit):
+                for sink, written in zip(self.all_sinks, results, strict=True):
+                    sink.committer.abort(epoch, written)
+                raise self._unmet(epoch, expected, outcome)
+
+    def _unmet(self, epoch: Epoch, expected: Expect, outcome: Outcome) -> ExpectationError:
+        row = self.notes.unmet(expected.name)
+        return ExpectationError(
+            f"{outcome.failed:,} of {outcome.rows:,} rows of epoch {epoch.number} do not meet {expected.name!r} "
+            f"({expected.predicate!r}); at most {expected.limit:g} may" + (f". One of them is {row}" if row else ""),
+            hint="nothing of the epoch was committed: mend the rows at their source, or change the expectation",
+        )
 
     def _suits_driver(self, task: Task, splits: Sequence[InputSplit]) -> bool:
         """Return True if the rows are so few that a Spark job would cost more than the work in its tasks."""

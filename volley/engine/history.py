@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from volley.contracts.epoch import WriteResult
-from volley.contracts.rows import LostInput, Note, NotesBox, UnknownField, taken_notes
+from volley.contracts.rows import LostInput, Note, NotesBox, UnknownField, UnmetExpectation, taken_notes
 from volley.engine.listeners import Listener
 from volley.engine.options import OnEpoch, OnError
 from volley.errors import VolleyError
@@ -137,6 +137,7 @@ class Notes:
     planning: NotesBox = field(default_factory=NotesBox)
     count_lost: Callable[[int], object] = int
     _fields: dict[str, UnknownField] = field(default_factory=dict)
+    _unmet: dict[str, UnmetExpectation] = field(default_factory=dict)
     _lost: deque[LostInput] = field(default_factory=lambda: deque(maxlen=_LAST_LOST))
     # The metrics endpoint asks in threads of its own.
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -157,10 +158,17 @@ class Notes:
             if is_new:
                 self._lost.append(note)
             return is_new
+        if isinstance(note, UnmetExpectation):
+            return self._unmet.setdefault(note.name, note) is note
         return len(self._fields) < _MOST_FIELDS and self._fields.setdefault(note.name, note) is note
 
     @property
     def lines(self) -> Sequence[str]:
         """A line for each field, and for the last hundred losses, also while there is no epoch."""
         self.record(())
-        return [str(note) for note in (*self._fields.values(), *self._lost)]
+        return [str(note) for note in (*self._fields.values(), *self._unmet.values(), *self._lost)]
+
+    def unmet(self, name: str) -> str | None:
+        """Return a row that does not meet an expectation; None if none is known."""
+        note = self._unmet.get(name)
+        return None if note is None else note.row

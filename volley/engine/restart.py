@@ -9,6 +9,7 @@ from typing import Literal
 from volley.checks import Duration, count_or_zero, duration, keep, one_of
 from volley.errors import (
     ConfigError,
+    ExpectationError,
     ExpressionError,
     MissingDependencyError,
     PlanError,
@@ -28,8 +29,8 @@ __all__ = ["Restart", "WaitForMakers", "may_pass"]
 
 # The next attempt would fail in the same way.
 _LASTING = (
-    *(ConfigError, ExpressionError, MissingDependencyError, PlanError, SchemaMismatchError, SessionLostError),
-    *(SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, TableReplacedError),
+    *(ConfigError, ExpectationError, ExpressionError, MissingDependencyError, PlanError, SchemaMismatchError),
+    *(SessionLostError, SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, TableReplacedError),
 )
 # Before a job's first epoch: its settings name what nobody has made.
 _MISSING = (SourceNotFoundError, TableNotFoundError)
@@ -44,10 +45,10 @@ class Restart:
 
     A job starts again after a failure that may pass: a catalog, broker or storage that can't be reached, is busy or
     refuses credentials (which may be renewed), a lost executor, a conflict, an exception of a function in a step. It
-    stays down after one that would only be repeated: wrong settings or expressions, a missing package, a schema that
-    does not fit the table, another pipeline's checkpoint, a snapshot that is gone; and, before the first epoch since it
-    was started, a folder, topic or table that is not there. It goes on behind its last epoch, each row exactly once, as
-    after any other start.
+    stays down after one that would only be repeated: wrong settings or expressions, rows that do not meet an
+    expectation, a missing package, a schema that does not fit the table, another pipeline's checkpoint, a snapshot that
+    is gone; and, before the first epoch since it was started, a folder, topic or table that is not there. It goes on
+    behind its last epoch, each row exactly once, as after any other start.
 
     Args:
         policy: ``"on_failure"``: it starts again after what may pass. ``"always"``: after every failure, to wait for a

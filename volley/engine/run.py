@@ -21,6 +21,7 @@ from tenacity import (
     wait_exponential,
 )
 
+from volley.columns.expectations import Outcome
 from volley.columns.letters import REPLAYED
 from volley.contracts.epoch import Epoch
 from volley.engine.acknowledge import Readers
@@ -238,6 +239,7 @@ class Run:
         self.has_epochs |= not finished.skipped
         self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
         self._count_rows(finished.seconds)
+        self._record_rows(result)
         with self.epochs.phases("acknowledge"):
             self._readers.committed(number)
             self._record_lags(number)
@@ -254,6 +256,14 @@ class Run:
         self.job.metrics.record_nodes(*self.epochs.counters.of_nodes, seconds)
         for source, rows in zip(self.epochs.plan.sources, self.epochs.counters.rows_read, strict=True):
             self.job.metrics.record_read(source.identity, rows)
+
+    def _record_rows(self, result: EpochResult) -> None:
+        """Record what became of expectations, and the last dead letters, of an epoch that is in every sink."""
+        metrics = self.job.metrics
+        for name in self.job.graph.expectations:
+            outcome = Outcome.of(name, result.tallies)
+            metrics.record_expectation(name, outcome.rows, outcome.failed, outcome.unknown)
+        metrics.record_letters(result.last_letters)
 
     def _attempt(self, frame: DataFrame | None, epoch: Epoch) -> EpochResult:
         """Run an epoch once; what an attempt before has counted does not count."""

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from volley.columns.letters import only_column
 from volley.engine.options import JobContext
 from volley.engine.progress import Progress
-from volley.metrics.figures import FinishedEpoch, NodeFigures
+from volley.metrics.figures import ExpectationFigures, FinishedEpoch, NodeFigures
 from volley.metrics.metrics import Metrics
 from volley.metrics.snapshot import MetricsSnapshot
-from volley.metrics.status import GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, TableStatus
+from volley.metrics.status import ExpectationStatus, GraphNode, JobStatus, Minute, SinkStatus, SourceStatus, TableStatus
 from volley.plan.graph import JobGraph
 from volley.plan.keyed_nodes import Keyed, Side
 from volley.plan.nodes import Node, Read, Write
@@ -19,7 +20,10 @@ from volley.plan.nodes import Node, Read, Write
 __all__ = ["status_of"]
 
 _MOST_RECENT = 100
-_OF_PROGRESS = ("epoch", "epochs", "skipped", "rows", "rejected", "files", "bytes", "seconds", "running", "restarts")
+_OF_PROGRESS = (
+    *("epoch", "epochs", "skipped", "rows", "rejected", "files", "bytes", "seconds", "running", "restarts"),
+    "replayed",
+)
 _HOUR = timedelta(hours=1)
 
 
@@ -42,7 +46,19 @@ def status_of(job: JobContext, progress: Progress, epochs: Sequence[FinishedEpoc
         sources=_sources(metrics),
         sinks=_sinks(job.graph, metrics),
         tables=tuple(_tables(metrics)),
+        expectations=tuple(_expectations(job.graph, metrics)),
+        letters=tuple(metrics.letters),
     )
+
+
+def _expectations(graph: JobGraph, metrics: Metrics) -> Iterator[ExpectationStatus]:
+    """Yield a job's expectations with what has become of them."""
+    figures = metrics.by_expectation
+    for name, step in graph.expectations.items():
+        now, limit = figures.get(name, ExpectationFigures()), step.limit
+        column = only_column(step.predicate)
+        told = (name, repr(step.predicate), column, step.on_fail, limit)
+        yield ExpectationStatus(*told, now.rows, now.failed, now.unknown)
 
 
 def _graph(graph: JobGraph, metrics: Metrics) -> tuple[GraphNode, ...]:

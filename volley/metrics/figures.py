@@ -12,7 +12,7 @@ from datetime import datetime
 
 from volley.html_table import settings_html
 
-__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "NodeFigures", "TableFigures"]
+__all__ = ["EpochProgress", "ExpectationFigures", "FinishedEpoch", "Histogram", "NodeFigures", "TableFigures"]
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,27 @@ class NodeFigures:
     bad: int = 0
     rejected: int = 0
     rows_per_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExpectationFigures:
+    """What has become of an expectation in a run.
+
+    Args:
+        rows: The rows that it looked at.
+        failed: Those that did not meet it.
+        unknown: Those for which its predicate was null; they don't count as failed.
+
+    Example:
+        >>> ExpectationFigures(rows=5, failed=2).unknown
+        0
+    """
+
+    rows: int = field(default=0, metadata={"counter": "Rows that an expectation has looked at"})
+    failed: int = field(default=0, metadata={"counter": "Rows that do not meet an expectation"})
+    unknown: int = field(
+        default=0, metadata={"counter": "Rows of which an expectation can't tell, as its predicate is null"}
+    )
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from volley.contracts.reports import Lag, TableTotals
+from volley.contracts.reports import DeadLetter, Lag, TableTotals
 from volley.metrics.exposition import Description, described, families
-from volley.metrics.figures import EpochProgress, Histogram, NodeFigures, TableFigures
+from volley.metrics.figures import EpochProgress, ExpectationFigures, Histogram, NodeFigures, TableFigures
 from volley.metrics.snapshot import BUILD, LOSSES, SERIES, Figures, MetricsSnapshot
 
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
     from volley.contracts.epoch import WriteResult
 
-__all__ = ["DESCRIPTIONS", "Metrics"]
+__all__ = ["DESCRIPTIONS", "LAST_LETTERS", "Metrics"]
 
 # More series are too many for Prometheus.
 _TABLES = 100
 _OTHER_TABLES = "other"
+LAST_LETTERS = 20
+"""How many of the last dead letters a job tells."""
 _COUNTERS = frozenset(field.name for field in fields(MetricsSnapshot) if field.type == "int")
 _AT_FIRST = vars(MetricsSnapshot())
 
@@ -57,10 +60,11 @@ _READ = Description("source_records_read", "counter", "Rows read of a source, go
 _LAG = described(Lag, "source_lag_")
 _TABLE = described(TableFigures, "table_")
 _TOTALS = described(TableTotals, "table_")
+_EXPECTATION = described(ExpectationFigures, "expectation_")
 _RUNNING = described(EpochProgress, "running_epoch_")
 DESCRIPTIONS = (
     *(*SERIES, _STATE, _RESTARTS, LOSSES, BUILD, _EPOCH, _WATERMARK, _READ, _SOURCE_WATERMARK),
-    *(*_LAG, *_TABLE, *_TOTALS, *_RUNNING),
+    *(*_LAG, *_TABLE, *_TOTALS, *_EXPECTATION, *_RUNNING),
 )
 """All metrics of a job, whether it has them now or not."""
 
@@ -94,6 +98,8 @@ class Metrics(Figures):
         self._source_watermarks: dict[str, datetime] = {}
         self._tables: dict[str, TableFigures] = {}
         self._nodes: dict[int, NodeFigures] = {}
+        self._expectations: dict[str, ExpectationFigures] = {}
+        self._letters: deque[DeadLetter] = deque(maxlen=LAST_LETTERS)
         self._totals: dict[str, TableTotals] = {}
         self._last_epoch: int | None = None
         self._state: str | None = None
@@ -157,6 +163,18 @@ class Metrics(Figures):
         """The rows read of each source, by its name, good and bad ones; of an epoch once it is in every sink."""
         with self._lock:
             return dict(self._read)
+
+    @property
+    def by_expectation(self) -> Mapping[str, ExpectationFigures]:
+        """What has become of each expectation, by its name; of an epoch once it is in every sink."""
+        with self._lock:
+            return dict(self._expectations)
+
+    @property
+    def letters(self) -> Sequence[DeadLetter]:
+        """The last rows that went to dead letters, the oldest first."""
+        with self._lock:
+            return tuple(self._letters)
 
     @property
     def by_node(self) -> Mapping[int, NodeFigures]:
@@ -268,6 +286,17 @@ class Metrics(Figures):
         with self._lock:
             self._read[source] = self._read.get(source, 0) + rows
 
+    def record_expectation(self, name: str, rows: int, failed: int, unknown: int) -> None:
+        """Count rows that an expectation has looked at, by its name."""
+        with self._lock:
+            now = self._expectations.get(name, ExpectationFigures())
+            self._expectations[name] = ExpectationFigures(now.rows + rows, now.failed + failed, now.unknown + unknown)
+
+    def record_letters(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep the last rows that went to dead letters."""
+        with self._lock:
+            self._letters.extend(letters)
+
     def record_nodes(self, rows: Sequence[int], bad: Sequence[int], seconds: float) -> None:
         """Count the rows behind each node of the job's graph, and the bad rows at each, of an epoch of some seconds."""
         with self._lock:
@@ -377,6 +406,8 @@ class Metrics(Figures):
         of_tables = [(sink, name, totals) for sink in (self, *sinks) for name, totals in sink.totals.items()]
         totals_of_tables = [({**sink._labels, "table": name}, totals) for sink, name, totals in of_tables]
         yield from families(prefix, _TOTALS, totals_of_tables)
+        expected = [({**job, "expectation": name}, now) for name, now in self.by_expectation.items()]
+        yield from families(prefix, _EXPECTATION, expected)
         running = self.running
         yield from families(prefix, _RUNNING, [(job, running)] if running else [])
 

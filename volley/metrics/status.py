@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from volley.contracts.reports import Lag, MaintenanceReport, TableTotals
+from volley.contracts.reports import DeadLetter, Lag, MaintenanceReport, TableTotals
 from volley.html_table import html_table
 from volley.metrics.figures import EpochProgress, FinishedEpoch
 
 __all__ = [
     "STATUS_VERSION",
+    "ExpectationStatus",
     "FollowedView",
     "GraphNode",
     "JobStatus",
@@ -138,6 +139,34 @@ class TableStatus:
 
 
 @dataclass(frozen=True)
+class ExpectationStatus:
+    """An expectation of a job, in this run.
+
+    Args:
+        name: What is expected.
+        predicate: Its predicate as text.
+        column: The column that it is about; None = several.
+        on_fail: What becomes of a row that fails: ``"warn"``, ``"drop"``, ``"dead_letter"`` or ``"fail"``.
+        max_failed: The most rows of an epoch that may fail, or their share; None = any number.
+        rows, failed, unknown: The rows that it looked at, those that failed, and those for which it was null, in epochs
+            that every sink has.
+
+    Example:
+        >>> ExpectationStatus("price is not negative", "col('price') >= lit(0)", rows=5, failed=2).failed
+        2
+    """
+
+    name: str
+    predicate: str
+    column: str | None = None
+    on_fail: str = "warn"
+    max_failed: float | None = None
+    rows: int = 0
+    failed: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True)
 class Minute:
     """What a job has done in one minute.
 
@@ -176,6 +205,9 @@ class JobStatus:
         graph: Its nodes, inputs first.
         sources, sinks: Each source, sink and dead letter.
         tables: The tables of its sinks, a hundred of each at most.
+        expectations: What became of each expectation of its rows.
+        letters: The last twenty rows that went to dead letters, the oldest first.
+        replayed: Dead letters that were read again and marked, if it is a replay.
         maintenance: What the maintenance of its tables has done lately, and what is due.
         notes: What an operator should look after, though the job goes on.
 
@@ -209,6 +241,9 @@ class JobStatus:
     sources: tuple[SourceStatus, ...] = ()
     sinks: tuple[SinkStatus, ...] = ()
     tables: tuple[TableStatus, ...] = ()
+    expectations: tuple[ExpectationStatus, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
+    replayed: int = 0
     maintenance: MaintenanceReport = field(default_factory=MaintenanceReport)
     notes: tuple[str, ...] = ()
 

@@ -10,7 +10,7 @@ from volley.contracts.sink import Sink
 from volley.contracts.source import SparkSource
 from volley.errors import PlanError
 from volley.plan.keyed_nodes import Aggregate, Keyed
-from volley.plan.nodes import Apply, Node, Read, Write
+from volley.plan.nodes import Apply, Expect, Node, Read, Write
 
 __all__ = ["Followers", "JobGraph", "describe", "followers_in", "rebuilt", "walk"]
 
@@ -167,8 +167,14 @@ class JobGraph:
         """Return the indices of the sinks behind the keyed step of this number."""
         return self.sinks_behind[id(self.keyed[number])]
 
+    @property
+    def expectations(self) -> dict[str, Expect]:
+        """The expectations by their names."""
+        return {node.name: node for node in self.nodes if isinstance(node, Expect)}
+
     def _check(self) -> None:
         self._check_sinks()
+        self._check_expectations()
         for step in self.keyed:
             _check_step(step)
             self._check_late_rows(step)
@@ -191,6 +197,26 @@ class JobGraph:
                 f"two sinks or dead letters of this job write to {twice[0]}",
                 hint="give each of them a table of its own",
             )
+
+    def _check_expectations(self) -> None:
+        """Raise PlanError if two expectations of one name differ, or the rows of one have no dead letter to go to."""
+        known = self.expectations
+        for node in self.nodes:
+            if not isinstance(node, Expect):
+                continue
+            other = known[node.name]
+            if (node.predicate, node.on_fail, node.max_failed) != (other.predicate, other.on_fail, other.max_failed):
+                raise PlanError(
+                    f"two expectations are named {node.name!r}: {node.label()}; {other.label()}",
+                    hint="give each a name of its own: counts are told by it",
+                )
+            if node.on_fail == "dead_letter" and not all(
+                self.writes[sink].dead_letter for sink in self.sinks_behind[id(node)]
+            ):
+                raise PlanError(
+                    f"{node.label()}, and a sink behind it has no dead letter",
+                    hint='give each sink one: to_sink(sink, dead_letter=…); or take on_fail="drop"',
+                )
 
     def _check_late_rows(self, step: Keyed) -> None:
         to_letters = step.timing is not None and step.timing.late == "dead_letter"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from volley.contracts.sink import Sink
 from volley.contracts.source import Source
@@ -16,6 +16,7 @@ from volley.plan.places import Place
 __all__ = [
     "Apply",
     "Drop",
+    "Expect",
     "Explode",
     "Filter",
     "FlatMap",
@@ -122,6 +123,32 @@ class Rest(Step):
 
     def label(self) -> str:
         return f"filter not is_true({self.predicate!r})"
+
+
+OnFail = Literal["warn", "drop", "dead_letter", "fail"]
+"""What becomes of a row that does not meet an expectation."""
+
+
+@dataclass(frozen=True)
+class Expect(Step):
+    """Counts the rows for which a predicate is false, not null, and does with them what `on_fail` says.
+
+    `max_failed` is how many of an epoch's rows may fail, or which share of them; None = any.
+    """
+
+    name: str
+    predicate: ExprNode
+    on_fail: OnFail = "warn"
+    max_failed: float | None = None
+
+    @property
+    def limit(self) -> float | None:
+        """The most rows of an epoch that may fail, or their share if it is a float; None = any."""
+        return 0 if self.max_failed is None and self.on_fail == "fail" else self.max_failed
+
+    def label(self) -> str:
+        limit = "" if self.max_failed is None else f", max_failed={self.max_failed}"
+        return f"expect {self.name!r}: {self.predicate!r}, on_fail={self.on_fail!r}{limit}"
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def used_columns(followers: Followers, read: nodes.Read) -> frozenset[str] | Non
         match step:
             case nodes.Select():
                 return frozenset().union(*map(column_names, step.columns))
-            case nodes.Filter() | nodes.Rest():
+            case nodes.Filter() | nodes.Rest() | nodes.Expect():
                 own = frozenset(column_names(step.predicate))
             case nodes.WithColumns():
                 further = used_after(step)

@@ -60,6 +60,43 @@ class RowSteps:
         """Do the same as `filter_expr`."""
         return self.filter_expr(predicate)
 
+    def expect(
+        self,
+        name: str,
+        predicate: Expr | str,
+        on_fail: nodes.OnFail = "warn",
+        max_failed: float | None = None,
+    ) -> Self:
+        """Expect that `predicate` holds for the rows, and count those for which it is false.
+
+        As in a check constraint of SQL, a row for which it is null does not fail; it is counted as unknown. Where
+        a value must be there, say so: ``col("price").is_not_null() & (col("price") >= 0)``.
+
+        Args:
+            name: What is expected, in words: counts, errors and metrics are told by it.
+            predicate: A boolean expression, or a SQL text as for `volley.sql`.
+            on_fail: What becomes of a row that fails. ``"warn"``: it stays, and the job warns once. ``"drop"``: it is
+                left out. ``"dead_letter"``: it goes to the dead letter of each sink, which all must have. ``"fail"``:
+                the job fails before the epoch is committed.
+            max_failed: The most rows of an epoch that may fail, or a float from 0 to 1 for their share. With more, the
+                job fails before the epoch is committed, whatever `on_fail` is. None = any number; with ``"fail"`` none.
+
+        Raises:
+            ExpressionError: If `predicate` is neither, or the text is wrong.
+            ConfigError: If another argument is wrong.
+
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"price": 2}, {"price": -1}, {"price": None}]))
+            >>> stream.expect("price is not negative", "price >= 0", on_fail="drop").to_arrow().to_pylist()
+            [{'price': 2}, {'price': None}]
+        """
+        checks.text("name", name)
+        checks.one_of(("warn", "drop", "dead_letter", "fail"))("on_fail", on_fail)
+        expected = check_predicate(predicate, "expect").node
+        limit = checks.optional(_limit)("max_failed", max_failed)
+        return self._then(nodes.Expect(self._node, name, expected, on_fail, limit))
+
     def select(self, *columns: str | Expr, **named: str | Expr) -> Self:
         """Keep exactly these columns, in this order.
 
@@ -254,6 +291,13 @@ class RowSteps:
 def under_name(name: str, value: str | Expr) -> Expr:
     """Return a column under a name: an expression, or the name of another column."""
     return (col(value) if isinstance(value, str) else check_expression(value, "select")).alias(name)
+
+
+def _limit(name: str, value: float) -> float:
+    is_share = isinstance(value, float) and 0 <= value <= 1
+    if not is_share and (type(value) is not int or value < 0):
+        raise ConfigError(f"{name} is {value!r}", hint="a number of rows, such as 10; or a share of them, such as 0.01")
+    return value
 
 
 def _function(verb: str, value: Callable[..., Any]) -> Any:

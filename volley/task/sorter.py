@@ -15,7 +15,7 @@ import pyarrow as pa
 from volley.columns.bisect import first_failing, process_or_bisect
 from volley.columns.letters import SCHEMA, Blame, blame_of
 from volley.columns.readable import bad_row, json_of
-from volley.contracts.rows import BadRow, PositionedBatch, Tallies, tally, undoing
+from volley.contracts.rows import BadRow, PositionedBatch, Tallies, keep_letter, tally, undoing
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import JobError, VolleyError, message_of
 from volley.task.counts import Counted, Passed
@@ -222,6 +222,7 @@ class Sorter:
 
     def _reject(self, route: int, letter: dict[str, Any]) -> None:
         """Hold a letter."""
+        keep_letter(letter)
         self._held[route].append(letter)
         if len(self._held[route]) == _LETTERS_PER_BATCH:
             self._flush(route)

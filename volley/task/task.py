@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from volley.columns.letters import shown
 from volley.contracts.epoch import WriteResult
-from volley.contracts.rows import BadRow, numbered, taken_notes, taken_tallies
+from volley.contracts.rows import BadRow, numbered, taken_letters, taken_notes, taken_tallies
 from volley.contracts.sink import TaskWriter, Writer
 from volley.contracts.source import Split, SplitReader
 from volley.errors import VolleyError
@@ -153,7 +154,8 @@ class Task:
             for sink, step in enumerate(self.plan.sinks):
                 if step.exchange:
                     yield from ((to, (sink, data)) for rows in results[sink].committables for to, data in rows)
-                    own[sink] = WriteResult(notes=results[sink].notes, tallies=results[sink].tallies)
+                    told = results[sink]
+                    own[sink] = WriteResult(notes=told.notes, tallies=told.tallies, letters=told.letters)
             yield 0, (number, tuple(own))
 
     def take(self, records: Iterable[Record]) -> Iterator[tuple[tuple[int, int], tuple[WriteResult, ...]]]:
@@ -203,7 +205,7 @@ class Task:
         """
         attempt, is_spark_task = task_and_attempt()[1], task_context() is not None
         # Those of an attempt that failed.
-        taken_notes(), taken_tallies()
+        taken_notes(), taken_tallies(), taken_letters()
         try:
             counted = write(writers)
             self._reach("in-task", attempt, is_spark_task)
@@ -212,7 +214,8 @@ class Task:
             first, *others = (
                 replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed
             )
-            results = replace(first, notes=taken_notes(), tallies=taken_tallies()), *others
+            letters = tuple(map(shown, taken_letters()))
+            results = replace(first, notes=taken_notes(), tallies=taken_tallies(), letters=letters), *others
             self._reach("after-task", attempt, is_spark_task)
             if self.counts:
                 self.counts.add(results, counted)
