@@ -30,6 +30,11 @@ class Dimension(ABC):
         """What its versions refer to, without secrets. Joins of one identity use the same version in an epoch."""
 
     @property
+    def earlier_identity(self) -> str | None:
+        """The identity that an earlier version gave it, under which checkpoints have its rows; None = the same."""
+        return None
+
+    @property
     def selection(self) -> str:
         """What decides which rows and columns it has of a version, without secrets; by default its repr."""
         return repr(self)

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import pyarrow as pa
 
 from volley.columns.join_index import JoinBuckets, JoinIndex
-from volley.contracts.dimension import DimensionReader, Version
+from volley.contracts.dimension import Dimension, DimensionReader, Version
 from volley.engine.indices import NotApplicableError, changed_indices, parts, read_indices
 from volley.errors import PlanError, SnapshotExpiredError, SnapshotNotFoundError
 from volley.plan import graph, nodes
@@ -124,7 +124,8 @@ class JoinedTables:
 
     def _opened(self, join: TableJoin) -> JoinedRows:
         name, reader = digest(join.table.identity), _reader(join)
-        table = self._tables.setdefault(name, _JoinedTable(reader, f"{self.folder}/{name}"))
+        table = self._tables.get(name) or _JoinedTable(reader, self._folder_of(join.table))
+        self._tables[name] = table
         if reader.is_fixed and reader.version() != table.reader.version():
             raise PlanError(
                 f"the job joins two tables of other rows that it can't tell apart: both are {join.table.identity}",
@@ -133,6 +134,16 @@ class JoinedTables:
         layout = digest(join.table.selection, *parts(join, reader.schema), join.by_history, join.max_bytes)
         table.joins[layout] = join, reader
         return EpochRows(reader.schema, table.folder, layout, join.max_bytes)
+
+    def _folder_of(self, table: Dimension) -> str:
+        """Return the folder for a table's rows: that of an earlier version, if the checkpoint has one."""
+        earlier = table.earlier_identity
+        if earlier is not None:
+            folder = f"{self.folder}/{digest(earlier)}"
+            with usable(self.folder):
+                if sizes_in(folder):
+                    return folder
+        return f"{self.folder}/{digest(table.identity)}"
 
     def _write_current(self, table: _JoinedTable, epoch: int, sizes: dict[str, int]) -> Version:
         """Write the rows of the current version; once more if the table, like a file, changed while it was read."""

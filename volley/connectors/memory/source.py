@@ -125,6 +125,11 @@ class MemoryDimension(Dimension):
         return self.source.identity if self.source.name != _NAME else f"{self.source.identity}: {_columns(self.source)}"
 
     @property
+    def earlier_identity(self) -> str | None:
+        # Until 0.2.0 a job could join one table without a name.
+        return self.source.identity if self.source.name == _NAME else None
+
+    @property
     def selection(self) -> str:
         # Other rows are another version.
         return ""
