@@ -60,6 +60,7 @@ def test_the_site_has_the_reference(site: Path) -> None:
         ("troubleshooting", "how-to/troubleshooting"),
         ("replay", "how-to/replay"),
         ("backfill", "how-to/backfill"),
+        ("lineage", "how-to/lineage"),
         ("docker", "how-to/containers"),
         ("kubernetes", "how-to/containers"),
         ("upgrade", "explanation/compatibility"),

@@ -166,3 +166,12 @@ def test_a_diagram_stands_alone(picture: Path) -> None:
     shown = [title for page in PAGES for title in re.findall(rf"!\[(.*?)\]\([^)]*{picture.name}\)", page.read_text())]
     assert shown
     assert all(len(title) > 40 for title in shown)
+
+
+def test_what_the_comparison_says_of_others_has_a_source() -> None:
+    """Each column of its table has rows of sources, with whole links."""
+    page, _, sources = (ROOT / "docs" / "explanation" / "comparison.md").read_text().partition("## Sources")
+    (head,) = re.findall(r"^\| \| Volley \| (.*) \|$", page, re.M)
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in sources.splitlines() if row.startswith("| ")]
+    assert set(head.split(" | ")) <= {row[0] for row in rows}
+    assert all(len(row) == 4 and (re.search(r"\]\(https://", row[3]) or "here" in row[3]) for row in rows[2:])
