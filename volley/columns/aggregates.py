@@ -17,7 +17,6 @@ __all__ = ["aggregate_type", "aggregated_schema", "key_fields", "time_type", "va
 
 _NUMBERS = ("sum", "avg", "quantile", "variance")
 _DOUBLES = ("avg", "quantile", "variance")
-_COUNTS = ("count", "count_distinct", "approx_distinct")
 
 
 def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
@@ -50,7 +49,7 @@ def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:
         return pa.list_(first.type)
     if _is_nested(value.type) and aggregation.function not in ("count", "first", "last", "list"):
         raise _wrong_type(aggregation, value.type, "a number, text, boolean, date or time")
-    if aggregation.function in _COUNTS:
+    if aggregation.is_count:
         return pa.int64()
     if aggregation.function in _DOUBLES:
         return pa.float64()

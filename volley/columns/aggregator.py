@@ -32,8 +32,6 @@ from volley.plan.windows import Session, Windowing
 
 __all__ = ["Aggregator", "key_values"]
 
-_COUNTS = ("count", "count_distinct", "approx_distinct")
-
 
 @dataclass(frozen=True)
 class Aggregator(Operator):
@@ -230,7 +228,7 @@ class _Places:
             before, behind = (results.take(pa.array(places)) for places in (self.befores, self.nexts))
             return pc.add(before, pc.multiply(pc.subtract(behind, before), pa.array(self.shares)))
         values = results.take(pa.array(self.nexts, mask=self.are_gaps))
-        if aggregation.function in _COUNTS:
+        if aggregation.is_count:
             return pc.if_else(pa.array(self.are_gaps), pa.scalar(0, results.type), values)
         return values
 

@@ -103,6 +103,10 @@ def _windowed(step: nodes.Node) -> nodes.Node:
     return nodes.Drop(windowed, keyed_nodes.WINDOW_COLUMNS)
 
 
+def _is_of_all(step: keyed_nodes.Aggregate) -> bool:
+    return step.windowing is not None and step.windowing.on == _TIME and not step.keys
+
+
 def sources(node: nodes.Node) -> list[Source]:
     """Return the sources of a node's rows, in plan order."""
     return [read.source for read in _reads(node)]
@@ -146,11 +150,11 @@ class _Run:
         trees = tuple(tree_of(read, job, schemas) for read in job.reads)
         self._plan = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, sinks, nodes=len(job.nodes))
         self._ends = False
-        operators, merging = merging_plan(job, schemas, sinks)
+        self._operators, merging = merging_plan(job, schemas, sinks)
         self._levels = None
         if merging is not None:
             sources, metrics = [read.source for read in job.reads], Metrics()
-            states = keyed_states(operators, self._plan, merging, state, 1, lambda epoch: self._ends)
+            states = keyed_states(self._operators, self._plan, merging, state, 1, lambda epoch: self._ends)
             self._levels = Levels("show", job, sources, self._plan, merging, states, [metrics], metrics)
 
     def feed(self, rows: Writer) -> None:
@@ -160,6 +164,18 @@ class _Run:
                 list(Task(epoch, self._plan, (rows,))(splits))
             else:
                 self._run(self._levels, epoch, list(splits), rows)
+
+        if self._levels is not None and self._levels.of_job.watermark is None:
+            self._feed_all_of_none(self._levels, rows.open(0))
+
+    def _feed_all_of_none(self, levels: Levels, rows: TaskWriter) -> None:
+        """Feed the row of each aggregate of all rows: no row has come to it."""
+        for step, operator, tree in zip(self._job.keyed, self._operators, levels.merging.trees, strict=True):
+            if isinstance(step, keyed_nodes.Aggregate) and _is_of_all(step):
+                nothing = {name: 0 for name, aggregation in step.aggregates if aggregation.is_count}
+                row = pa.RecordBatch.from_pylist([nothing], operator.output)
+                for sink, batch in tree.outputs(row):
+                    self._plan.sinks[sink].write(batch, rows)
 
     def _run(self, levels: Levels, epoch: int, splits: Sequence[InputSplit], rows: Writer) -> None:
         task = levels.task(Task(epoch, self._plan, (rows,)), [True])

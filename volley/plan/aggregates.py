@@ -66,6 +66,11 @@ class Aggregation:
     gap: Gap | None = None
 
     @property
+    def is_count(self) -> builtins.bool:
+        """True if it is 0 for no rows, where others are null."""
+        return self.function in ("count", "count_distinct", "approx_distinct")
+
+    @property
     def used_columns(self) -> set[builtins.str]:
         """The names of the columns that it uses."""
         return set().union(*(column_names(node) for node in (self.value, self.by) if node is not None))

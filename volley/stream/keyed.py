@@ -120,7 +120,7 @@ class KeyedStream(Generic[S]):
         """Return one row for each key, with these aggregates: a query for a materialised view.
 
         A streaming job can't run it: a key's row would never be final. Use `window` before it there. `show`, `to_arrow`
-        and the like compute it over all rows that the sources have now; without rows there is no group.
+        and the like compute it over all rows that the sources have now.
 
         Args:
             aggregates: Aggregate functions by the name of their column.
