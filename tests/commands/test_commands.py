@@ -68,6 +68,8 @@ def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
     (run,) = json.loads(volley(tmp_path, "runs", "--json").out)["runs"]
     assert (run["job"], run["state"], run["rows"], run["number"]) == ("orders", "finished", 3, 1)
     assert "finished" in volley(tmp_path, "runs", "orders").out
+    first = [json.loads(line) for line in volley(tmp_path, "head", "shop.orders", "--json").out.splitlines()]
+    assert sorted((row["id"], row["total"]) for row in first) == [(1, 7.5), (2, 8.0), (4, 25.0)]
     assert "healthy: nothing to mend" in volley(tmp_path, "health").out
     assert "data files" in volley(tmp_path, "compact", "--dry-run").out
     assert "0 snapshots and 0 files" in volley(tmp_path, "expire", "--older-than", "7d", "--dry-run").out

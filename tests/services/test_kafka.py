@@ -23,6 +23,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from typer.testing import CliRunner
 
 from examples import kafka_avro
 from tests.contracts.test_sources import Planner, rows_of
@@ -43,6 +44,7 @@ from volley import (
     SourceError,
     StorageError,
 )
+from volley.cli.app import app
 from volley.connectors.kafka import client, consumers
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
@@ -104,6 +106,21 @@ def test_a_message_has_all_its_parts(kafka: Kafka, tmp_path: Path) -> None:
         "kafka_offset": 0,
     }
     assert (tombstone["value"], tombstone["kafka_key"], tombstone["kafka_headers"]) == (None, None, [])
+
+
+def test_the_first_messages_of_a_topic_are_shown_as_what_they_are(kafka: Kafka) -> None:
+    topic, other = kafka.topic(), kafka.topic()
+    kafka.produce(topic, [{"value": '{"id": 1}', "key": b"a"}, {"value": "ü"}, {"value": None}])
+    kafka.produce(other, [{"value": b"\xff\x00"}])
+    targets = [f"kafka://{kafka.bootstrap}/{name}" for name in (topic, other)]
+    shown = [CliRunner().invoke(app, ["head", target, "--json"]).stdout for target in targets]
+    rows = [json.loads(line) for line in shown[0].splitlines()]
+    assert [(row["value"], row["kafka_key"], row["kafka_offset"]) for row in rows] == [
+        ('{"id": 1}', "a", 0),
+        ("ü", None, 1),
+        (None, None, 2),
+    ]
+    assert json.loads(shown[1])["value"] == "ff00"
 
 
 def test_the_lag_is_what_the_topics_have_behind_an_offset(kafka: Kafka, tmp_path: Path) -> None:

@@ -126,6 +126,9 @@ _COMMANDS_HEAD = """# Commands
 pipelines is `volley.yaml` here, unless `-c FILE` or the environment variable `VOLLEY_CONFIG` names another one;
 [YAML](yaml.md) describes it. Values that come from the environment or from files are masked in all that is printed.
 
+`volley --install-completion` lets your shell (Bash, Zsh, Fish, PowerShell) complete commands, their options, and the
+names of pipelines, sources and sinks in the file; `volley --show-completion` prints what it installs.
+
 | exit code | meaning |
 | --- | --- |
 | 0 | all is fine; pipelines have ended, or were stopped by a signal |

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from volley.cli import check, history, pipelines, replay, tables, top
+from volley.cli import check, head, history, pipelines, replay, tables, top
 from volley.cli.output import FAILED, error, print_json
 
 __all__ = ["app"]
@@ -111,7 +111,6 @@ def schema() -> None:
 app = typer.Typer(
     name="volley",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Events become Apache Iceberg tables: run, check and look at pipelines that stand in a YAML file.",
@@ -119,7 +118,7 @@ app = typer.Typer(
 
 _COMMANDS: list[Callable[..., None]] = [
     *(init, schema),
-    *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview),
+    *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview, head.head),
     replay.replay,
     *(tables.snapshots, tables.health, tables.changes, tables.compact, tables.expire, tables.orphans),
     *(pipelines.status, history.runs, history.ui, top.top, pipelines.reset),

@@ -11,7 +11,20 @@ from typing import Annotated, Any
 
 import typer
 
-from volley.cli.output import DEFAULT, USAGE, AsJson, File, choose, error, loaded, print_json, print_rows, reported, say
+from volley.cli.output import (
+    DEFAULT,
+    USAGE,
+    AsJson,
+    File,
+    choose,
+    error,
+    loaded,
+    named_in_file,
+    print_json,
+    print_rows,
+    reported,
+    say,
+)
 from volley.engine.runs import JobRun, jobs_with_runs, runs_of
 from volley.metrics.endpoint import Endpoint, Statuses
 from volley.metrics.status import status_json
@@ -22,7 +35,12 @@ _HOST = "127.0.0.1"
 
 
 def runs(
-    pipeline: Annotated[str | None, typer.Argument(help="The name of a pipeline; all of them by default.")] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Argument(
+            help="The name of a pipeline; all of them by default.", autocompletion=named_in_file("pipelines")
+        ),
+    ] = None,
     file: File = DEFAULT,
     as_json: AsJson = False,
 ) -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +51,7 @@ __all__ = [
     "error",
     "loaded",
     "log_to_stderr",
+    "named_in_file",
     "print_json",
     "print_rows",
     "reported",
@@ -107,6 +108,24 @@ def loaded(file: Path) -> Config:
     for warning in config.warnings:
         error(f"{config.file}: warning: {warning}")
     return config
+
+
+def named_in_file(*parts: str) -> Callable[[typer.Context, str], list[str]]:
+    """Return what a shell completes the name of a source, sink or pipeline with: those that the file has.
+
+    Args:
+        parts: Parts of `Config`, such as ``"sinks"``.
+    """
+
+    def names(context: typer.Context, incomplete: str) -> list[str]:
+        try:
+            config = load_config(context.params.get("file") or DEFAULT)
+        except Exception:
+            # Whoever types a command is told nothing of a file that is wrong.
+            return []
+        return [name for part in parts for name in getattr(config, part) if name.startswith(incomplete)]
+
+    return names
 
 
 @contextmanager

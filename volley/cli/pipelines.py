@@ -21,6 +21,7 @@ from volley.cli.output import (
     error,
     loaded,
     log_to_stderr,
+    named_in_file,
     print_json,
     print_rows,
     reported,
@@ -119,7 +120,7 @@ def _print_views(views: Sequence[ViewStatus], config: Config) -> None:
 
 
 def reset(
-    pipeline: Annotated[str, typer.Argument(help="The name of a pipeline.")],
+    pipeline: Annotated[str, typer.Argument(help="The name of a pipeline.", autocompletion=named_in_file("pipelines"))],
     file: File = DEFAULT,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
 ) -> None:
@@ -186,7 +187,13 @@ def _last_commit(config: Config, job: str, sink: str) -> tuple[datetime | None, 
 
 Names = Annotated[
     list[str] | None,
-    typer.Option("--pipeline", "-p", metavar="NAME", help="Only this pipeline, or view; repeatable."),
+    typer.Option(
+        "--pipeline",
+        "-p",
+        metavar="NAME",
+        help="Only this pipeline, or view; repeatable.",
+        autocompletion=named_in_file("pipelines", "views"),
+    ),
 ]
 
 
@@ -274,7 +281,7 @@ def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
 
 
 def preview(
-    pipeline: Annotated[str, typer.Argument(help="The name of a pipeline.")],
+    pipeline: Annotated[str, typer.Argument(help="The name of a pipeline.", autocompletion=named_in_file("pipelines"))],
     file: File = DEFAULT,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="The most rows.")] = 10,
 ) -> None:

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from volley.cli.output import DEFAULT, File, choose, loaded, log_to_stderr, reported, say
+from volley.cli.output import DEFAULT, File, choose, loaded, log_to_stderr, named_in_file, reported, say
 
 __all__ = ["replay"]
 
 
 def replay(
-    pipeline: Annotated[str, typer.Argument(help="The name of a pipeline.")],
+    pipeline: Annotated[str, typer.Argument(help="The name of a pipeline.", autocompletion=named_in_file("pipelines"))],
     file: File = DEFAULT,
 ) -> None:
     """Read the dead letters of a pipeline again, through its steps as the file has them now.

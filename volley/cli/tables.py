@@ -11,7 +11,20 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from volley.cli.output import DEFAULT, USAGE, AsJson, File, choose, error, loaded, print_json, print_rows, reported, say
+from volley.cli.output import (
+    DEFAULT,
+    USAGE,
+    AsJson,
+    File,
+    choose,
+    error,
+    loaded,
+    named_in_file,
+    print_json,
+    print_rows,
+    reported,
+    say,
+)
 from volley.config.values import Config
 from volley.documents.models import descriptions
 from volley.iceberg.config import IcebergSinkConfig
@@ -22,7 +35,13 @@ from volley.iceberg.sink import IcebergSink
 __all__ = ["changes", "compact", "expire", "health", "orphans", "snapshots"]
 
 SinkName = Annotated[
-    str | None, typer.Option("--sink", metavar="NAME", help="The sink whose table it is; needed if there are several.")
+    str | None,
+    typer.Option(
+        "--sink",
+        metavar="NAME",
+        help="The sink whose table it is; needed if there are several.",
+        autocompletion=named_in_file("sinks"),
+    ),
 ]
 
 
