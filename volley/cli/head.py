@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,14 +15,12 @@ from volley.config.values import Config
 from volley.errors import ConfigError, VolleyError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from volley.connectors.files.source import FileSource
 
 __all__ = ["head"]
 
 _KAFKA = "kafka://"
-_Rows = Callable[[int], "pa.Table"]
+_Rows = Callable[[int], Any]
 """Returns the first rows, so many at most."""
 
 
@@ -126,8 +124,9 @@ def _files(path: str) -> FileSource:
     return FileSource(path, format=name, options=options)  # type: ignore[arg-type]
 
 
-def _messages(target: str, limit: int) -> pa.Table:
+def _messages(target: str, limit: int) -> Any:
     """Return the first messages of a topic that it still has; values and keys as text, if all of them are."""
+    from volley.columns.readable import bytes_as_text
     from volley.connectors.kafka.source import KafkaSource
     from volley.environment import Environment
 
@@ -136,16 +135,5 @@ def _messages(target: str, limit: int) -> pa.Table:
     source = KafkaSource(brokers, topic, value_format="raw", include=include, bounded=True)
     rows = Environment().from_source(source).to_arrow(limit)
     for name in ("kafka_key", "value"):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, [_as_text(rows.column(name).to_pylist())])
+        rows = rows.set_column(rows.schema.get_field_index(name), name, [bytes_as_text(rows.column(name))])
     return rows
-
-
-def _as_text(values: Iterable[bytes | None]) -> pa.Array:
-    import pyarrow as pa
-
-    known = list(values)
-    try:
-        texts = [None if value is None else value.decode() for value in known]
-    except UnicodeDecodeError:
-        texts = [None if value is None else value.hex() for value in known]
-    return pa.array(texts, pa.string())

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from volley.contracts.rows import BadRow
 
-__all__ = ["bad_row", "json_of", "readable_rows", "row_payloads"]
+__all__ = ["bad_row", "bytes_as_text", "json_of", "readable_rows", "row_payloads"]
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -34,6 +34,21 @@ def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) 
         columns = [_values(column, maps_as_pydicts) for column in data.columns]
         return [dict(zip(data.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
     return rows
+
+
+def bytes_as_text(column: pa.ChunkedArray) -> pa.Array:
+    """Return bytes as text, if all are UTF-8, else in hexadecimal digits.
+
+    Example:
+        >>> bytes_as_text(pa.chunked_array([[b"a", None]])).to_pylist()
+        ['a', None]
+    """
+    values = column.to_pylist()
+    try:
+        texts = [None if value is None else value.decode() for value in values]
+    except UnicodeDecodeError:
+        texts = [None if value is None else value.hex() for value in values]
+    return pa.array(texts, pa.string())
 
 
 def bad_row(batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
