@@ -16,7 +16,10 @@ from volley.cli.app import app
 from volley.cli.check import _PartRun
 from volley.contracts.reports import Probe
 
-SOURCE = 'sources: {events: {connector: files, config: {path: nowhere, format: json, schema: "id long, name string"}}}'
+SOURCE = (
+    'sources: {events: {connector: files, config: {path: nowhere, format: json, schema: "id long, name string"}}, '
+    "names: {connector: iceberg, config: {namespace: db, table: names, local: {path: nowhere}}}}"
+)
 
 
 LAKE = "connector: iceberg, config: {{local: {{path: '{folder}/lake'}}, namespace: db, table: t, {settings}}}"
@@ -31,6 +34,13 @@ MISFITS = {
     "repartition": ("{repartition: {by: [note]}}", "", "", "unknown column 'note' (pipelines.show.steps[0]."),
     "sort": ("{sort_within_epoch: [note]}", "", "", "no column 'note' to sort by (pipelines.show.steps[0]."),
     "deduplicate": ("{deduplicate: [note]}", "", "", "unknown column 'note' (pipelines.show.steps[0]."),
+    "join": ("{join: {table: events, on: {id: key}}}", "", "", "has no column 'key' (pipelines.show.steps[0].join)"),
+    "joined columns": ("{join: {table: events, on: id, columns: [note]}}", "", "", "no column 'note' (pipelines.show."),
+    "joined types": ("{join: {table: events, on: {id: name}}}", "", "", "the stream's 'id' is long, the other side's"),
+    "joined names": ("{join: {table: events, on: id}}", "", "", "both have a column 'name' (pipelines.show.steps[0]."),
+    "after a join": ("{join: {table: events, on: id, suffix: _2}}, {drop: [note]}", "", "", "unknown column 'note'"),
+    "join with a table": ("{join: {table: names, on: {note: x}}}", "", "", "the stream has no column 'note'"),
+    "as of": ("{join: {table: names, on: id, as_of: [at, since]}}", "", "", "the stream has no column 'at'"),
     "keys": ("", LAKE, "commit_mode: upsert, key_fields: [note]", "'note' (sinks.out.config.key_fields)"),
     "order": ("", LAKE, "commit_mode: upsert, key_fields: [id], order_by: at", "'at' (sinks.out.config.order_by)"),
     "operation": ("", LAKE, "commit_mode: upsert, key_fields: [id], op_field: op", "'op' (sinks.out.config.op_field)"),
@@ -42,6 +52,18 @@ MISFITS = {
         *("{drop: [name]}", LAKE, "partitioning: ['bucket[4](name)']"),
         "the stream has no column 'name' (sinks.out.config.partitioning)",
     ),
+    "partition fields alone": (
+        *("", LAKE, "partition_fields: [name]"),
+        "partition_fields is for partitioning identity or bucket or truncate or time, not table_default (sinks.out.",
+    ),
+    "buckets of another strategy": (
+        *("", LAKE, "partitioning: identity, partition_fields: [name], num_buckets: 4"),
+        "num_buckets is for partitioning bucket, not identity (sinks.out.config.num_buckets)",
+    ),
+    "partition fields beside transforms": (
+        *("", LAKE, "partitioning: ['bucket[4](name)'], partition_fields: [id]"),
+        "not bucket[4](name) (sinks.out.config.partition_fields)",
+    ),
     "partitions of a type": ("", LAKE, "partitioning: ['day(id)']", "day does not take long"),
     "route": ("", LAKE, "route: {table: 'db.{kind}'}", "unknown column 'kind' (sinks.out.config.route)"),
     "message key": ("", KAFKA, "key: note", "'note' is not in the stream (sinks.out.config.key)"),
@@ -49,6 +71,8 @@ MISFITS = {
 }
 FITS = {
     "steps": ("{drop: [name]}", "", ""),
+    "join": ("{join: {table: events, on: id, suffix: _2}}, {drop: [name_2]}", "", ""),
+    "join with a table": ("{join: {table: names, on: id}}, {drop: [note]}", "", ""),
     "keys": ("", LAKE, "commit_mode: upsert, key_fields: [id]"),
     "route": ("", LAKE, "route: {table: 'db.{name}'}"),
     "partitions": ("", LAKE, "partitioning: ['bucket[4](name)', identity(id)]"),

@@ -20,7 +20,7 @@ from volley.plan import nodes
 from volley.plan.joins import KeyJoin, TableJoin
 from volley.types.arrow import type_name
 
-__all__ = ["joined_schema", "lower_join"]
+__all__ = ["check_stream", "joined_schema", "lower_join", "schema_with_table"]
 
 # An index of more keys does not fit into the processor's caches: keys are looked up faster in order, sorting included.
 _MANY = 1 << 17
@@ -37,8 +37,7 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
     """
     join, rows = node.join, node.rows
     assert rows is not None, f"the table of {node.label()} is not open"
-    _check_as_of(join, schema, rows.schema)
-    out = joined_schema(join, schema, rows.schema, repr(join.table))
+    out = schema_with_table(join, schema, rows.schema)
     added = join.added(rows.schema.names)
 
     def match(index: JoinIndex, keys: JoinKeys, time: pa.Array | None) -> _Matches:
@@ -117,6 +116,17 @@ def _pairs(starts: Indices, counts: Indices, outer: bool) -> tuple[pa.Array | No
     first = np.cumsum(repeats) - repeats
     right = starts[left] + np.arange(len(left)) - first[left]
     return pa.array(left), pa.array(right, mask=unmatched[left])
+
+
+def schema_with_table(join: TableJoin, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+    """Check a join with a table by the schemas of both; return the schema of its rows. Raises like `lower_join`."""
+    _check_as_of(join, left, right)
+    return joined_schema(join, left, right, repr(join.table))
+
+
+def check_stream(join: TableJoin, schema: pa.Schema) -> None:
+    """Check the columns of the stream that a join with a table names. Raises like `lower_join`."""
+    _check_names(join.left_columns, schema, "the stream")
 
 
 def joined_schema(join: KeyJoin, left: pa.Schema, right: pa.Schema, side: str) -> pa.Schema:

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 
 from volley.columns.aggregator import Aggregator
 from volley.columns.first_rows import Deduplicator, Limiter
+from volley.columns.joins import check_stream, schema_with_table
 from volley.columns.nodes import lower
 from volley.columns.operators import Operator
 from volley.columns.series import SeriesOperator
 from volley.columns.stream_joins import StreamJoiner
 from volley.errors import PlanError
 from volley.plan import keyed_nodes, nodes
+from volley.plan.joins import TableJoin
 from volley.plan.places import naming
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from volley.contracts.dimension import Dimension
 
 __all__ = ["Schemas", "operator_of"]
 
@@ -26,10 +30,15 @@ class Schemas:
 
     Args:
         of_read: Returns the schema of a read's rows; None = not known yet.
+        of_table: Returns the schema of a joined table that is not open; None = not known yet.
     """
 
-    def __init__(self, of_read: Callable[[nodes.Read], pa.Schema | None]) -> None:
-        self._of_read = of_read
+    def __init__(
+        self,
+        of_read: Callable[[nodes.Read], pa.Schema | None],
+        of_table: Callable[[Dimension], pa.Schema | None] = lambda table: None,
+    ) -> None:
+        self._of_read, self._of_table = of_read, of_table
         self._schemas: dict[int, pa.Schema | None] = {}
 
     def known(self, node: nodes.Node) -> pa.Schema:
@@ -59,8 +68,10 @@ class Schemas:
         known = [schema for schema in inputs if schema is not None]
         if isinstance(node, nodes.Write):
             return inputs[0]
-        if len(known) < len(inputs) or (isinstance(node, nodes.Join) and node.rows is None):
+        if len(known) < len(inputs):
             return None
+        if isinstance(node, nodes.Join) and node.rows is None:
+            return self._joined(node.join, known[0])
         if isinstance(node, nodes.Union):
             return _united(known)
         if isinstance(node, keyed_nodes.Keyed):
@@ -68,6 +79,13 @@ class Schemas:
         if isinstance(node, keyed_nodes.Side):
             return known[0]
         return lower([node], known[0]).schema
+
+    def _joined(self, join: TableJoin, schema: pa.Schema) -> pa.Schema | None:
+        table = self._of_table(join.table)
+        if table is None:
+            check_stream(join, schema)
+            return None
+        return schema_with_table(join, schema, table)
 
 
 def operator_of(step: keyed_nodes.Keyed, *inputs: pa.Schema) -> Operator:

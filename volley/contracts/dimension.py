@@ -39,6 +39,10 @@ class Dimension(ABC):
         """What decides which rows and columns it has of a version, without secrets; by default its repr."""
         return repr(self)
 
+    def declared(self) -> pa.Schema | None:
+        """Return the Arrow schema that the settings alone tell, without a look at the table; None = not known."""
+        return None
+
     def datasets(self) -> Sequence[Dataset]:
         """Return the names of the tables that it reads, for lineage, as of `Source.datasets`."""
         return [Dataset("volley", self.identity)]

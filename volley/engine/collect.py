@@ -56,11 +56,11 @@ def declared_schema(node: nodes.Node) -> pa.Schema | None:
         VolleyError: If a step does not fit its input.
     """
 
-    def of_read(read: nodes.Read) -> pa.Schema | None:
-        schema = read.source.declared()
+    def of(values: Source | Dimension) -> pa.Schema | None:
+        schema = values.declared()
         return None if schema is None else canonical_schema(schema)
 
-    return Schemas(of_read).of(node)
+    return Schemas(lambda read: of(read.source), of).of(node)
 
 
 def collect(node: nodes.Node, limit: int | None) -> pa.Table:

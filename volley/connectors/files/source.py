@@ -176,6 +176,9 @@ class FileDimension(Dimension):
     def identity(self) -> str:
         return self.source.identity
 
+    def declared(self) -> pa.Schema | None:
+        return self.source.declared()
+
     def datasets(self) -> Sequence[Dataset]:
         return self.source.datasets()
 

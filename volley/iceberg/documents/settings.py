@@ -89,6 +89,16 @@ else:
 # Fields of IcebergSinkConfig that documents write in another way.
 _OTHERWISE = _OF_TABLE | {"credential", "token", "partitioning", "commit_mode", "maintenance"}
 _ANY_TABLE = TableRef("any", "any", LocalStorage("any"))
+# The settings of each strategy, and its arguments for them.
+_STRATEGIES: dict[str, dict[str, str]] = {
+    "none": {},
+    "table_default": {},
+    "identity": {"partition_fields": ""},
+    "bucket": {"partition_fields": "", "num_buckets": "n"},
+    "truncate": {"partition_fields": "", "truncate_width": "width"},
+    "time": {"partition_fields": "", "time_granularity": "granularity"},
+}
+_PARTITION_SETTINGS = ("partition_fields", "num_buckets", "truncate_width", "time_granularity")
 _TRANSFORM = re.compile(r"(\w+)(?:\[(\d+)\])?\((.+)\)")
 
 
@@ -194,18 +204,28 @@ def _flush_interval(document: Any, collector: Collector, path: Path) -> dict[str
 
 def _partitioning(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
     listed = document.partitioning or ["table_default"]
-    fields, path = document.partition_fields or [], (*path, "partitioning")
-    options = {"bucket": document.num_buckets, "truncate": document.truncate_width, "time": document.time_granularity}
-    names = {"bucket": "n", "truncate": "width", "time": "granularity"}
-    if len(listed) == 1 and "(" not in listed[0]:
-        strategy = listed[0]
-        known = ("none", "table_default", "identity", "bucket", "truncate", "time")
-        if strategy not in known:
-            collector.add(path, f"partitioning {strategy!r} is unknown", nearest(strategy, known))
-            return {}
-        options = {names[name]: value for name, value in options.items() if name == strategy and value is not None}
-        build: Any = getattr(Partitioning, strategy)
-        return _without_none(partitioning=collector.make(lambda **rest: build(*fields, **rest), options, path))
+    place, is_strategy = (*path, "partitioning"), len(listed) == 1 and "(" not in listed[0]
+    if is_strategy and listed[0] not in _STRATEGIES:
+        collector.add(place, f"partitioning {listed[0]!r} is unknown", nearest(listed[0], tuple(_STRATEGIES)))
+        return {}
+    own = _STRATEGIES[listed[0]] if is_strategy else {}
+    settings = {name: value for name in _PARTITION_SETTINGS if (value := getattr(document, name)) is not None}
+    if others := [name for name in settings if name not in own]:
+        for name in others:
+            users = " or ".join(strategy for strategy, names in _STRATEGIES.items() if name in names)
+            text = f"{name} is for partitioning {users}, not {', '.join(listed)}"
+            collector.add((*path, name), text, f"partitioning: {users.split()[0]}, or leave it out", of_key=True)
+        return {}
+    if not is_strategy:
+        return _transforms(listed, collector, place)
+    fields = settings.pop("partition_fields", [])
+    options = {own[name]: value for name, value in settings.items()}
+    build: Any = getattr(Partitioning, listed[0])
+    return _without_none(partitioning=collector.make(lambda **rest: build(*fields, **rest), options, place))
+
+
+def _transforms(listed: list[str], collector: Collector, path: Path) -> dict[str, Any]:
+    """Return the partitioning of a list of transforms."""
     matches = [_TRANSFORM.fullmatch(text.strip()) for text in listed]
     if not all(matches):
         collector.add(path, f"partitioning {listed!r} is no list of transforms", '["day(at)", "bucket[16](user_id)"]')
