@@ -26,8 +26,6 @@ _FORMATS = {
 }
 _VALUES = {
     "processingType": ["BATCH", "STREAMING", "SERVICE"],
-    "eventTrigger": ["EVENT_BASED", "PERIODIC"],
-    "eventContentMode": ["ACCUMULATIVE", "COMPLETE_SNAPSHOT"],
     "storageLayer": ["iceberg", "delta"],
 }
 _TRANSFORMATIONS = {

@@ -13,6 +13,7 @@ from volley import (
     Environment,
     FileSink,
     FileSource,
+    FinishedEpoch,
     IcebergSink,
     IcebergSinkConfig,
     IcebergSource,
@@ -27,7 +28,9 @@ from volley import (
     col,
     count,
 )
+from volley.engine import lineage
 from volley.iceberg import IcebergTable, Maintenance, SnapshotManager
+from volley.lineage.emitter import configured_emitter
 
 
 @pytest.fixture
@@ -261,3 +264,23 @@ def test_a_sink_of_many_tables(environment: Environment, receiver: Receiver, con
         "clicks": 1,
         "views": 2,
     }
+
+
+def test_epochs_are_told_with_the_sums_of_the_run(
+    environment: Environment, receiver: Receiver, config: IcebergSinkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a minute; here each of them."""
+    monkeypatch.setattr(lineage, "_EVERY_SECONDS", 0.0)
+    source = MemorySource([{"id": number} for number in range(3)], rows_per_epoch=1)
+
+    def arrived(epoch: FinishedEpoch) -> None:
+        emitter = configured_emitter()
+        assert emitter is not None
+        assert emitter.flush(20)
+
+    stream = environment.from_source(source)
+    stream.to_sink(IcebergSink(config)).execute("summed", on_epoch=arrived, progress=False)
+    running = [event for event in receiver.events("COMPLETE") if event["eventType"] == "RUNNING"]
+    written = [event["outputs"][0]["outputFacets"]["outputStatistics"] for event in running]
+    assert [(part["rowCount"], part["fileCount"]) for part in written] == [(1, 1), (2, 2), (3, 3)]
+    assert "schema" not in running[0]["outputs"][0]["facets"]

@@ -20,8 +20,7 @@ from volley.columns.rows import Rows
 from volley.contracts.reports import MaintenanceReport
 from volley.engine.history import History
 from volley.engine.launch import launch
-from volley.engine.lineage import JobLineage
-from volley.engine.listeners import Listeners
+from volley.engine.listeners import Listener, Listeners
 from volley.engine.options import JobContext
 from volley.engine.progress import Progress, State, enter
 from volley.engine.restart import Restart
@@ -94,10 +93,9 @@ class Job(Rows):
         self._began_at = datetime.now(UTC)
         self._restart_due = 0.0
         recorder = RunRecorder(context.checkpoint.url, partial(plan_hash, context.graph), self.status)
-        emitter = configured_emitter()
-        lineage = [JobLineage(context, self._began_at, emitter)] if emitter else []
         telemetry = JobTelemetry(start.name, context.metrics)
-        self._listeners = Listeners(start.name, [recorder, *lineage, telemetry, self._history])
+        listeners = [recorder, *_lineage(context, self._began_at), telemetry, self._history]
+        self._listeners = Listeners(start.name, listeners)
         self._failure: VolleyError | None = None
         self._last_failure: VolleyError | None = None
         self._lock = threading.Lock()
@@ -425,3 +423,13 @@ class Job(Rows):
             self._progress = replace(self._progress, startup=time.monotonic() - self._began - epoch.seconds)
         self._progress = self._progress.after(epoch)
         self._listeners.add(epoch)
+
+
+def _lineage(context: JobContext, began: datetime) -> list[Listener]:
+    """Return what tells OpenLineage of the job; nothing unless its client is configured."""
+    emitter = configured_emitter()
+    if emitter is None:
+        return []
+    from volley.engine.lineage import JobLineage
+
+    return [JobLineage(context, began, emitter)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from volley.contracts.datasets import Dataset
 from volley.contracts.source import Reader, Source, SourceContext
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.source_config import IcebergSourceConfig
@@ -45,6 +47,9 @@ class LettersSource(Source):
     @property
     def identity(self) -> str:
         return f"letters:{self.table.ref.address}:{self.table.table_name}:{self.source.identity}"
+
+    def datasets(self) -> Sequence[Dataset]:
+        return [self.table.ref.dataset()]
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
         return self.schema

@@ -168,13 +168,8 @@ def _named(variable: str) -> tuple[str, str, str] | None:
 def _job_facets(run: LineageRun) -> dict[str, Any]:
     from openlineage.client.facet_v2 import job_type_job, source_code_job
 
-    kind = job_type_job.JobTypeJobFacet(
-        "STREAMING" if run.is_streaming else "BATCH",
-        "VOLLEY",
-        run.kind,
-        job_type_job.EmissionPattern("EVENT_BASED", "ACCUMULATIVE"),
-        producer=_producer(),
-    )
+    processing = "STREAMING" if run.is_streaming else "BATCH"
+    kind = job_type_job.JobTypeJobFacet(processing, "VOLLEY", run.kind, producer=_producer())
     if not run.plan:
         return {"jobType": kind}
     text = redact_uri(run.plan)[:_MOST_TEXT]

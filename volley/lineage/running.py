@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-from volley.lineage.events import LineageRun
+if TYPE_CHECKING:
+    from volley.lineage.events import LineageRun
 
 __all__ = ["current_parent", "register", "unregister", "within"]
 
