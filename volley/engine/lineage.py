@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +26,7 @@ from volley.lineage.running import register, unregister
 from volley.metrics.figures import FinishedEpoch
 from volley.metrics.metrics import Metrics
 from volley.metrics.status import JobStatus
+from volley.plan.graph import JobGraph
 from volley.plan.nodes import Join, Node, Read, Write
 from volley.plan.pushdown import used_columns
 from volley.types.arrow import type_name
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from volley.spark.compile import CompiledPlan
 
-__all__ = ["JobLineage"]
+__all__ = ["JobLineage", "steps_of"]
 
 _log = logging.getLogger(__name__)
 _EVERY_SECONDS = 60.0
@@ -53,7 +54,7 @@ class JobLineage(Listener):
     def __init__(self, context: JobContext, began: datetime, emitter: Emitter) -> None:
         self._context = context
         self._emitter = emitter
-        self._run = LineageRun(context.name, began, is_streaming=not context.bounded, plan=_plan(context))
+        self._run = LineageRun(context.name, began, is_streaming=not context.bounded, plan=steps_of(context.graph))
         self._parts: _Parts | None = None
         self._begun = False
         self._due = 0.0
@@ -124,15 +125,14 @@ class JobLineage(Listener):
             yield run_event(last, "FAIL", runs[-1].ended or self._run.began, error=_DIED)
 
 
-def _plan(context: JobContext) -> str:
-    """Return the job's steps, a line each, with the numbers of those before."""
-    numbers = {id(node): number for number, node in enumerate(context.graph.nodes, start=1)}
-    lines = (
-        f"{numbers[id(node)]}. {node.label()}"
-        + (f" (of {', '.join(str(numbers[id(source)]) for source in node.inputs)})" if node.inputs else "")
-        for node in context.graph.nodes
-    )
-    return "\n".join(lines)
+def steps_of(graph: JobGraph) -> str:
+    """Return the steps of a job as text, a line each, with the numbers of those before."""
+    return "\n".join(_line(node, graph.numbers) for node in graph.nodes)
+
+
+def _line(node: Node, numbers: Mapping[int, int]) -> str:
+    before = ", ".join(str(numbers[id(source)] + 1) for source in node.inputs)
+    return f"{numbers[id(node)] + 1}. {node.label()}{f' (of {before})' if before else ''}"
 
 
 class _Parts:

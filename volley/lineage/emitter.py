@@ -81,9 +81,10 @@ class Emitter:
 
     def _close(self) -> None:
         """Let the last events arrive at the end of the process."""
+        until = time.monotonic() + _SECONDS_AT_EXIT
         if self.flush(_SECONDS_AT_EXIT) and self._client is not None:
-            # Transports of Kafka and of asynchronous HTTP have queues of their own.
-            self._client.close(_SECONDS_AT_EXIT)
+            # Transports of Kafka and of asynchronous HTTP have queues of their own; -1 would be no limit.
+            self._client.close(max(until - time.monotonic(), 0.1))
 
     def _run(self) -> None:
         self._client = _client()
