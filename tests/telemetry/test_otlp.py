@@ -29,10 +29,12 @@ REQUESTS: dict[str, Any] = {
 
 
 class Collector:
-    """An endpoint of OTLP."""
+    """An endpoint of OTLP; requests wait until its gate is set."""
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.gate = threading.Event()
+        self.gate.set()
         self.taken: dict[str, list[Any]] = defaultdict(list)
 
 
@@ -46,6 +48,7 @@ def collector() -> Iterator[Collector]:
             if self.headers["Content-Encoding"] == "gzip":
                 body = gzip.decompress(body)
             there.taken[self.path].append(REQUESTS[self.path].FromString(body))
+            there.gate.wait(100)
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -57,6 +60,7 @@ def collector() -> Iterator[Collector]:
     there = Collector(f"http://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     yield there
+    there.gate.set()
     server.shutdown()
     server.server_close()
 
@@ -131,3 +135,22 @@ def test_nothing_is_set_up_unless_the_environment_asks_for_it(settings: dict[str
     done = subprocess.run(command, cwd=ROOT, env=plain_environment(**settings), capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, "False")
     assert ("opentelemetry-instrument" in done.stderr) == ("OTEL_EXPORTER_OTLP_PROTOCOL" in settings)
+
+
+SILENT = """
+from opentelemetry import trace
+from volley.cli import telemetry
+telemetry._SECONDS_AT_EXIT = 0.1
+with telemetry.exported():
+    trace.get_tracer("test").start_span("lost").end()
+"""
+
+
+def test_the_command_ends_although_its_endpoint_is_silent(collector: Collector) -> None:
+    collector.gate.clear()
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1000"}
+    process = subprocess.Popen([sys.executable, "-c", SILENT], cwd=ROOT, env=plain_environment(**settings))
+    try:
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()

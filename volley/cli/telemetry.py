@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 __all__ = ["exported"]
 
@@ -14,6 +16,7 @@ _log = logging.getLogger(__name__)
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _SIGNALS = ("TRACES", "METRICS", "LOGS")
 _PROTOCOL = "http/protobuf"
+_SECONDS_AT_EXIT = 5.0
 
 
 @contextmanager
@@ -22,11 +25,22 @@ def exported() -> Iterator[None]:
 
     What ``opentelemetry-instrument`` has set up already stays as it is.
     """
-    with ExitStack() as ends:
-        signals = [signal for signal in _SIGNALS if _is_wanted(signal)]
-        if signals and _is_possible():
-            _set_up(signals, ends)
+    signals = [signal for signal in _SIGNALS if _is_wanted(signal)]
+    ends = _set_up(signals) if signals and _is_possible() else []
+    try:
         yield
+    finally:
+        _end(ends)
+
+
+def _end(ends: Sequence[Callable[[], object]]) -> None:
+    """Export the rest, all at once: the command does not wait long for an endpoint that does not answer."""
+    threads = [threading.Thread(target=end, daemon=True) for end in ends]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + _SECONDS_AT_EXIT
+    for thread in threads:
+        thread.join(max(until - time.monotonic(), 0))
 
 
 def _is_wanted(signal: str) -> bool:
@@ -63,8 +77,8 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _set_up(signals: list[str], ends: ExitStack) -> None:
-    """Set providers that export; each exports the last that it has at the end."""
+def _set_up(signals: list[str]) -> list[Callable[[], object]]:
+    """Set providers that export; return what ends each of them."""
     from opentelemetry import _logs, metrics, trace
     from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -78,18 +92,20 @@ def _set_up(signals: list[str], ends: ExitStack) -> None:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    resource = Resource.create({} if named else {"service.name": "volley"})
-    if "LOGS" in signals:
-        loggers = LoggerProvider(resource)
-        loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
-        _logs.set_logger_provider(loggers)
-        ends.callback(loggers.shutdown)
-    if "METRICS" in signals:
-        meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
-        metrics.set_meter_provider(meters)
-        ends.callback(meters.shutdown)
+    resource, ends = Resource.create({} if named else {"service.name": "volley"}), list[Callable[[], object]]()
     if "TRACES" in signals:
-        tracers = TracerProvider(resource=resource)
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         trace.set_tracer_provider(tracers)
-        ends.callback(tracers.shutdown)
+        ends.append(tracers.shutdown)
+    if "METRICS" in signals:
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+        meters = MeterProvider([reader], resource, shutdown_on_exit=False)
+        metrics.set_meter_provider(meters)
+        ends.append(meters.shutdown)
+    if "LOGS" in signals:
+        loggers = LoggerProvider(resource, shutdown_on_exit=False)
+        loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+        _logs.set_logger_provider(loggers)
+        ends.append(loggers.shutdown)
+    return ends

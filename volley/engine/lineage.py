@@ -70,8 +70,8 @@ class JobLineage(Listener):
     def begin(self, job: str) -> None:
         self._begun = True
         register(self._run)
-        self._emitter.emit(self._died)
         self._emit("START", at=self._run.began, in_full=True)
+        self._emitter.emit(self._died)
 
     def refused(self, error: VolleyError) -> None:
         self._emit("START", at=self._run.began)

@@ -31,6 +31,7 @@ Events = Callable[[], Iterable[Any]]
 
 _MOST_WAITING = 1_000
 _SECONDS_AT_EXIT = 5.0
+_LOOK_SECONDS = 0.05
 # The client itself writes variables of this name into the environment.
 _OWN = "OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__"
 
@@ -75,8 +76,10 @@ class Emitter:
         with self._waiting.all_tasks_done:
             while self._waiting.unfinished_tasks and not self._failed:
                 left = until - time.monotonic()
-                if left <= 0 or not self._waiting.all_tasks_done.wait(left):
+                if left <= 0:
                     break
+                # The queue tells of its last task alone, and a failure may come before that.
+                self._waiting.all_tasks_done.wait(min(left, _LOOK_SECONDS))
             return not self._waiting.unfinished_tasks
 
     def _close(self) -> None:

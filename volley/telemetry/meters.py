@@ -22,6 +22,7 @@ _PREFIX = "volley_iceberg_"
 # The instruments are read one after the other, and all have what one look at the jobs has told.
 _SECONDS = 0.2
 _NEVER = -1.0
+_MOST_ENDED = 100
 
 
 class Meters:
@@ -30,7 +31,7 @@ class Meters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[str, Metrics] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, None] = {}
         self._provider: object = None
         self._seconds: Histogram | None = None
         self._phases: Histogram | None = None
@@ -43,11 +44,14 @@ class Meters:
             return
         from opentelemetry import metrics as api
 
+        provider = api.get_meter_provider()
+        if type(provider).__module__.startswith(api.__name__):
+            # The program has set none: this one reads nothing.
+            return
         with self._lock:
             self._jobs[job] = metrics
-            self._ended.discard(job)
+            self._ended.pop(job, None)
             self._read_at = _NEVER
-            provider = api.get_meter_provider()
             if provider is not self._provider:
                 self._provider = provider
                 self._make(api.get_meter("volley", versions()["version"]))
@@ -66,7 +70,11 @@ class Meters:
     def end(self, job: str) -> None:
         """Read no gauges of a job that has ended; its counters are still read, as the last export may be to come."""
         with self._lock:
-            self._ended.add(job)
+            if job in self._jobs:
+                self._ended[job] = None
+            if len(self._ended) > _MOST_ENDED:
+                forgotten = next(iter(self._ended))
+                del self._ended[forgotten], self._jobs[forgotten]
             self._read_at = _NEVER
 
     def _make(self, meter: Meter) -> None:
@@ -93,7 +101,7 @@ class Meters:
             if has_ended and description.type == "gauge":
                 continue
             for sample in family.samples:
-                yield Observation(sample.value, sample.labels)
+                yield Observation(float(sample.value), sample.labels)
 
     def _families(self) -> dict[str, list[tuple[bool, Metric]]]:
         """Return the metrics of all jobs by name, each with whether its job has ended."""
