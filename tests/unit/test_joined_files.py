@@ -72,6 +72,9 @@ FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
     "pandas": lambda table, folder: table.to_pandas(),
     "pandas, indexed": lambda table, folder: table.to_pandas().set_index("item"),
     "polars": lambda table, folder: pl.DataFrame(table),
+    "polars, categories": lambda table, folder: pl.DataFrame(table).with_columns(
+        pl.col("item").cast(pl.Categorical), pl.col("name").cast(pl.Enum(["Apple", "Cherry", "Ananas", "?"]))
+    ),
     "DuckDB": lambda table, folder: duckdb.from_arrow(table),
     "CSV": csv,
     "Parquet": parquet,
@@ -152,6 +155,9 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         orders().join(tmp_path / "items.csv", on="item").to_arrow()
     with pytest.raises(ConfigError, match="format of 'items' is not known"):
         orders().join("items", on="item")
+    (tmp_path / "twice.csv").write_text("item,n,n\na,1,2\n")
+    with pytest.raises(SourceError, match=r"twice\.csv, line 1: column 'n' stands twice in the header"):
+        orders().join(tmp_path / "twice.csv", on="item").to_arrow()
     (tmp_path / "bad.csv").write_text("item,n\na,1\nb,x\n")
     with pytest.raises(SourceError, match=r"bad\.csv.*\n?.*'x'"):
         orders().join(FileSource(tmp_path / "bad.csv", schema="item string, n long"), on="item").to_arrow()

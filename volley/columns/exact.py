@@ -90,7 +90,7 @@ def exact_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _plain_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
-    column = decode(column)
+    column = decode(_without_views(column))
     source, t = column.type, pa.types
     if source == data_type:
         return column
@@ -103,6 +103,15 @@ def _plain_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     if is_any_list(source) and t.is_list(data_type):
         return _list(column, data_type.value_field)
     return _simple_cast(column, data_type)
+
+
+def _without_views(column: pa.Array) -> pa.Array:
+    """Return a dictionary of views, as polars has categories, as one of texts or bytes: Arrow can decode only these."""
+    values = column.type.value_type if pa.types.is_dictionary(column.type) else None
+    if values not in (pa.string_view(), pa.binary_view()):
+        return column
+    plain = pa.string() if values == pa.string_view() else pa.binary()
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain))
 
 
 def _struct(column: pa.StructArray, fields: Sequence[pa.Field]) -> pa.StructArray:

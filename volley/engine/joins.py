@@ -141,7 +141,8 @@ class JoinedTables:
         if earlier is not None:
             folder = f"{self.folder}/{digest(earlier)}"
             with usable(self.folder):
-                if sizes_in(folder):
+                # It had one such table.
+                if sizes_in(folder) and all(other.folder != folder for other in self._tables.values()):
                     return folder
         return f"{self.folder}/{digest(table.identity)}"
 

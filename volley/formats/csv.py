@@ -60,8 +60,14 @@ def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:
         raise file.fault(f"a name in the header is not UTF-8 ({error.reason})", 1) from error
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options) from error
+    if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+        raise _stands_twice(file, twice[0])
     texts = next(_read_texts(file, schema, options), None)
     return schema if texts is None else pa.schema([_guessed(file, field, texts.column(field.name)) for field in schema])
+
+
+def _stands_twice(file: InputFile, name: str) -> SourceError:
+    return file.fault(f"column {name!r} stands twice in the header", 1)
 
 
 def _guessed(file: InputFile, field: pa.Field, texts: pa.Array) -> pa.Field:
@@ -284,7 +290,7 @@ def header(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]
             hint='if the file has no header, say so: options={"header": False}',
         )
     if twice := [name for name in schema.names if first.count(name) > 1]:
-        raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
+        raise _stands_twice(file, twice[0])
     file.check_columns(pa.schema({name: pa.string() for name in first if name}), schema)
     # Arrow rejects a file that ends right after its header.
     return first if next(rows, None) else None
