@@ -60,7 +60,7 @@ def test_one_quiet_line_elsewhere(
     pipeline.execute("quiet")
     printed, shown = capfd.readouterr()
     assert printed == ""
-    assert re.fullmatch(r"quiet: finished · epoch 2 · 3 rows · .* rows/s\n", shown)
+    assert re.fullmatch(r"quiet: finished · epoch 2 · 3 rows · .* rows/s \(last epoch [\d,]+\)\n", shown)
 
 
 def test_a_line_of_the_log_where_logging_is_set_up(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Any, cast
@@ -9,8 +10,10 @@ from typing import Any, cast
 import IPython.display
 import pytest
 
+from tests.waiting import wait_until
 from volley.engine import display
-from volley.engine.progress import enter
+from volley.engine.progress import Progress, enter
+from volley.metrics.figures import FinishedEpoch
 
 
 class Cell:
@@ -77,3 +80,24 @@ def test_a_terminal_shows_phases(monkeypatch: pytest.MonkeyPatch) -> None:
             while b"starting Spark" not in seen:
                 seen += os.read(ours, 4096)
     os.close(ours)
+
+
+def test_a_log_gets_a_line_of_a_start_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(display, "_SLOW_SECONDS", 0.01)
+    with caplog.at_level(logging.INFO, "volley.progress"), display.shown("orders"):
+        enter("starting Spark")
+        wait_until(lambda: any("orders: starting Spark, 0 s" in line for line in caplog.messages), 30, "the line")
+    caplog.clear()
+    monkeypatch.setattr(display, "_SLOW_SECONDS", 600.0)
+    with caplog.at_level(logging.INFO, "volley.progress"), display.shown("orders"):
+        enter("starting Spark")
+    assert caplog.messages == []
+
+
+def test_the_line_of_progress_has_the_rate_of_the_last_epoch() -> None:
+    once = Progress(seconds=4.0).after(FinishedEpoch(0, rows=100, seconds=2.0))
+    assert display.progress_line("orders", once).endswith(" · 4.0 s · 25 rows/s")
+    twice = once.after(FinishedEpoch(1, rows=5_000, seconds=0.5))
+    assert display.progress_line("orders", twice).endswith(" · 4.0 s · 1,275 rows/s (last epoch 10,000)")

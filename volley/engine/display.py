@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -23,6 +24,7 @@ __all__ = ["follow", "in_notebook", "progress_line", "shown", "watch"]
 _log = logging.getLogger("volley.progress")
 _QUIET_SECONDS = 30.0
 _SECONDS = 0.5
+_SLOW_SECONDS = 10.0
 
 
 def follow(job: Job, progress: bool = True) -> None:
@@ -74,9 +76,11 @@ def progress_line(name: str, progress: Progress) -> str:
     rejected = f"{progress.rejected:,} rejected · " if progress.rejected else ""
     now = progress.running
     running = f" · epoch {now.number} so far: {_written(now)}" if now and now.tasks else ""
+    last = f" (last epoch {progress.last_rows_per_second:,.0f})" if progress.epochs > 1 else ""
     return (
         f"{name}: {progress.state.value} · {epoch} · {progress.rows:,} rows · {rejected}{progress.files:,} files · "
-        f"{progress.bytes / 1e6:,.1f} MB · {progress.seconds:.1f} s · {progress.rows_per_second:,.0f} rows/s{running}"
+        f"{progress.bytes / 1e6:,.1f} MB · {progress.seconds:.1f} s · "
+        f"{progress.rows_per_second:,.0f} rows/s{last}{running}"
     )
 
 
@@ -113,7 +117,7 @@ def _handler(handler: Any) -> Callable[[int, FrameType | None], Any] | int:
 
 @contextmanager
 def shown(name: str) -> Iterator[None]:
-    """Show the phases of a job's start in the block, if someone can see them change in place."""
+    """Show the phases of a job's start in the block; where they can't change in place, in lines if it takes long."""
     if in_notebook():
         with told_to(_line(f"{name}: starting"), name):
             yield
@@ -123,7 +127,29 @@ def shown(name: str) -> Iterator[None]:
         with Console(stderr=True).status(f"{name}: starting") as status, told_to(status.update, name):
             yield
     else:
-        yield
+        with _told_if_slow(name):
+            yield
+
+
+@contextmanager
+def _told_if_slow(name: str) -> Iterator[None]:
+    """Tell what a start is busy with, if the block takes long: after ten seconds, twenty, forty, …."""
+    phases, began, is_done = [f"{name}: starting"], time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        due = _SLOW_SECONDS
+        while not is_done.wait(max(0.0, began + due - time.monotonic())):
+            _tell(f"{phases[-1]}, {time.monotonic() - began:.0f} s so far")
+            due *= 2
+
+    thread = threading.Thread(target=tell, name=f"volley-{name}-start", daemon=True)
+    thread.start()
+    try:
+        with told_to(phases.append, name):
+            yield
+    finally:
+        is_done.set()
+        thread.join()
 
 
 def in_notebook() -> bool:

@@ -90,6 +90,7 @@ class Progress:
         startup: The part of it before the first finished epoch began, in seconds: Spark's start, and the wait for rows.
         running: The progress of the running epoch, not yet included above; None between epochs.
         restarts: How often it starts again after a failure, see `Restart`; the one that it waits for counts.
+        last_rows_per_second: Rows of the last epoch, by its seconds; 0 before the first.
 
     Example:
         >>> Progress(rows=3).to_json()[:52]
@@ -111,6 +112,7 @@ class Progress:
     running: EpochProgress | None = None
     restarts: int = 0
     replayed: int = 0
+    last_rows_per_second: float = 0.0
 
     def after(self, epoch: FinishedEpoch) -> Progress:
         """Return the progress with one more epoch."""
@@ -124,6 +126,7 @@ class Progress:
             files=self.files + epoch.files,
             bytes=self.bytes + epoch.bytes,
             replayed=self.replayed + epoch.replayed,
+            last_rows_per_second=epoch.rows / epoch.seconds if epoch.seconds else 0.0,
         )
 
     def to_json(self) -> str:
