@@ -175,3 +175,10 @@ def test_what_the_comparison_says_of_others_has_a_source() -> None:
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in sources.splitlines() if row.startswith("| ")]
     assert set(head.split(" | ")) <= {row[0] for row in rows}
     assert all(len(row) == 4 and (re.search(r"\]\(https://", row[3]) or "here" in row[3]) for row in rows[2:])
+
+
+def test_most_notebooks_show_a_picture_stored_in_them() -> None:
+    texts = [path.read_text() for path in (ROOT / "notebooks").glob("*.ipynb")]
+    assert sum('"image/png"' in text for text in texts) >= 6
+    # Nothing of them comes from elsewhere.
+    assert [text for text in texts if re.search(r"<(script|link|iframe)|src=\\?\"https?:", text)] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -219,6 +219,8 @@ def test_the_epochs_of_a_job_are_plotted() -> None:
     assert "rows of an epoch, 0 to 10" in history.plot_html()
     assert "epoch 0" in history.plot_html()
     assert History("new").plot_html() == ""
+    # A figure shows itself, whether or not pyplot was imported.
+    assert cast("Any", history.plot())._repr_png_().startswith(b"\x89PNG")
 
 
 def test_plans_and_reports_are_the_text_that_they_print() -> None:

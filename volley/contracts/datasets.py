@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from dataclasses import dataclass
 
+from volley.html_table import settings_html
 from volley.secrets import redact_uri
 from volley.storage.paths import absolute
 
@@ -34,6 +35,8 @@ class Dataset:
     name: str
     type: str = ""
     table: tuple[str, str] | None = None
+
+    _repr_html_ = settings_html
 
     @classmethod
     def of_path(cls, path: str, type: str = "FILE", table: tuple[str, str] | None = None) -> Dataset:

@@ -96,7 +96,10 @@ class History(Listener):
 
     def plot(self) -> Figure:
         """Return a figure of rows and seconds by epoch."""
-        figure: Figure = installed("matplotlib.figure").Figure(figsize=(8, 4), layout="constrained")
+        installed("matplotlib")
+        from volley.engine.figure import NotebookFigure
+
+        figure = NotebookFigure(figsize=(8, 4), layout="constrained")
         with self._lock:
             epochs = list(self._epochs)
         numbers = [epoch.number for epoch in epochs]
