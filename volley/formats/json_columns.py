@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from operator import is_, not_
+from operator import attrgetter, is_, not_
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -71,6 +71,7 @@ class ObjectReader:
         self._shapes = {f"f{number}": shapes[name] for number, name in enumerate(schema.names) if name in shapes}
         row, self._members = self._struct(schema)
         self._decoder = msgspec.json.Decoder(row)
+        self._has_unfit = False
 
     def sort(self, texts: Sequence[bytes]) -> tuple[list[pa.RecordBatch], list[int], list[int]]:
         """Read those of many texts that are one object each.
@@ -81,19 +82,30 @@ class ObjectReader:
         batches, good, others = list[pa.RecordBatch](), list[int](), list[int]()
         step = max(1, _PIECE * len(texts) // max(1, sum(map(len, texts))))
         for start in range(0, len(texts), step):
-            rows, numbers = list[Struct](), list[int]()
-            decode = self._decoder.decode
-            for number, text in enumerate(texts[start : start + step], start):
-                try:
-                    rows.append(decode(text))
-                except _ERRORS:
-                    others.append(number)
-                else:
-                    numbers.append(number)
+            rows, bad = self._decoded(texts[start : start + step])
+            others += [start + number for number in bad]
+            numbers = np.delete(np.arange(start, min(start + step, len(texts))), bad).tolist()
+            if self._has_unfit:
+                # Where times are none, more are expected: to look first is faster than to read in vain.
+                fits = self._seem_to_fit(rows)
+                others += compress(numbers, map(not_, fits))
+                rows, numbers = [*compress(rows, fits)], [*compress(numbers, fits)]
             for batch, known in self._batches(texts, rows, numbers):
                 batches += [batch] if batch else []
                 (good if batch else others).extend(known)
         return batches, good, sorted(others)
+
+    def _decoded(self, texts: Sequence[bytes]) -> tuple[list[Struct], list[int]]:
+        """Return the objects of texts, and the numbers of the texts that msgspec refuses."""
+        rows, bad = list[Struct](), list[int]()
+        objects = map(self._decoder.decode, texts)
+        while len(rows) + len(bad) < len(texts):
+            # What is read before a refusal is kept, and the text that is refused is passed.
+            try:
+                rows.extend(objects)
+            except _ERRORS:
+                bad.append(len(rows) + len(bad))
+        return rows, bad
 
     def _batches(
         self, texts: Sequence[bytes], rows: list[Struct], numbers: list[int]
@@ -118,9 +130,9 @@ class ObjectReader:
         """Return which rows have times that look like some: a time that is none is seldom a day that is in no month."""
         fits = np.ones(len(rows), bool)
         for column, shape in self._shapes.items():
-            known = (getattr(row, column) for row in rows)
-            texts = pa.array([text if isinstance(text, str) else None for text in known], pa.string())
+            texts = _texts_or_null([*map(attrgetter(column), rows)])
             fits &= pc.match_substring_regex(texts, shape).fill_null(True).to_numpy(zero_copy_only=False)
+        self._has_unfit = not fits.all()
         return fits.tolist()
 
     def _batch(self, rows: Sequence[Struct], text: bytes) -> pa.RecordBatch:
@@ -219,6 +231,14 @@ def _texts(values: Values, data_type: pa.DataType) -> tuple[pa.Array, int]:
     array = pa.array(values, pa.string())
     quotes = 2 * (len(array) - array.null_count)
     return array if pa.types.is_string(data_type) else array.cast(data_type), quotes
+
+
+def _texts_or_null(values: Values) -> pa.Array:
+    """Return texts, and null for a value that is missing."""
+    try:
+        return pa.array(values, pa.string())
+    except _ERRORS:
+        return pa.array([value if isinstance(value, str) else None for value in values], pa.string())
 
 
 def _quotes_in(text: Any) -> int:

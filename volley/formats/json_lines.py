@@ -6,9 +6,10 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property, partial
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from volley.columns.bisect import first_failing, sort_failing
@@ -27,7 +28,8 @@ from volley.formats.rows import Sorted
 __all__ = ["FORMAT"]
 
 _ERRORS = (pa.ArrowException, SourceError)
-_OPENED = (b"{", b"[")
+_OPENED = frozenset((b"{", b"["))
+_BEGIN, _END = b"{}"
 _PRETTY = "; the file looks pretty-printed: write one object a line, as `jq -c .` does"
 # What may be looked at in vain for the ends of objects that span lines, per byte of text.
 _LOOKS = 4
@@ -87,22 +89,29 @@ def _lines(text: bytes, before: int) -> _Units:
 
 def _cuts(lines: Sequence[bytes]) -> list[int]:
     """Return where one object has ended and another begins: no object goes on there."""
-    return [
-        index
-        for index, (last, line) in enumerate(pairwise(lines), 1)
-        if line.startswith(b"{") and last.rstrip().endswith(b"}")
-    ]
+    text = np.frombuffer(b"\n".join(lines), np.uint8)
+    starts = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)[:-1]
+    begun = text[starts] == _BEGIN
+    ended = text[starts - len(b"}\n")] == _END
+    # Few lines have blanks behind their object.
+    for number in np.flatnonzero(begun & ~ended).tolist():
+        ended[number] = lines[number].rstrip().endswith(b"}")
+    cuts: list[int] = (np.flatnonzero(begun & ended) + 1).tolist()
+    return cuts
 
 
 def _units_between(lines: _Units, cuts: Sequence[int]) -> _Units:
     """Return each line that is alone between two cuts, and the units of others."""
-    numbers, texts = list[int](), list[bytes]()
-    for start, end in pairwise(cuts):
-        pairs = [_Line(lines.numbers[at], lines.texts[at]) for at in range(start, end)]
-        for number, text in pairs if len(pairs) == 1 else _units(pairs):
+    numbers, texts, at = list[int](), list[bytes](), cuts[0]
+    for last in np.flatnonzero(np.diff(cuts) > 1).tolist():
+        start, end = cuts[last], cuts[last + 1]
+        numbers += lines.numbers[at:start]
+        texts += lines.texts[at:start]
+        for number, text in _units([_Line(lines.numbers[at], lines.texts[at]) for at in range(start, end)]):
             numbers.append(number)
             texts.append(text)
-    return _Units(numbers, texts)
+        at = end
+    return _Units([*numbers, *lines.numbers[at : cuts[-1]]], [*texts, *lines.texts[at : cuts[-1]]])
 
 
 def _units(lines: Sequence[_Line]) -> Iterator[_Line]:
@@ -151,7 +160,7 @@ def _items(file: InputFile, units: _Units, rows: Sorted) -> Iterator[PositionedB
 
     @cache
     def hint() -> str:
-        return _PRETTY if any(text.strip() in _OPENED for text in units.texts) else ""
+        return "" if _OPENED.isdisjoint(map(bytes.strip, units.texts)) else _PRETTY
 
     def bad_row(number: int, fault: str) -> BadRow:
         payload, format = payload_of(units.texts[number].rstrip(b"\r"), "json")
