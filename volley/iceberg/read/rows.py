@@ -250,16 +250,23 @@ class RowReader:
             matches: Returns the numbers of the matching rows of a table, ascending.
             may_have: Whether a file with some statistics may have matching rows.
         """
+        return self.find_rows(io, task, matches, may_have)[0]
+
+    def find_rows(
+        self, io: FileIO, task: FileTask, matches: Callable[[pa.Table], Positions], may_have: Predicate[FileEntry]
+    ) -> tuple[Positions, pa.Table]:
+        """Return the positions of the rows that match in a data file, and these rows; see `find`."""
         with self._open(io, task) as file:
             groups, ranges = self._parts_with(file, may_have)
             batches = list(file.batches(self.schema, False, self.batch_rows, groups, ranges))
-        found = matches(pa.Table.from_batches((rows for rows, _ in batches), arrow_schema(self.schema)))
+        rows = pa.Table.from_batches((batch for batch, _ in batches), arrow_schema(self.schema))
+        found = matches(rows)
         if len(found) == 0:
-            return found
+            return found, rows.slice(0, 0)
         starts = np.cumsum([0, *(rows.num_rows for rows, _ in batches[:-1])])
         shifts = np.array([position for _, position in batches]) - starts
         positions: Positions = found + shifts[np.searchsorted(starts, found, "right") - 1]
-        return positions
+        return positions, rows.take(pa.array(found))
 
     def _parts_with(
         self, file: OpenDataFile, may_have: Predicate[FileEntry]

@@ -45,7 +45,8 @@ ORDER = "_volley_order"
 UNCHANGED = "_volley_unchanged"
 """The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
 STORED_IN, STORED_AT = "_volley_stored_in", "_volley_stored_at"
-"""The columns of changes with the file and the position of a row that the table has already; null for new changes."""
+"""The columns of changes with the file, by its number, and the position of a row that the table has already; null for
+new changes."""
 
 _FORMAT = StateFormat("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -95,7 +96,7 @@ class UpsertWriter(Writer):
         """The schema of changes; all columns are nullable, since a deletion needs only the keys."""
         order = [] if self.mode.write_order else [(ORDER, pa.int64())]
         unchanged = [] if self.mode.unchanged_field is None else [(UNCHANGED, pa.list_(pa.string()))]
-        stored_in = [(STORED_IN, pa.string()), (STORED_AT, pa.int64())] if self.mode.sequence else []
+        stored_in = [(STORED_IN, pa.int32()), (STORED_AT, pa.int64())] if self.mode.sequence else []
         columns = (field.with_nullable(True) for field in self.rows.rows_schema)
         return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged, *stored_in])
 
@@ -297,7 +298,8 @@ class ChangeWriter(TaskWriter):
             self._flush()
 
     def add_all(self, changes: Iterable[pa.RecordBatch]) -> WriteResult:
-        """Write changes, and close the file."""
+        """Write changes, and close the file, whose ranges nobody asks for."""
+        self._ranges = [None] * len(self._ranges)
         try:
             for batch in changes:
                 self.add(batch)
@@ -342,8 +344,9 @@ class ChangeWriter(TaskWriter):
 
     def _note_ranges(self, keys: pa.RecordBatch) -> None:
         for number, column in enumerate(keys.columns):
-            known, new = self._ranges[number], ranges_of(column)
-            self._ranges[number] = None if known is None or new is None else known + new
+            if (known := self._ranges[number]) is not None:
+                new = ranges_of(column)
+                self._ranges[number] = None if new is None else known + new
 
     def _finished(self, file: BatchFileWriter) -> ChangeFile:
         with storage_errors(self._path, "closing"):

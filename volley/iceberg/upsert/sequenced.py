@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, one_batch
 from volley.columns.keys.equality import rows_among
 from volley.columns.keys.normal import normal, normal_rows
 from volley.columns.keys.order import ordered
@@ -66,9 +66,9 @@ class _Tombstones:
 
 @dataclass(frozen=True)
 class _Beaten:
-    """The stored rows that an epoch replaces: by the path of a data file, a serialized bitmap of their positions."""
+    """The stored rows that an epoch replaces: by the number of a data file, a serialized bitmap of their positions."""
 
-    positions: Mapping[str, bytes]
+    positions: Mapping[int, bytes]
 
 
 @dataclass(frozen=True)
@@ -79,44 +79,41 @@ class _ReadStored(FilesTask):
 
     Args:
         remembers: True if the rows are tombstones.
+        numbers: The numbers of the files.
     """
 
     remembers: bool
+    numbers: tuple[int, ...]
 
     def __call__(self) -> WriteResult:
-        keys = self.writer.marked_keys(self.changes)
-        finder = Finder(self.writer.keys_of(keys), self.writer, self.metadata)
-        rows = chain.from_iterable(self._stored(planned, finder, keys) for planned in self.files)
+        keys, sequence = self.writer.marked_keys(self.changes), self.writer.mode.sequence_fields
+        finder = Finder(self.writer.keys_of(keys), self.writer, self.metadata, sequence)
+        numbered = zip(self.numbers, self.files, strict=True)
+        rows = chain.from_iterable(self._stored(number, planned, finder, keys) for number, planned in numbered)
         return self.writer.open(self.number).add_all(rows)
 
-    def _stored(self, planned: PlannedFile, finder: Finder, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _stored(self, number: int, planned: PlannedFile, finder: Finder, keys: pa.Table) -> Iterator[pa.RecordBatch]:
         with storage_errors(planned.file.path, "reading"):
-            found = finder.find(planned)
+            found, rows = finder.find_rows(planned)
             if planned.deletes and len(found):
-                found = found[~finder.deleted(planned)[found]]
+                live = ~finder.deleted(planned)[found]
+                found, rows = found[live], rows.filter(pa.array(live))
             if len(found) == 0:
                 return
-            names = [*self.writer.keys, *self.writer.mode.sequence_fields]
-            for rows, places in self._rows_at(planned, found, names):
-                tied = np.zeros(rows.num_rows, bool)
-                if not self.remembers:
-                    tied[_rows_among(self.writer, rows, keys)] = True
-                yield self._as_changes(rows.filter(pa.array(~tied)), planned, places[~tied])
-                for whole, at in self._rows_at(planned, places[tied], self.writer.rows.rows_schema.names):
-                    yield self._as_changes(whole, planned, at)
+            tied = np.zeros(len(found), bool)
+            if not self.remembers:
+                tied[_tied(self.writer, rows, keys)] = True
+            yield self._as_changes(one_batch(rows.filter(pa.array(~tied))), number, found[~tied])
+            if tied.any():
+                reader = RowReader.of(self.metadata, columns_of(self.metadata, self.writer.rows.rows_schema.names))
+                whole = reader.rows_at(self.writer.rows.io, file_task(planned, self.metadata), found[tied])
+                for batch, positions in whole:
+                    yield self._as_changes(batch, number, positions)
 
-    def _rows_at(
-        self, planned: PlannedFile, positions: _Numbers, names: Iterable[str]
-    ) -> Iterator[tuple[pa.RecordBatch, _Numbers]]:
-        """Yield rows of a file by their positions, ascending."""
-        reader = RowReader.of(self.metadata, columns_of(self.metadata, names))
-        if len(positions):
-            yield from reader.rows_at(self.writer.rows.io, file_task(planned, self.metadata), positions)
-
-    def _as_changes(self, rows: pa.RecordBatch, planned: PlannedFile, positions: _Numbers) -> pa.RecordBatch:
+    def _as_changes(self, rows: pa.RecordBatch, number: int, positions: _Numbers) -> pa.RecordBatch:
         marks = {
             DELETED: pa.repeat(pa.scalar(self.remembers), rows.num_rows),
-            STORED_IN: pa.repeat(pa.scalar(planned.file.path), rows.num_rows),
+            STORED_IN: pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows),
             STORED_AT: pa.array(positions, pa.int64()),
         }
         for name, values in marks.items():
@@ -124,12 +121,17 @@ class _ReadStored(FilesTask):
         return conform(rows, self.writer.schema)
 
 
-def _rows_among(writer: UpsertWriter, rows: pa.RecordBatch, changes: pa.Table) -> _Numbers:
-    """Return the numbers of the rows with the key and the sequence of a change."""
+def _tied(writer: UpsertWriter, rows: pa.Table, changes: pa.Table) -> _Numbers:
+    """Return the numbers of stored rows with the key and the sequence of a change."""
     names = [*writer.keys, *writer.mode.sequence_fields]
     schema = pa.schema([writer.schema.field(name) for name in names])
-    mine = pa.Table.from_batches([conform(rows, schema)])
-    return rows_among(*(_comparable(table.select(names), len(writer.keys)) for table in (mine, changes)))
+    stored, changed = (_comparable(table.select(names).cast(schema), len(writer.keys)) for table in (rows, changes))
+    # Few have the sequence of any change at all.
+    possible = np.arange(rows.num_rows)
+    for name in stored.column_names[len(writer.keys) :]:
+        same = pc.is_in(stored[name].take(pa.array(possible)), pc.unique(changed[name]))
+        possible = possible[same.to_numpy()]
+    return possible[rows_among(stored.take(pa.array(possible)), changed)] if len(possible) else possible
 
 
 def _comparable(rows: pa.Table, keys: int) -> pa.Table:
@@ -174,13 +176,10 @@ def _write_tombstones(writer: UpsertWriter, number: int, rows: pa.Table, at: flo
     return map(_Tombstones, written.committables)
 
 
-def _positions(stored: pa.Table) -> dict[str, bytes]:
-    """Return the positions of stored rows by the path of their file."""
-    encoded = stored[STORED_IN].combine_chunks().dictionary_encode()
-    codes, positions = encoded.indices.to_numpy(), stored[STORED_AT].to_numpy()
-    return {
-        path: BitMap64(positions[codes == code]).serialize() for code, path in enumerate(encoded.dictionary.to_pylist())
-    }
+def _positions(stored: pa.Table) -> dict[int, bytes]:
+    """Return the positions of stored rows by the number of their file."""
+    numbers, positions = stored[STORED_IN].to_numpy(), stored[STORED_AT].to_numpy()
+    return {int(number): BitMap64(positions[numbers == number]).serialize() for number in np.unique(numbers)}
 
 
 @dataclass(frozen=True)
@@ -284,11 +283,12 @@ class SequencedUpsert(EpochUpsert):
         head = tombstones_of(table, self._branch)
         tombstones = self._having(table, writer, head) if head else ()
         known = [planned for planned in tombstones if planned.file.path not in forgotten]
-        tasks = [
-            _ReadStored(writer, number, self._without_ranges, metadata, group, remembers)
-            for remembers, read in ((False, files), (True, known))
-            for number, group in enumerate(shared(read))
-        ]
+        tasks = list[_ReadStored]()
+        for remembers, read in ((False, files), (True, known)):
+            first = 0
+            for group in shared(read):
+                numbers = tuple(range(first, first := first + len(group)))
+                tasks.append(_ReadStored(writer, len(tasks), self._without_ranges, metadata, group, remembers, numbers))
         return self._changes_by(suited(tasks, self._changes, [*files, *known]))
 
     def _do(self, tasks: Sequence[ExecutorTask]) -> list[Any]:
@@ -307,12 +307,13 @@ def _of(items: Iterable[object], kind: type[T]) -> list[T]:
 
 
 def _replaces(
-    writer: UpsertWriter, metadata: TableMetadata, files: Iterable[PlannedFile], settled: Iterable[object]
+    writer: UpsertWriter, metadata: TableMetadata, files: Sequence[PlannedFile], settled: Iterable[object]
 ) -> list[_ReplaceBeaten]:
     """Return the tasks that take the stored rows that are beaten out of their files."""
     beaten: dict[str, BitMap64] = {}
     for item in _of(settled, _Beaten):
-        for path, positions in item.positions.items():
+        for number, positions in item.positions.items():
+            path = files[number].file.path
             beaten[path] = beaten.get(path, BitMap64()) | BitMap64.deserialize(positions)
     changed = [planned for planned in files if planned.file.path in beaten]
     tasks = [

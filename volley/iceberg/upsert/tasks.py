@@ -212,11 +212,18 @@ class Deletions:
 
 
 class Finder(Deletions):
-    """Finds the rows of data files with one of some keys."""
+    """Finds the rows of data files with one of some keys.
 
-    def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata) -> None:
+    Args:
+        more: Columns that `find_rows` returns besides the keys.
+    """
+
+    def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata, more: Iterable[str] = ()) -> None:
         super().__init__(writer, metadata)
-        self._schema = writer.key_schema
+        self._schema, self._more = (
+            writer.key_schema,
+            RowReader.of(metadata, columns_of(metadata, [*writer.keys, *more])),
+        )
         columns = columns_of(metadata, writer.keys)
         keys = keys.cast(self._schema)
         self._keys = KeySearch(keys)
@@ -227,8 +234,13 @@ class Finder(Deletions):
         may_match = partial(may_have, self._ranges)
         return self._reader.find(self._io, file_task(planned, self._metadata), self._rows, may_match)
 
+    def find_rows(self, planned: PlannedFile) -> tuple[_Numbers, pa.Table]:
+        """Return the positions of the rows with one of the keys, deleted ones too, and their columns."""
+        may_match = partial(may_have, self._ranges)
+        return self._more.find_rows(self._io, file_task(planned, self._metadata), self._rows, may_match)
+
     def _rows(self, stored_keys: pa.Table) -> _Numbers:
-        columns = stored_keys.rename_columns(self._schema.names)
+        columns = stored_keys.select(range(len(self._schema))).rename_columns(self._schema.names)
         batches = [conform(batch, self._schema) for batch in columns.to_batches()]
         return self._keys.rows(pa.Table.from_batches(batches, self._schema))
 
