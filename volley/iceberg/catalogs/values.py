@@ -28,6 +28,7 @@ __all__ = [
     "RestCatalog",
     "SqlCatalog",
     "catalog_from_uri",
+    "without_nones",
 ]
 
 CATALOG_NAME = "volley"
@@ -44,7 +45,8 @@ def _timeouts(setting: Duration) -> tuple[float, float]:
     return min(_CONNECT_SECONDS, timeout), timeout
 
 
-def _without_nones(**values: Any) -> dict[str, Any]:
+def without_nones(**values: Any) -> dict[str, Any]:
+    """Return the settings that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -94,7 +96,7 @@ class RestCatalog(CatalogConfig):
         return redact_uri(self.uri)
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
-        named = _without_nones(warehouse=warehouse or self.warehouse, credential=self.credential, token=self.token)
+        named = without_nones(warehouse=warehouse or self.warehouse, credential=self.credential, token=self.token)
         if self.credential or self.token:
             # The same as pyiceberg's default, but without the warning that it logs for it.
             named["oauth2-server-uri"] = f"{self._endpoint.rstrip('/')}/v1/oauth/tokens"
@@ -298,7 +300,7 @@ class GlueCatalog(CatalogConfig):
         return f"glue:{self.region}"
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
-        named = _without_nones(
+        named = without_nones(
             **{"glue.region": self.region, "glue.id": self.catalog_id, "glue.profile-name": self.profile}
         )
         return {"type": "glue", "warehouse": storage.location(warehouse), **storage.properties(), **named}

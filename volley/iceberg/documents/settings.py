@@ -12,6 +12,7 @@ from pydantic import Field
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path, nearest
 from volley.documents.models import Model, Names, Span, Time, Whole, given, model_of
+from volley.iceberg.catalogs.values import without_nones
 from volley.iceberg.documents.tables import TableDocument, table_of
 from volley.iceberg.layout.partitioning import Granularity, Partitioning, Transform
 from volley.iceberg.modes import Append, CommitMode, Maintenance, Overwrite, Strategy, Upsert
@@ -221,7 +222,7 @@ def _partitioning(document: Any, collector: Collector, path: Path) -> dict[str, 
     fields = settings.pop("partition_fields", [])
     options = {own[name]: value for name, value in settings.items()}
     build: Any = getattr(Partitioning, listed[0])
-    return _without_none(partitioning=collector.make(lambda **rest: build(*fields, **rest), options, place))
+    return without_nones(partitioning=collector.make(lambda **rest: build(*fields, **rest), options, place))
 
 
 def _transforms(listed: list[str], collector: Collector, path: Path) -> dict[str, Any]:
@@ -237,7 +238,7 @@ def _transforms(listed: list[str], collector: Collector, path: Path) -> dict[str
             tuple(Transform(name, field, None if width is None else int(width)) for name, width, field in transforms)
         )
 
-    return _without_none(partitioning=collector.make(combine, {}, path))
+    return without_nones(partitioning=collector.make(combine, {}, path))
 
 
 def _commit_mode(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
@@ -250,11 +251,11 @@ def _commit_mode(document: Any, collector: Collector, path: Path) -> dict[str, A
     if document.overwrite_partitions is not None and document.commit_mode != "overwrite":
         collector.add((*path, "overwrite_partitions"), "overwrite_partitions is for commit_mode overwrite", None, True)
     if document.commit_mode == "upsert":
-        return _without_none(commit_mode=collector.make(Upsert, settings, path))
+        return without_nones(commit_mode=collector.make(Upsert, settings, path))
     mode: CommitMode | None = Append()
     if document.commit_mode == "overwrite":
         mode = _overwrite(document.overwrite_partitions, collector, (*path, "overwrite_partitions"))
-    return _without_none(commit_mode=mode)
+    return without_nones(commit_mode=mode)
 
 
 def _overwrite(partitions: Any, collector: Collector, path: Path) -> CommitMode | None:
@@ -268,9 +269,5 @@ def _overwrite(partitions: Any, collector: Collector, path: Path) -> CommitMode 
 def _maintenance(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
     settings = document.maintenance
     if isinstance(settings, Model):
-        return _without_none(maintenance=collector.make(Maintenance, given(settings), (*path, "maintenance")))
+        return without_nones(maintenance=collector.make(Maintenance, given(settings), (*path, "maintenance")))
     return {"maintenance": Maintenance() if settings else None}
-
-
-def _without_none(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from volley.iceberg.views.operators import ViewOperator
 from volley.iceberg.views.scan import PAGE_ROWS, Scan
 
-__all__ = ["COSTS", "Cost", "Kind", "Measured", "Measures", "Work", "cost_of", "full_cost"]
+__all__ = ["COSTS", "Cost", "Kind", "Measured", "Measures", "Work", "cost_of", "full_cost", "scans_of"]
 
 COSTS = "volley.view.costs"
 """What refreshes took, as JSON: a table property, and in the summary of each of the view's snapshots."""
@@ -295,7 +295,7 @@ def cost_of(operator: ViewOperator, view_rows: int, measures: Measures) -> Cost:
         view_rows: The rows of its view.
         measures: What earlier refreshes took.
     """
-    changed = [scan.changed_rows for scan in _scans(operator)]
+    changed = [scan.changed_rows for scan in scans_of(operator)]
     return Cost(sum(changed), _rows_of(operator), view_rows, measures, sum(map(bool, changed)))
 
 
@@ -305,8 +305,9 @@ def full_cost(operator: ViewOperator, view_rows: int, measures: Measures) -> Cos
 
 
 def _rows_of(operator: ViewOperator) -> int:
-    return sum(scan.all_rows for scan in _scans(operator))
+    return sum(scan.all_rows for scan in scans_of(operator))
 
 
-def _scans(operator: ViewOperator) -> list[Scan]:
+def scans_of(operator: ViewOperator) -> list[Scan]:
+    """Return the sources of a query, in plan order."""
     return [part for part in operator.walk() if isinstance(part, Scan)]

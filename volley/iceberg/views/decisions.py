@@ -15,7 +15,7 @@ from volley.iceberg.read.scope import current_snapshot
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.time_travel import IcebergDimension
-from volley.iceberg.views.costs import Cost, Measures, cost_of
+from volley.iceberg.views.costs import Cost, Measures, cost_of, scans_of
 from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
 from volley.iceberg.views.group import Group, rereading
 from volley.iceberg.views.join import ViewJoin
@@ -34,7 +34,6 @@ __all__ = [
     "config_of",
     "decide",
     "positions_of",
-    "scans_of",
     "sources_of",
 ]
 
@@ -155,11 +154,6 @@ def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | N
         return Pin(table, before.snapshot if before else None, snapshot.snapshot_id if snapshot else None)
 
     return Compiler(view.query, pin, tally).operator(view.query)
-
-
-def scans_of(operator: ViewOperator) -> list[Scan]:
-    """Return the sources of a query, in plan order."""
-    return [part for part in operator.walk() if isinstance(part, Scan)]
 
 
 def positions_of(operator: ViewOperator) -> tuple[SourcePosition, ...]:

@@ -25,7 +25,7 @@ from volley.iceberg.read.history import check_same_table, head_of, moment_of, sn
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.views.contents import Contents, Maintained, maintained, needed_changes, open_view
-from volley.iceberg.views.costs import COSTS, Cost, Kind, Measures, full_cost
+from volley.iceberg.views.costs import COSTS, Cost, Kind, Measures, full_cost, scans_of
 from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, SourcePosition, fingerprint
 from volley.iceberg.views.decisions import (
     Decision,
@@ -34,7 +34,6 @@ from volley.iceberg.views.decisions import (
     compiled,
     decide,
     positions_of,
-    scans_of,
     sources_of,
 )
 from volley.iceberg.views.operators import ViewOperator
