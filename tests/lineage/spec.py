@@ -34,6 +34,7 @@ _TRANSFORMATIONS = {
 }
 _FACETS = {
     "columnLineage": "ColumnLineageDatasetFacet",
+    "dataQualityAssertions": "DataQualityAssertionsDatasetFacet",
     "datasetType": "DatasetTypeDatasetFacet",
     "errorMessage": "ErrorMessageRunFacet",
     "inputStatistics": "InputStatisticsInputDatasetFacet",
@@ -133,6 +134,8 @@ def _of_type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": _of_type(args[1], definitions)}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return {"enum": [value.value for value in hint]}
+    if hint is Any:
+        return {}
     if attr.has(hint):
         return _reference(hint, definitions)
     return {"type": {str: "string", int: "integer", bool: "boolean", float: "number"}[hint]}

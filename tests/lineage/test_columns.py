@@ -158,9 +158,22 @@ def test_rows_that_are_left_out() -> None:
 def test_every_kind_of_step_is_known() -> None:
     """A step that is added needs a line here, and its lineage in `columns_of`."""
     known = {
-        *("Read", "Filter", "Rest", "Select", "WithColumns", "Drop", "Rename", "Apply", "Map", "FlatMap", "MapBatches"),
+        *(
+            "Read",
+            "Filter",
+            "Expect",
+            "Rest",
+            "Select",
+            "WithColumns",
+            "Drop",
+            "Rename",
+            "Apply",
+            "Map",
+            "FlatMap",
+            "MapBatches",
+        ),
         *("Explode", "Repartition", "SortWithinEpoch", "Join", "Union", "Write", "Step", "Keyed", "Aggregate", "Side"),
-        *("JoinStreams", "Series", "Deduplicate", "Limit"),
+        *("JoinStreams", "Series", "Deduplicate", "Limit", "Expect"),
     }
 
     def below(kind: Any) -> set[str]:
@@ -174,3 +187,10 @@ def test_every_kind_of_step_is_known() -> None:
 def test_the_order_of_rows() -> None:
     assert lineage(orders.sort_within_epoch("price desc"))[1] == {"orders.price SORT"}
     assert lineage(orders.repartition(2))[1] == set()
+
+
+def test_expectations() -> None:
+    """One that only warns, or fails the job, leaves no row out."""
+    warned = orders.select("id", "price").expect("price", col("price") > 0)
+    assert lineage(warned)[1] == set()
+    assert lineage(warned.expect("id", col("id") > 0, on_fail="drop"))[1] == {"orders.id FILTER"}

@@ -29,7 +29,7 @@ from volley import (
     count,
 )
 from volley.engine import lineage
-from volley.iceberg import IcebergTable, Maintenance, SnapshotManager
+from volley.iceberg import IcebergTable, Maintenance, SnapshotManager, Upsert
 from volley.lineage.emitter import configured_emitter
 
 
@@ -42,6 +42,12 @@ def config(tmp_path: Path) -> IcebergSinkConfig:
 def table(config: IcebergSinkConfig, name: str) -> IcebergSinkConfig:
     """Another table of the lake."""
     return IcebergSinkConfig(namespace=["db"], table=name, storage=config.storage)
+
+
+def load_columns(config: IcebergSinkConfig, name: str) -> list[str]:
+    """The columns of another table of the lake, by pyiceberg."""
+    found: list[str] = config.ref.load_catalog().load_table(f"db.{name}").schema().column_names
+    return found
 
 
 def parts(event: dict[str, Any], side: str) -> dict[str, dict[str, Any]]:
@@ -88,6 +94,10 @@ def test_a_job_from_files_to_a_table(
             "id": [("in.json", "id", "IDENTITY")],
             "twice": [("in.json", "price", "TRANSFORMATION")],
         }
+        assert [(field["name"], field["type"]) for field in table["facets"]["schema"]["fields"]] == [
+            ("id", "long"),
+            ("twice", "double"),
+        ]
         assert event["job"]["facets"]["jobType"]["processingType"] == "BATCH"
     assert complete["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == 3
     written = parts(complete, "outputs")
@@ -266,6 +276,23 @@ def test_a_sink_of_many_tables(environment: Environment, receiver: Receiver, con
     }
 
 
+def test_a_column_that_a_table_does_not_get_is_not_told(
+    environment: Environment, receiver: Receiver, config: IcebergSinkConfig
+) -> None:
+    """Those that name a table, or say that a row is gone."""
+    rows = MemorySource([{"id": 1, "kind": "click", "gone": False}])
+    sink = IcebergSink(config.with_commit_mode(Upsert("id", op_field="gone"))).routed(
+        "{kind}s", key_fields=["id"], omit=["kind"]
+    )
+    environment.from_source(rows).to_sink(sink).execute("narrow", progress=False)
+    end = receiver.events("COMPLETE")[-1]
+    (table,) = end["outputs"]
+    written = [name for name in load_columns(config, "clicks") if not name.startswith("_")]
+    assert [field["name"] for field in table["facets"]["schema"]["fields"]] == written
+    assert list(table["facets"]["columnLineage"]["fields"]) == written
+    assert "kind" not in written
+
+
 def test_epochs_are_told_with_the_sums_of_the_run(
     environment: Environment, receiver: Receiver, config: IcebergSinkConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,3 +311,22 @@ def test_epochs_are_told_with_the_sums_of_the_run(
     written = [event["outputs"][0]["outputFacets"]["outputStatistics"] for event in running]
     assert [(part["rowCount"], part["fileCount"]) for part in written] == [(1, 1), (2, 2), (3, 3)]
     assert "schema" not in running[0]["outputs"][0]["facets"]
+
+
+def test_expectations_are_assertions_of_the_inputs(
+    environment: Environment, receiver: Receiver, config: IcebergSinkConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "in.json").write_text('{"id": 1, "price": 2.5}\n{"id": 2, "price": -3}\n')
+    stream = environment.from_source(FileSource(tmp_path / "in.json", schema="id long, price double"))
+    checked = stream.expect("price is not negative", col("price") >= 0, on_fail="drop").expect("id", col("id") > 0)
+    checked.to_sink(IcebergSink(config)).execute("checked", progress=False)
+    (source,) = receiver.events("COMPLETE")[-1]["inputs"]
+    assertions = source["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert [(part["name"], part["success"], part["column"], part["actual"]) for part in assertions] == [
+        ("price is not negative", False, "price", "1 of 2 rows failed"),
+        ("id", True, "id", "0 of 1 rows failed"),
+    ]
+    assert [(part["severity"], part["content"]) for part in assertions] == [
+        ("warn", "col('price') >= lit(0)"),
+        ("warn", "col('id') > lit(0)"),
+    ]

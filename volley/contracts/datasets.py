@@ -25,6 +25,7 @@ class Dataset:
         name: Its name there: a topic, a key in a bucket, a path.
         type: ``"TABLE"``, ``"FILE"``, ``"TOPIC"`` or ``"STREAM"``; empty = not known.
         table: Namespace and name of a table in its catalog, where `name` is the folder of its files; None = no table.
+        fields: Names and types of its columns, if they are its own, and not those of what is read or written.
 
     Example:
         >>> Dataset("kafka://localhost:9092", "events", "TOPIC").name
@@ -35,11 +36,12 @@ class Dataset:
     name: str
     type: str = ""
     table: tuple[str, str] | None = None
+    fields: tuple[tuple[str, str], ...] = ()
 
     _repr_html_ = settings_html
 
     @classmethod
-    def of_path(cls, path: str, type: str = "FILE", table: tuple[str, str] | None = None) -> Dataset:
+    def of_path(cls, path: str, type: str = "FILE") -> Dataset:
         """Return the name of files.
 
         Args:
@@ -47,15 +49,15 @@ class Dataset:
 
         Example:
             >>> Dataset.of_path("s3a://lake/orders/"), Dataset.of_path("/data/in/*.json").name
-            (Dataset(namespace='s3://lake', name='orders', type='FILE', table=None), '/data/in')
+            (Dataset(namespace='s3://lake', name='orders', type='FILE', table=None, fields=()), '/data/in')
         """
         scheme, is_url, rest = redact_uri(_folder(absolute(path))).partition("://")
         if not is_url:
-            return cls("file", scheme, type, table)
+            return cls("file", scheme, type)
         authority, _, name = rest.partition("/")
         scheme = _SCHEMES.get(scheme, scheme)
         name = (name if scheme in _BUCKETS else f"/{name}").rstrip("/")
-        return cls(f"{scheme}://{authority}", name or "/", type, table)
+        return cls(f"{scheme}://{authority}", name or "/", type)
 
 
 def _folder(path: str) -> str:

@@ -18,6 +18,7 @@ from volley.contracts.source import Source
 from volley.engine.listeners import Listener
 from volley.engine.options import JobContext
 from volley.engine.runs import runs_of
+from volley.engine.status import expectations_of
 from volley.errors import VolleyError
 from volley.lineage.columns import columns_of
 from volley.lineage.emitter import Emitter
@@ -26,8 +27,8 @@ from volley.lineage.running import register, unregister
 from volley.metrics.figures import FinishedEpoch
 from volley.metrics.metrics import Metrics
 from volley.metrics.status import JobStatus
-from volley.plan.graph import JobGraph
-from volley.plan.nodes import Join, Node, Read, Write
+from volley.plan.graph import JobGraph, walk
+from volley.plan.nodes import Expect, Join, Node, Read, Write
 from volley.plan.pushdown import used_columns
 from volley.types.arrow import type_name
 
@@ -156,16 +157,18 @@ class _Parts:
 
     def inputs(self, in_full: bool) -> Iterator[Part]:
         """Yield what it reads."""
-        rows = self._metrics.by_source
+        rows, expected = self._metrics.by_source, {one.name: one for one in expectations_of(self._graph, self._metrics)}
         for read in self._graph.reads:
             datasets = self.origins[id(read.source)]
             # Rows of several datasets are counted together.
             count = rows.get(read.source.identity, 0) if len(datasets) == 1 else None
             fields = _fields(self._schema_of(read)) if in_full else ()
-            yield from (Part(dataset, fields, rows=count) for dataset in datasets)
+            checks = [expected[name] for name in self._expected_of(read) if expected[name].rows]
+            for dataset in datasets:
+                yield _told(Part(dataset, fields, rows=count, expectations=checks), in_full)
         for node in self._graph.nodes:
             if isinstance(node, Join):
-                yield from map(Part, self.origins[id(node.join.table)])
+                yield from (_told(Part(dataset), in_full) for dataset in self.origins[id(node.join.table)])
 
     def outputs(self, in_full: bool) -> Iterator[Part]:
         """Yield what it writes: the sinks, then the dead letters."""
@@ -180,9 +183,8 @@ class _Parts:
     def _output(self, sink: Sink, metrics: Metrics, write: Write | None, schema: pa.Schema | None) -> Iterator[Part]:
         now, tables = metrics.snapshot(), metrics.by_table
         columns = columns_of(write, self._names) if write is not None and schema is not None else None
-        datasets = self._datasets(sink, tuple(tables))
-        for dataset in datasets:
-            part = Part(dataset, _fields(schema), columns)
+        for dataset in self._datasets(sink, tuple(tables), again=schema is not None):
+            part = _told(Part(dataset, _fields(schema), columns), schema is not None)
             if write is None:
                 yield replace(part, rows=now.records_failed)
             elif tables:
@@ -191,9 +193,15 @@ class _Parts:
             else:
                 yield replace(part, rows=now.records_written, bytes=now.bytes_written, files=now.files_created)
 
-    def _datasets(self, sink: Sink, tables: tuple[str, ...]) -> Sequence[Dataset]:
+    def _expected_of(self, read: Read) -> list[str]:
+        """Return the names of what is expected of rows that a source has given."""
+        steps = [node for node in self._graph.nodes if isinstance(node, Expect)]
+        return list(dict.fromkeys(step.name for step in steps if any(node is read for node in walk([step]))))
+
+    def _datasets(self, sink: Sink, tables: tuple[str, ...], again: bool) -> Sequence[Dataset]:
+        """Return what a sink writes; `again`: its tables may have other columns than before."""
         key = id(sink), tables
-        if key not in self._written:
+        if again or key not in self._written:
             self._written[key] = _known(partial(sink.datasets, tables))
         return self._written[key]
 
@@ -209,6 +217,19 @@ class _Parts:
         if declared is not None:
             return declared
         return self._schemas.known(read) if used_columns(self._graph.followers, read) is None else None
+
+
+def _told(part: Part, in_full: bool) -> Part:
+    """Return a part with the columns that the dataset has itself: a table may lack some of a stream."""
+    own = part.dataset.fields
+    if not in_full or not own:
+        return part
+    names = {name for name, _ in own}
+    columns = part.columns
+    if columns is not None:
+        kept = {name: origins for name, origins in columns.values.items() if name in names}
+        columns = replace(columns, values=kept)
+    return replace(part, fields=own, columns=columns)
 
 
 def _known(datasets: Callable[[], Sequence[Dataset]]) -> Sequence[Dataset]:

@@ -17,7 +17,7 @@ from volley.plan.graph import JobGraph
 from volley.plan.keyed_nodes import Keyed, Side
 from volley.plan.nodes import Node, Read, Write
 
-__all__ = ["status_of"]
+__all__ = ["expectations_of", "status_of"]
 
 _MOST_RECENT = 100
 _OF_PROGRESS = (
@@ -46,13 +46,13 @@ def status_of(job: JobContext, progress: Progress, epochs: Sequence[FinishedEpoc
         sources=_sources(metrics),
         sinks=_sinks(job.graph, metrics),
         tables=tuple(_tables(metrics)),
-        expectations=tuple(_expectations(job.graph, metrics)),
+        expectations=tuple(expectations_of(job.graph, metrics)),
         letters=tuple(metrics.letters),
     )
 
 
-def _expectations(graph: JobGraph, metrics: Metrics) -> Iterator[ExpectationStatus]:
-    """Yield a job's expectations with what has become of them."""
+def expectations_of(graph: JobGraph, metrics: Metrics) -> Iterator[ExpectationStatus]:
+    """Yield the expectations of a job with what has become of them."""
     figures = metrics.by_expectation
     for name, step in graph.expectations.items():
         now, limit = figures.get(name, ExpectationFigures()), step.limit

@@ -193,7 +193,13 @@ class TableRef(Rows):
 
         Raises like `load`.
         """
-        return Dataset.of_path(self.load().location(), "TABLE", (self.address, self.name))
+        from volley.iceberg.schema.types import arrow_schema
+        from volley.types.arrow import canonical_schema, type_name
+
+        table = self.load()
+        columns = canonical_schema(arrow_schema(table.schema()))
+        fields = tuple((column.name, type_name(column.type)) for column in columns)
+        return replace(Dataset.of_path(table.location(), "TABLE"), table=(self.address, self.name), fields=fields)
 
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the rows that the table has now, of its branch, as an Arrow table.

@@ -145,6 +145,8 @@ def _step(node: nodes.Node, inputs: Sequence[Columns], names: Names) -> Columns:
     match node:
         case nodes.Filter() | nodes.Rest():
             return before.after(column_names(node.predicate), "FILTER")
+        case nodes.Expect(on_fail="drop" | "dead_letter"):
+            return before.after(column_names(node.predicate), "FILTER")
         case nodes.Select():
             return replace(before, values={output_name(column): before.value(column) for column in node.columns})
         case nodes.WithColumns():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from volley.contracts.datasets import Dataset
 from volley.lineage.columns import Columns, Origin
 from volley.metrics.exposition import versions
+from volley.metrics.status import ExpectationStatus
 from volley.secrets import redact_uri
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Part:
         fields: Its columns; empty = not told.
         columns: From which columns of the inputs they come; None = not told, as for an input.
         rows, bytes, files: How much was read or written so far in the run; None = unknown.
+        expectations: What was expected of its rows, as an input.
     """
 
     dataset: Dataset
@@ -76,6 +78,7 @@ class Part:
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
+    expectations: Sequence[ExpectationStatus] = ()
 
 
 def run_event(
@@ -184,7 +187,33 @@ def _input(part: Part) -> Any:
     if part.rows is not None:
         facet = statistics.InputStatisticsInputDatasetFacet(part.rows, part.bytes, part.files, producer=_producer())
         counts = {"inputStatistics": facet}
+    if part.expectations:
+        counts["dataQualityAssertions"] = _assertions(part)
     return InputDataset(part.dataset.namespace, part.dataset.name, counts, facets=_facets(part))
+
+
+def _assertions(part: Part) -> Any:
+    """Return what was expected of the rows of an input; it succeeds if no row has failed it."""
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset as assertions
+
+    names = {name for name, _ in part.fields}
+    listed = [
+        assertions.Assertion(
+            "expect",
+            expected.failed == 0,
+            expected.column if expected.column in names else None,
+            "warn" if expected.on_fail == "warn" and expected.max_failed is None else "error",
+            expected.name,
+            expected=None
+            if expected.max_failed is None
+            else f"at most {expected.max_failed:g} of an epoch's rows fail",
+            actual=f"{expected.failed} of {expected.rows} rows failed",
+            content=redact_uri(expected.predicate)[:_MOST_TEXT],
+            contentType="expression",
+        )
+        for expected in part.expectations
+    ]
+    return assertions.DataQualityAssertionsDatasetFacet(listed, producer=_producer())
 
 
 def _output(part: Part, origins: Mapping[int, Sequence[Dataset]]) -> Any:

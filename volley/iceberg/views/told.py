@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from volley.iceberg.read.whole import table_schema
-from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.decisions import config_of
 from volley.iceberg.views.values import View, ViewRefresh
 from volley.lineage.columns import columns_of
 from volley.lineage.events import Part
 from volley.lineage.work import Known, Work
 from volley.plan import graph, nodes
-from volley.types.arrow import type_name
 
 __all__ = ["known_after", "work_of"]
 
@@ -31,16 +29,16 @@ def known_after(view: View, done: ViewRefresh) -> Known:
 def _known(view: View, done: ViewRefresh | None = None) -> Known:
     reads = [node for node in graph.walk([view.query]) if isinstance(node, nodes.Read | nodes.Join)]
     datasets = {id(_source(node)): config_of(node).ref.dataset() for node in reads}
-    inputs = [Part(dataset) for dataset in datasets.values()]
+    inputs = [Part(dataset, dataset.fields) for dataset in datasets.values()]
     outputs = [] if done is None else [_output(view, done)]
     return Known(inputs, outputs, {source: [dataset] for source, dataset in datasets.items()})
 
 
 def _output(view: View, done: ViewRefresh) -> Part:
-    columns = columns_of(view.query, _names)
-    schema = table_schema(IcebergSourceConfig(view.config))
-    fields = [(field.name, type_name(field.type)) for field in schema if field.name in columns.values]
-    return Part(view.config.ref.dataset(), fields, columns, rows=done.rows_added)
+    columns, dataset = columns_of(view.query, _names), view.config.ref.dataset()
+    # Without the columns that later refreshes need.
+    fields = [field for field in dataset.fields if field[0] in columns.values]
+    return Part(dataset, fields, columns, rows=done.rows_added)
 
 
 def _source(node: nodes.Read | nodes.Join) -> object:
