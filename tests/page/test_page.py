@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -13,8 +16,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.page.samples import NOW, PHASES, RUNNING, Site
 from tests.servers.browser import browser as started
+from volley.contracts.reports import TableTotals
 from volley.metrics.figures import FinishedEpoch
-from volley.metrics.status import FollowedView, GraphNode, JobStatus, SinkStatus, SourceStatus
+from volley.metrics.status import FollowedView, GraphNode, JobStatus, SinkStatus, SourceStatus, TableStatus
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +72,8 @@ def test_what_a_running_job_shows(opened: Callable[..., Page]) -> None:
         "12 files became 2",
     ):
         expect(page.get_by_text(text)).to_be_visible()
+    heads = page.get_by_role("region", name="Sources").get_by_role("columnheader")
+    assert heads.all_inner_texts() == ["source", "rows read", "time behind", "rows behind"]
     row = page.get_by_role("region", name="Tables").get_by_role("row").nth(1)
     assert row.inner_text().split() == ["shop.orders", "900,000", "40", "3.1MB", "2", "12", "17", "123MB", "5"]
     rule = page.get_by_role("region", name="Expectations").get_by_role("row").nth(1)
@@ -161,14 +167,34 @@ def test_many_tables_and_epochs(opened: Callable[..., Page], site: Site) -> None
     sinks = tuple(SinkStatus(f"shop.table_{number}", rows=number) for number in range(50))
     epochs = tuple(FinishedEpoch(number, 1, seconds=0.5, phases=PHASES) for number in range(9_900, 10_000))
     nodes = tuple(GraphNode(number, "sink", f"write {number}", (0,) if number else (), number) for number in range(51))
-    site.set(replace(RUNNING, epoch=9_999, sinks=sinks, recent=epochs, graph=nodes))
+    totals = TableTotals(1_000_000, 1_000, 500, 50, 10**9, 100)
+    tables = tuple(TableStatus(f"shop.table_{number}", f"shop.table_{number}", totals) for number in range(50))
+    site.set(replace(RUNNING, epoch=9_999, sinks=sinks, tables=tables, recent=epochs, graph=nodes))
     page = opened()
+    expect(page.get_by_role("region", name="Tables", exact=True).get_by_role("row")).to_have_count(51)
     expect(page.get_by_role("region", name="Sinks").get_by_role("row")).to_have_count(51)
     expect(page.get_by_text("epoch 9900", exact=True)).to_be_visible()
     assert len(site.json) < 100_000
     assert (
         page.evaluate("(() => { const began = performance.now(); show(); return performance.now() - began })()") < 1_000
     )
+
+
+def test_all_pages_get_one_event(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are open, the status is made once."""
+    made: list[str] = []
+
+    def status() -> str:
+        made.append("{}")
+        return made[-1]
+
+    site.endpoint.show(status)
+    monkeypatch.setattr("volley.metrics.endpoint.time", SimpleNamespace(monotonic=lambda: 1e9))
+    with ExitStack() as streams:
+        for _ in range(5):
+            stream = streams.enter_context(urlopen(f"{site.endpoint.page}events", timeout=60))
+            assert [stream.readline() for _ in range(3)][-1] == b"data: {}\n"
+    assert len(made) == 1
 
 
 def test_it_is_not_drawn_anew_under_a_reader(opened: Callable[..., Page], site: Site) -> None:

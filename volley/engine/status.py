@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -142,13 +143,14 @@ def _minutes(epochs: Iterable[FinishedEpoch], now: datetime) -> tuple[Minute, ..
     Args:
         epochs: The last ones first.
     """
-    counted: dict[datetime, Minute] = {}
+    # One that commits each second has 3,600 epochs in an hour: add numbers, and make the values at the end.
+    rows, count = Counter[int](), Counter[int]()
     for epoch in _since(epochs, now - _HOUR):
         assert epoch.ended is not None
-        at = epoch.ended.replace(second=0, microsecond=0)
-        before = counted.get(at, Minute(at, 0, 0))
-        counted[at] = Minute(at, before.rows + epoch.rows, before.epochs + 1)
-    return tuple(counted[at] for at in sorted(counted))
+        minute = int(epoch.ended.timestamp() // 60)
+        rows[minute] += epoch.rows
+        count[minute] += 1
+    return tuple(Minute(datetime.fromtimestamp(at * 60, UTC), rows[at], count[at]) for at in sorted(count))
 
 
 def _since(epochs: Iterable[FinishedEpoch], first: datetime) -> Iterator[FinishedEpoch]:

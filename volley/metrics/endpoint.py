@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from http import HTTPStatus
@@ -82,6 +83,7 @@ class Endpoint:
         self._notes: Callable[[], Iterable[str]] = tuple
         self._token = token
         self._statuses: Statuses | None = None
+        self._told, self._told_at = b"", -_EVENT_SECONDS
         try:
             self._server = _Server(self._answer, self._event, host, port)
         except OSError as error:
@@ -139,8 +141,12 @@ class Endpoint:
         return [b"retry: 2000\n\n", self._event()]
 
     def _event(self) -> bytes:
+        """Return what the streams of all pages get; it is made twice a second at most, however many are open."""
         assert self._statuses is not None
-        return b"data: " + self._statuses().encode() + b"\n\n"
+        if time.monotonic() - self._told_at > _EVENT_SECONDS / 2:
+            self._told = b"data: " + self._statuses().encode() + b"\n\n"
+            self._told_at = time.monotonic()
+        return self._told
 
     def _has_token(self, request: WSGIEnvironment) -> bool:
         if self._token is None:

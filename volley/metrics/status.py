@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -117,7 +117,7 @@ class FollowedView:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a dict of JSON values; times are texts of ISO 8601 in UTC."""
-        values: dict[str, Any] = _plain(asdict(self))
+        values: dict[str, Any] = _plain(self)
         return values
 
 
@@ -249,7 +249,7 @@ class JobStatus:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as a dict of JSON values; times are texts of ISO 8601 in UTC."""
-        values: dict[str, Any] = _plain({"version": STATUS_VERSION, **asdict(self)})
+        values: dict[str, Any] = {"version": STATUS_VERSION, **_plain(self)}
         return values
 
     def to_json(self) -> str:
@@ -286,10 +286,13 @@ def _json(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as JSON values; `asdict` would copy each of them first, once a second on a page."""
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
         return {str(key): _plain(content) for key, content in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence):
         return [_plain(content) for content in value]
-    return value
+    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
