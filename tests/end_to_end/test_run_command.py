@@ -111,9 +111,9 @@ def test_dead_letters_are_replayed_once_the_file_is_mended(project: Path) -> Non
     )
     ended = CliRunner().invoke(app, ["replay", "orders"])
     assert ended.exit_code == 0, ended.output
-    assert "1 dead letters of 'orders' are replayed: 1 rows; 1 have failed again" in ended.stdout
+    assert "1 dead letter of 'orders' is replayed: 1 row; failed again: 1" in ended.stdout
     assert ids(project, "orders") == [1, 2, 3]
     again = CliRunner().invoke(app, ["replay", "orders"])
-    assert "0 dead letters of 'orders' are replayed: 0 rows; 1 have failed again" in again.stdout
+    assert "0 dead letters of 'orders' are replayed: 0 rows; failed again: 1" in again.stdout
     unknown = CliRunner().invoke(app, ["replay", "ordres"])
     assert (unknown.exit_code, "'orders'" in unknown.stderr) == (2, True)

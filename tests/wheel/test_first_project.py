@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.duck import query
+from tests.processes import ROOT
 from tests.wheel.programs import call, install
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -53,3 +55,7 @@ def test_a_first_project(version: str, wheel: Path, tmp_path: Path) -> None:
     metadata = max((project / "lake").rglob("*.metadata.json"), key=lambda file: file.name)
     rows = query(f"select id, total from iceberg_scan('{metadata}') order by id").fetchall()
     assert rows == [(1, 7.5), (2, 8.0), (4, 25.0)]
+    # A bad row that is mended, in a project of its own.
+    path = f"PATH={programs}{os.pathsep}{os.environ['PATH']}"
+    hour = call("env", path, "bash", ROOT / "examples" / "first_hour.sh", "hour", folder=tmp_path)
+    assert "1 dead letter of 'orders' is replayed: 1 row" in hour

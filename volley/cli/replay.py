@@ -32,5 +32,8 @@ def replay(
     log_to_stderr(config)
     with reported(config):
         done = config.pipelines[pipeline].pipeline.replay(pipeline).progress
-    failed = f"; {done.rejected:,} have failed again" if done.rejected else ""
-    say(f"{done.replayed:,} dead letters of {pipeline!r} are replayed: {done.rows:,} rows{failed}", config)
+    letters = "1 dead letter" if done.replayed == 1 else f"{done.replayed:,} dead letters"
+    is_or_are = "is" if done.replayed == 1 else "are"
+    rows = "1 row" if done.rows == 1 else f"{done.rows:,} rows"
+    failed = f"; failed again: {done.rejected:,}" if done.rejected else ""
+    say(f"{letters} of {pipeline!r} {is_or_are} replayed: {rows}{failed}", config)
