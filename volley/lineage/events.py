@@ -202,11 +202,10 @@ def _assertions(part: Part) -> Any:
             "expect",
             expected.failed == 0,
             expected.column if expected.column in names else None,
-            "warn" if expected.on_fail == "warn" and expected.max_failed is None else "error",
+            # An error stops the job.
+            "warn" if expected.max_failed is None else "error",
             expected.name,
-            expected=None
-            if expected.max_failed is None
-            else f"at most {expected.max_failed:g} of an epoch's rows fail",
+            expected=None if expected.max_failed is None else f"at most {expected.max_failed:g} of an epoch fail",
             actual=f"{expected.failed} of {expected.rows} rows failed",
             content=redact_uri(expected.predicate)[:_MOST_TEXT],
             contentType="expression",
