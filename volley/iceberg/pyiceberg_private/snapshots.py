@@ -70,16 +70,20 @@ def add_snapshot(
         **{"snapshot_properties": summary, "branch": branch},
     }
     producer: _SnapshotProducer[Any]
-    if rewritten_at is not None:
+    is_new = branch not in transaction.table_metadata.refs
+    if is_new and apart:
+        producer = _FirstApart(Operation.APPEND, **options)
+    elif rewritten_at is not None:
         producer = _FileRewrite(rewritten_at, deletes, concerned, removed_deletes, Operation.REPLACE, **options)
     elif removed or deletes:
         producer = _RowChanges(deletes, concerned, removed_deletes, Operation.OVERWRITE, **options)
     else:
         producer = (_MergedAppends if merges(transaction) else _Appends)(Operation.APPEND, **options)
     producer._snapshot_id = snapshot_id
-    if branch not in transaction.table_metadata.refs and not apart:
-        # pyiceberg would start the branch with an empty table.
-        producer._parent_snapshot_id = transaction.table_metadata.current_snapshot_id
+    if is_new:
+        # pyiceberg would start the branch with an empty table, and has no way to make the branch first.
+        metadata = transaction._table.metadata if apart else transaction.table_metadata
+        producer._parent_snapshot_id = metadata.current_snapshot_id
     for file in added:
         producer.append_data_file(file)
     for file in removed:
@@ -97,6 +101,20 @@ def _only_target(deletes: DataFile) -> str | None:
 
 class _Appends(Producer, _FastAppendFiles):
     """A snapshot that adds data files in a new manifest."""
+
+
+class _FirstApart(_Appends):
+    """The first snapshot of a branch that has none of the rows of its parent."""
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return []
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        parent, self._parent_snapshot_id = self._parent_snapshot_id, None
+        try:
+            return super()._summary(snapshot_properties)
+        finally:
+            self._parent_snapshot_id = parent
 
 
 class _MergedAppends(Producer, _FastAppendFiles):

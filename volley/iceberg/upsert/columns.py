@@ -19,8 +19,12 @@ _DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
 
 def with_own_columns(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSinkConfig:
     """Return a sink's settings with the columns that the stream tells where an upsert names none."""
-    mode = config.commit_mode
-    return replace(config, commit_mode=_completed(mode, stream)) if isinstance(mode, Upsert) else config
+    if not isinstance(config.commit_mode, Upsert):
+        return config
+    mode = _completed(config.commit_mode, stream)
+    if mode.sequence is not None and mode.op_field is not None:
+        config.ref.check_refs("a branch that remembers deletions, as an upsert by sequence needs it")
+    return replace(config, commit_mode=mode)
 
 
 def _completed(mode: Upsert, stream: pa.Schema) -> Upsert:

@@ -220,10 +220,8 @@ class Finder(Deletions):
 
     def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata, more: Iterable[str] = ()) -> None:
         super().__init__(writer, metadata)
-        self._schema, self._more = (
-            writer.key_schema,
-            RowReader.of(metadata, columns_of(metadata, [*writer.keys, *more])),
-        )
+        self._schema = writer.key_schema
+        self._more = RowReader.of(metadata, columns_of(metadata, [*writer.keys, *more]))
         columns = columns_of(metadata, writer.keys)
         keys = keys.cast(self._schema)
         self._keys = KeySearch(keys)
