@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from volley import ConfigError, Environment, MemorySink, MemorySource
 from volley.cli.app import app
 from volley.cli.check import _PartRun
+from volley.config.steps import VERBS
 from volley.contracts.reports import Probe
 
 SOURCE = (
@@ -97,6 +98,13 @@ def test_columns_are_checked_offline_and_named_with_their_place(name: str, tmp_p
     assert message in ran.output
     assert f"{tmp_path}/volley.yaml:{4 if steps and not sink else 3}:" in ran.output
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_step_without_a_value_is_a_mistake(verb: str, tmp_path: Path) -> None:
+    ran = checked(tmp_path, f"{{{verb}: }}", "", "")
+    assert ran.exit_code == 78, ran.output
+    assert f": {verb} is empty (pipelines.show.steps[0].{verb})" in ran.output
 
 
 @pytest.mark.parametrize("name", FITS)

@@ -190,6 +190,9 @@ def apply_steps(stream: DataStream, steps: list[Any], scope: Scope, path: Path) 
                 place, f"a step has the verbs {', '.join(verbs)}", "one step for each: begin each with -"
             )
         for name, argument in verbs.items():
+            if argument is None:
+                scope.collector.add((*place, name), f"{name} is empty", VERBS[name].description)
+                continue
             try:
                 with scope.at((*place, name)):
                     stream = VERBS[name].apply(stream, argument, scope, (*place, name))
