@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ class Telemetry:
     spans: InMemorySpanExporter
     logs: InMemoryLogRecordExporter
     reader: InMemoryMetricReader
+
+    def record(self, on: bool) -> None:
+        """Record from now on, or no more: the tests after these go on with the same providers."""
+        self.spans._stopped = self.logs._stopped = not on
+        if not on:
+            self.spans.clear()
+            self.logs.clear()
 
     def epochs(self, job: str) -> list[ReadableSpan]:
         """The spans of a job's epochs."""
@@ -64,11 +72,11 @@ def providers() -> Telemetry:
 
 
 @pytest.fixture
-def telemetry(providers: Telemetry) -> Telemetry:
+def telemetry(providers: Telemetry) -> Iterator[Telemetry]:
     """What the test records."""
-    providers.spans.clear()
-    providers.logs.clear()
-    return providers
+    providers.record(True)
+    yield providers
+    providers.record(False)
 
 
 @pytest.fixture
