@@ -14,6 +14,7 @@ __all__ = [
     "Duration",
     "Instant",
     "between",
+    "class_or_type",
     "count",
     "count_or_zero",
     "duration",
@@ -270,6 +271,16 @@ def _shown(value: Any) -> str:
         # str() of a negative timedelta would be "-1 day, 23:59:59".
         return f"{value.total_seconds():g} s"
     return repr(value) if value is None or isinstance(value, _PRINTABLE) else _type_of(value)
+
+
+def class_or_type(value: object) -> str:
+    """Return the type of a value, for an error; a class that is not called is told as one.
+
+    Example:
+        >>> class_or_type(5), class_or_type(dict)
+        ('int', 'the class dict: call it')
+    """
+    return f"the class {value.__name__}: call it" if isinstance(value, type) else type(value).__name__
 
 
 def _type_of(value: Any) -> str:

@@ -99,7 +99,7 @@ class Environment:
         """
         if not isinstance(source, Source):
             raise ConfigError(
-                f"from_source takes a Source, not {type(source).__name__}",
+                f"from_source takes a Source, not {checks.class_or_type(source)}",
                 hint="for example FileSource(path), MemorySource(rows), RateSource(rows_per_second)",
             )
         return DataStream(nodes.Read(source, place=caller()), self)

@@ -63,7 +63,8 @@ _HINT = "\n  hint: "
 
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "mod", "pow", "and", "or")
 _OPERATORS = {
-    *("__init__", "__getitem__", "__call__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+    *("__init__", "__getattr__", "__getitem__", "__contains__", "__bool__", "__call__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
     *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r")),
 }
 

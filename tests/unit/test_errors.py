@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import volley
+import volley.iceberg
 from volley import Environment, MemorySource, errors
 from volley.errors import JobError, SourceError, VolleyError
 from volley.task.worker import CarriedError, carried, find_carried
@@ -73,3 +75,10 @@ def test_a_wrong_argument_of_a_step_is_told_with_the_class_that_users_know(step:
     stream: Any = Environment().from_source(MemorySource([{"id": 1}]))
     with pytest.raises(TypeError, match=rf"^DataStream\.{step}\(\) "):
         getattr(stream, step)(no_such_argument=1)
+
+
+@pytest.mark.parametrize("module", [volley, volley.iceberg])
+def test_errors_of_every_public_function_have_the_program_s_own_lines(module: Any) -> None:
+    functions = {name: member for name in module.__all__ if inspect.isfunction(member := getattr(module, name))}
+    assert len(functions) > 5
+    assert [name for name, function in functions.items() if not hasattr(function, "__wrapped__")] == []

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from volley.checks import names
 from volley.columns.roles import ChangeColumns
-from volley.errors import ConfigError, SourceError, near
+from volley.errors import ConfigError, SourceError, brief, near
 
 __all__ = ["key_fields_of", "pack_rows", "unpack_rows"]
 
 
+@brief
 def pack_rows(rows: pa.RecordBatch | pa.Table, key_fields: Sequence[str] = ()) -> bytes:
     """Return rows as one binary value, for a column of a stream whose rows belong to tables of different schemas.
 

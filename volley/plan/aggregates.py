@@ -6,7 +6,7 @@ import builtins
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from volley.errors import ExpressionError
+from volley.errors import ExpressionError, brief
 from volley.html_table import text_html
 from volley.plan.expression_nodes import Column, ExprNode, column_names
 
@@ -176,6 +176,7 @@ Value = Aggregable | str
 """An expression, or the name of a column."""
 
 
+@brief
 def count(value: Value | None = None) -> Aggregation:
     """Count the rows of each group; with a value, those in which it is not null. A long.
 
@@ -190,6 +191,7 @@ def count(value: Value | None = None) -> Aggregation:
     return Aggregation("count", None if value is None else value_node("count", value))
 
 
+@brief
 def sum_(value: Value) -> Aggregation:
     """Add the values of each group up: whole numbers as a long, which raises beyond 64 bits, others in their type.
 
@@ -201,6 +203,7 @@ def sum_(value: Value) -> Aggregation:
     return Aggregation("sum", value_node("sum_", value))
 
 
+@brief
 def min_(value: Value) -> Aggregation:
     """Return the smallest value of each group, in its type; NaN is the largest number.
 
@@ -210,6 +213,7 @@ def min_(value: Value) -> Aggregation:
     return Aggregation("min", value_node("min_", value))
 
 
+@brief
 def max_(value: Value) -> Aggregation:
     """Return the largest value of each group, in its type; NaN is the largest number.
 
@@ -219,6 +223,7 @@ def max_(value: Value) -> Aggregation:
     return Aggregation("max", value_node("max_", value))
 
 
+@brief
 def avg(value: Value) -> Aggregation:
     """Return the mean of the values of each group, a double.
 
@@ -228,6 +233,7 @@ def avg(value: Value) -> Aggregation:
     return Aggregation("avg", value_node("avg", value))
 
 
+@brief
 def first(value: Value) -> Aggregation:
     """Return the value with the earliest event time of each group, in its type; of equal times the first to arrive.
 
@@ -237,6 +243,7 @@ def first(value: Value) -> Aggregation:
     return Aggregation("first", value_node("first", value))
 
 
+@brief
 def last(value: Value) -> Aggregation:
     """Return the value with the latest event time of each group, in its type; of equal times the last to arrive.
 
@@ -246,6 +253,7 @@ def last(value: Value) -> Aggregation:
     return Aggregation("last", value_node("last", value))
 
 
+@brief
 def count_distinct(value: Value) -> Aggregation:
     """Count the different values of each group exactly, a long. Keeps every value until its group is done.
 
@@ -255,6 +263,7 @@ def count_distinct(value: Value) -> Aggregation:
     return Aggregation("count_distinct", value_node("count_distinct", value))
 
 
+@brief
 def approx_distinct(value: Value) -> Aggregation:
     """Estimate the number of different values of each group, a long, by a HyperLogLog sketch of Apache DataSketches.
 
@@ -266,6 +275,7 @@ def approx_distinct(value: Value) -> Aggregation:
     return Aggregation("approx_distinct", value_node("approx_distinct", value))
 
 
+@brief
 def quantile(value: Value, q: float) -> Aggregation:
     """Estimate a quantile of the values of each group, a double, by a t-digest of Apache DataSketches.
 
@@ -288,6 +298,7 @@ def quantile(value: Value, q: float) -> Aggregation:
     return Aggregation("quantile", value_node("quantile", value), float(q))
 
 
+@brief
 def variance(value: Value) -> Aggregation:
     """Return the variance of the values of each group as a sample, a double; null for less than two values.
 
@@ -297,6 +308,7 @@ def variance(value: Value) -> Aggregation:
     return Aggregation("variance", value_node("variance", value))
 
 
+@brief
 def list_(value: Value, limit: int = _MOST_ITEMS) -> Aggregation:
     """Return the values of each group as an array, in the order of their event times.
 
@@ -310,6 +322,7 @@ def list_(value: Value, limit: int = _MOST_ITEMS) -> Aggregation:
     return Aggregation("list", value_node("list_", value), _limit(limit))
 
 
+@brief
 def top(value: Value, limit: int, by: Value | None = None) -> Aggregation:
     """Return the values of the rows that rank highest in each group, as an array, the highest first.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from volley.errors import ExpressionError
+from volley.errors import ExpressionError, brief
 from volley.plan.expression_nodes import Call
 from volley.plan.expressions import Expr, as_node
 
@@ -13,6 +13,7 @@ __all__ = [
 ]
 
 
+@brief
 def coalesce(*values: Any) -> Expr:
     """Return the first of some values that is not null; later ones are computed only where they are needed.
 
@@ -30,6 +31,7 @@ def coalesce(*values: Any) -> Expr:
     return _of_several("coalesce", values, 1)
 
 
+@brief
 def greatest(*values: Any) -> Expr:
     """Return the largest of some values, nulls passed over; NaN is the largest number.
 
@@ -39,6 +41,7 @@ def greatest(*values: Any) -> Expr:
     return _of_several("greatest", values)
 
 
+@brief
 def least(*values: Any) -> Expr:
     """Return the smallest of some values, nulls passed over; NaN is the largest number.
 
@@ -48,6 +51,7 @@ def least(*values: Any) -> Expr:
     return _of_several("least", values)
 
 
+@brief
 def concat_str(*values: Any, separator: str = "") -> Expr:
     """Return several texts as one; null if one of them is.
 
@@ -68,6 +72,7 @@ def concat_str(*values: Any, separator: str = "") -> Expr:
     return _of_several("concat_str", values, 1, separator)
 
 
+@brief
 def murmur3(*values: Any) -> Expr:
     """Return Spark's ``hash`` of some values: 32 bits of Murmur3, nulls passed over.
 
@@ -85,11 +90,13 @@ def murmur3(*values: Any) -> Expr:
     return _of_several("murmur3", values, 1)
 
 
+@brief
 def xxhash64(*values: Any) -> Expr:
     """Return Spark's ``xxhash64`` of some values: 64 bits of xxHash, nulls passed over. See `murmur3`."""
     return _of_several("xxhash64", values, 1)
 
 
+@brief
 def struct(**fields: Any) -> Expr:
     """Return a struct of some values; it is never null itself.
 
@@ -109,6 +116,7 @@ def struct(**fields: Any) -> Expr:
     return Expr(Call("struct", tuple(as_node(part) for field in fields.items() for part in field)))
 
 
+@brief
 def array(*values: Any) -> Expr:
     """Return a list of some values, nulls among them.
 

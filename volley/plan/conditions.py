@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from volley.errors import brief
 from volley.plan.expression_nodes import Call, ExprNode
 from volley.plan.expressions import Expr, as_node
 from volley.plan.sql import sql
@@ -11,6 +12,7 @@ from volley.plan.sql import sql
 __all__ = ["Branch", "Choice", "when"]
 
 
+@brief
 def when(condition: Any) -> Branch:
     """Begin a choice: ``when(condition).then(value)``, then further ``.when(…).then(…)``, then ``.otherwise(value)``.
 

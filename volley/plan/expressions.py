@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from volley.errors import ExpressionError, brief_methods
+from volley.errors import ExpressionError, brief, brief_methods
 from volley.plan.elsewhere import EXPRESSIONS, unknown
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, joined
 from volley.plan.namespaces import Lists, Maps, Strings
@@ -307,6 +307,7 @@ class Expr(Numeric["Expr"]):
         return f"<code>{html.escape(repr(self))}</code>"
 
 
+@brief
 def col(name: str) -> Expr:
     """Return the value of a column.
 
@@ -325,6 +326,7 @@ def col(name: str) -> Expr:
     return Expr(Column(name))
 
 
+@brief
 def lit(value: Any) -> Expr:
     """Return a constant.
 

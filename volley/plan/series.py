@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from volley.checks import Duration, duration, keep, optional, text
-from volley.errors import ExpressionError
+from volley.errors import ExpressionError, brief
 from volley.html_table import text_html
 from volley.plan.aggregates import Aggregation, Value, value_node
 from volley.plan.expression_nodes import ExprNode, column_names
@@ -75,6 +75,7 @@ class SeriesTiming(Timing):
         super().__post_init__()
 
 
+@brief
 def rolling(span: Duration, aggregation: Aggregation) -> SeriesFunction:
     """Aggregate the rows of the last `span` of time, up to each row and with it.
 
@@ -100,6 +101,7 @@ def rolling(span: Duration, aggregation: Aggregation) -> SeriesFunction:
     return SeriesFunction("rolling", None, duration("span", span), aggregation)
 
 
+@brief
 def ewm_mean(value: Value, half_life: Duration) -> SeriesFunction:
     """Return the exponentially weighted mean of the values up to each row, a double.
 
@@ -116,6 +118,7 @@ def ewm_mean(value: Value, half_life: Duration) -> SeriesFunction:
     return SeriesFunction("ewm_mean", value_node("ewm_mean", value), duration("half_life", half_life))
 
 
+@brief
 def rate(value: Value, per: Duration = timedelta(seconds=1)) -> SeriesFunction:
     """Return how fast a counter rose since the value before, a double. See `increase`.
 
@@ -136,6 +139,7 @@ def rate(value: Value, per: Duration = timedelta(seconds=1)) -> SeriesFunction:
     return SeriesFunction("rate", value_node("rate", value), duration("per", per))
 
 
+@brief
 def increase(value: Value) -> SeriesFunction:
     """Return by how much a counter rose since the value before, in the counter's type.
 
@@ -148,6 +152,7 @@ def increase(value: Value) -> SeriesFunction:
     return SeriesFunction("increase", value_node("increase", value))
 
 
+@brief
 def previous(value: Value) -> SeriesFunction:
     """Return the value of the row before; null for the first row of a key.
 
@@ -157,6 +162,7 @@ def previous(value: Value) -> SeriesFunction:
     return SeriesFunction("previous", value_node("previous", value))
 
 
+@brief
 def session_start(gap: Duration) -> SeriesFunction:
     """Return the time of the first row of each row's session: a pause of `gap` or more begins a new one.
 

@@ -8,7 +8,7 @@ from typing import Literal as OneOf
 from typing import get_args
 
 from volley.checks import Duration, count, duration, duration_or_zero, keep, one_of, optional, text
-from volley.errors import ConfigError
+from volley.errors import ConfigError, brief
 
 __all__ = [
     *("Emission", "LateRows", "Session", "Spans", "Timing", "Window", "Windowing"),
@@ -62,6 +62,7 @@ class Session:
 Window = Spans | Session
 
 
+@brief
 def tumbling(size: Duration) -> Window:
     """Return windows of a fixed length, one after the other: each row is in one.
 
@@ -83,6 +84,7 @@ def tumbling(size: Duration) -> Window:
     return Spans(span, span)
 
 
+@brief
 def sliding(size: Duration, every: Duration) -> Window:
     """Return windows of a fixed length that overlap: a row is in about ``size / every`` of them.
 
@@ -106,6 +108,7 @@ def sliding(size: Duration, every: Duration) -> Window:
     return spans
 
 
+@brief
 def session(gap: Duration) -> Window:
     """Return windows that hold the rows of a key without a pause: `gap` after its last row a window ends.
 

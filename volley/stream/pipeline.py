@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
+from volley.checks import class_or_type
 from volley.contracts.sink import Sink
 from volley.contracts.source import SourceContext
 from volley.engine.options import StartOptions
@@ -95,7 +96,7 @@ class Pipeline:
     def _with(self, node: nodes.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
         if not isinstance(sink, Sink):
             raise ConfigError(
-                f"to_sink takes a Sink, not {type(sink).__name__}",
+                f"to_sink takes a Sink, not {class_or_type(sink)}",
                 hint="for example IcebergSink(config), FileSink(path), MemorySink(), ConsoleSink()",
             )
         if dead_letter is None:
@@ -106,7 +107,7 @@ class Pipeline:
             destination = dead_letter
         else:
             raise ConfigError(
-                f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
+                f"dead_letter takes a Sink, not {class_or_type(dead_letter)}", hint='for example FileSink("bad")'
             )
         return Pipeline((*self._writes, nodes.Write(node, sink, destination, place=caller())), self._environment)
 

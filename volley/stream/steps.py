@@ -58,7 +58,7 @@ class RowSteps:
 
     def filter(self, predicate: Expr | str) -> Self:
         """Do the same as `filter_expr`."""
-        return self.filter_expr(predicate)
+        return self._then(nodes.Filter(self._node, check_predicate(predicate, "filter").node))
 
     def expect(
         self,
