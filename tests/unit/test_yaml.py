@@ -837,6 +837,32 @@ def test_merged_keys_count_as_values(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "aliases stand for too many values" in mistakes_of(tmp_path, "\n".join(lines))
 
 
+def test_a_line_is_masked_for_its_mistakes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # To mask a line once for each of its values takes minutes for one of some kilobytes.
+    masked: list[str] = []
+
+    def mask(line: str) -> str:
+        masked.append(line)
+        return line
+
+    monkeypatch.setattr(yaml_text, "redact_uri", mask)
+    text = "a: [" + "b, " * 100 + "!c d]\n" + "e: [" + "f, " * 400 + "!g h]\n"
+    document = parse(text, "a.yaml", References({}))
+    assert len(document.value["e"]) == 401
+    assert len(masked) == 2
+    assert [mistake.describe("a.yaml").splitlines()[-3:] for mistake in document.mistakes] == [
+        [text.splitlines()[0], " " * 304 + "^", "  hint: leave it out"],
+        ["(a line of 1,209 characters)", "^", "  hint: leave it out"],
+    ]
+
+
+@pytest.mark.parametrize("item", ["b{}: !x 1", "b{}: ${{NONE}}", "b{}: 1"])
+def test_some_mistakes_of_many_are_told(tmp_path: Path, item: str) -> None:
+    told = mistakes_of(tmp_path, "\n".join(item.format(number) for number in range(300)))
+    assert "has 100 mistakes or more" in told
+    assert told.count("volley.yaml:") == 100
+
+
 @pytest.mark.parametrize("value", ["!secret {b: 1}", "!!set {b}", "!!omap [b: 1]", "!list [1, 2]"])
 def test_tags_of_collections_are_refused(tmp_path: Path, value: str) -> None:
     assert "is not allowed" in mistakes_of(tmp_path, f"a: {value}")

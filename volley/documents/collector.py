@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from volley.documents.mistakes import Mistake, Path, error_of, is_secret, nearest
+from volley.documents.mistakes import MOST_MISTAKES, Mistake, Path, error_of, is_secret, nearest
 from volley.documents.models import Model
 from volley.documents.yaml_text import Document
 from volley.errors import ConfigError, VolleyError
@@ -71,7 +71,7 @@ class Collector:
             of_key: True: it is about the key, not its value.
             shift: How many characters behind the value's beginning it is.
         """
-        if any(mistake.path == path for mistake in self.mistakes):
+        if len(self.mistakes) >= MOST_MISTAKES or any(mistake.path == path for mistake in self.mistakes):
             return
         if hint is not None and hint.startswith("did you mean"):
             hint = hint.partition(" known: ")[0]
@@ -96,7 +96,7 @@ class Collector:
             try:
                 return model.model_validate(values)
             except ValidationError as error:
-                details = error.errors(include_url=False)
+                details = error.errors(include_url=False)[:MOST_MISTAKES]
             if not all(detail["loc"] for detail in details):
                 self.add(path, f"this is {_shown(values, path)}, not {_TYPES['dict_type']}")
                 break

@@ -11,7 +11,7 @@ from textwrap import shorten
 from volley.errors import ConfigError, near
 from volley.secrets import FOREIGN, is_secret_name, is_shown
 
-__all__ = ["FilePlace", "Mistake", "Path", "Secrecy", "dotted", "error_of", "is_secret", "nearest"]
+__all__ = ["MOST_MISTAKES", "FilePlace", "Mistake", "Path", "Secrecy", "dotted", "error_of", "is_secret", "nearest"]
 
 # Narrower than what volley.secrets masks: here `key_fields` and `keys` are names of columns.
 SECRET_NAME = (
@@ -19,6 +19,8 @@ SECRET_NAME = (
     r"|\bsas\b|^auth$"
 )
 _LONGEST_HINT = 400
+MOST_MISTAKES = 100
+"""The most mistakes of a document that are told: nobody reads more, and to look for them takes longer and longer."""
 Path = tuple[Hashable, ...]
 """The keys and list positions that lead to a value of a document."""
 
@@ -95,6 +97,7 @@ def error_of(file: str, mistakes: Sequence[Mistake]) -> ConfigError:
     """
     ordered = sorted(mistakes, key=lambda mistake: mistake.place or FilePlace(0, 0))
     count = "1 mistake" if len(ordered) == 1 else f"{len(ordered)} mistakes"
+    count += " or more" if len(ordered) >= MOST_MISTAKES else ""
     shown = [*ordered[:-1], replace(ordered[-1], hint=None)]
     return ConfigError(
         "\n\n".join([f"{file} has {count}", *(mistake.describe(file) for mistake in shown)]), ordered[-1].short_hint

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from volley.documents.mistakes import SECRET_NAME, FilePlace, Mistake, Path, Secrecy, error_of, is_secret
+from volley.documents.mistakes import MOST_MISTAKES, SECRET_NAME, FilePlace, Mistake, Path, Secrecy, error_of, is_secret
 from volley.documents.references import References, UnresolvedReference, is_reference
 from volley.secrets import FOREIGN, MASK, redact_uri
 
@@ -18,6 +18,7 @@ __all__ = ["Document", "parse", "settings_in"]
 # An alias stands for all that it names: a few lines can stand for billions of values.
 _MOST_VALUES = 100_000
 _DEEPEST = 100
+_LONGEST_LINE = 1_000
 _SECRET_KEY = re.compile(rf"(?:{SECRET_NAME}|{'|'.join(FOREIGN)})\w*[\"']?\s*:\s*", re.IGNORECASE)
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {
@@ -77,8 +78,8 @@ class Document:
         file: Its name, for messages.
         hidden: Where secrets stand in the lines, by the line's number, from 0: begins and ends, in order.
         value: Its content: dicts, lists, texts, numbers, booleans, None.
-        keys: The place of each key, by its path.
-        values: The place of each value, by its path.
+        keys: The mark of each key, by its path.
+        values: The mark of each value, by its path.
         references: The text of each value that has references in it, by its path.
     """
 
@@ -86,30 +87,35 @@ class Document:
     lines: list[str]
     hidden: dict[int, list[tuple[int, int]]]
     value: Any = None
-    keys: dict[Path, FilePlace] = field(default_factory=dict)
-    values: dict[Path, FilePlace] = field(default_factory=dict)
+    keys: dict[Path, yaml.Mark] = field(default_factory=dict)
+    values: dict[Path, yaml.Mark] = field(default_factory=dict)
     references: dict[Path, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
     def place(self, path: Path, of_key: bool = False) -> FilePlace:
         """Return the place of a value or a key; of one that is missing, that of what it is missing in."""
+        mark = self._mark(path, of_key)
+        return self.at(mark.line, mark.column) if mark else self.at(0, 0)
+
+    def _mark(self, path: Path, of_key: bool = False) -> yaml.Mark | None:
         if of_key and path in self.keys:
             return self.keys[path]
-        if path in self.values:
-            return self.values[path]
-        if not path:
-            return self.at(0, 0)
-        return self.keys.get(path[:-1]) or self.place(path[:-1])
+        if path in self.values or not path:
+            return self.values.get(path)
+        return self.keys.get(path[:-1]) or self._mark(path[:-1])
 
     def at(self, line: int, column: int) -> FilePlace:
         """Return a place, line and column from 0."""
+        if (length := len(self._line(line))) > _LONGEST_LINE:
+            # To mask it once for each of its mistakes would take minutes.
+            return FilePlace(line + 1, column + 1, f"(a line of {length:,} characters)", column)
         shift = len(self._line(line)[:column]) - len(self._masked(line, column))
         return FilePlace(line + 1, column + 1, self._masked(line), shift)
 
     def is_quoted(self, path: Path) -> bool:
         """Return True if a value stands in quotes."""
-        place = self.place(path)
-        return self._line(place.line - 1)[place.column - 1 : place.column] in ("'", '"')
+        mark = self._mark(path)
+        return mark is not None and self._line(mark.line)[mark.column : mark.column + 1] in ("'", '"')
 
     def before(self, place: FilePlace) -> str:
         """Return what stands before a place in its line, and the character there, secrets not masked."""
@@ -139,7 +145,7 @@ def parse(text: str, file: str, references: References) -> Document:
 
     Example:
         >>> document = parse("a: {b: no, c: 010, d: 1e3}", "a.yaml", References({}))
-        >>> document.value, document.values["a", "c"].column
+        >>> document.value, document.place(("a", "c")).column
         ({'a': {'b': 'no', 'c': 10, 'd': 1000.0}}, 15)
     """
     lines = text.splitlines()
@@ -252,7 +258,7 @@ class _Values:
 
     def of(self, node: yaml.Node, path: Path, outer: tuple[yaml.Node, ...]) -> Any:
         """Return the value of a node."""
-        self._document.values[path] = self._at(node)
+        self._document.values[path] = node.start_mark
         if node in outer:
             self._add(path, "this alias stands for itself", node)
         if not self._counts(node, path) or node in outer:
@@ -298,7 +304,7 @@ class _Values:
             if name in lines:
                 self._add((*path, name), f"key {name!r} is there already, in line {lines[name]}", key)
                 continue
-            self._document.keys[(*path, name)] = self._at(key)
+            self._document.keys[(*path, name)] = key.start_mark
             lines[name] = key.start_mark.line + 1
             yield name, value
 
@@ -333,7 +339,8 @@ class _Values:
         return self._document.at(node.start_mark.line, node.start_mark.column)
 
     def _add(self, path: Path, message: str, node: yaml.Node, hint: str | None = None) -> None:
-        self._document.mistakes.append(Mistake(message, path, hint, self._at(node)))
+        if len(self._document.mistakes) < MOST_MISTAKES:
+            self._document.mistakes.append(Mistake(message, path, hint, self._at(node)))
 
 
 def _int(text: str) -> int:
