@@ -80,5 +80,5 @@ def test_a_wrong_argument_of_a_step_is_told_with_the_class_that_users_know(step:
 @pytest.mark.parametrize("module", [volley, volley.iceberg])
 def test_errors_of_every_public_function_have_the_program_s_own_lines(module: Any) -> None:
     functions = {name: member for name in module.__all__ if inspect.isfunction(member := getattr(module, name))}
-    assert len(functions) > 5
+    assert functions
     assert [name for name, function in functions.items() if not hasattr(function, "__wrapped__")] == []
