@@ -104,7 +104,7 @@ def test_what_is_to_be_installed_exists(page: Path) -> None:
 
 SOURCES = {
     "readings": {"schema": "sensor string, at timestamp, heat double, sent long"},
-    "orders": {"schema": "id long"},
+    "orders": {"schema": "id long, price double"},
     "refunds": {"schema": "id long"},
 }
 
