@@ -162,3 +162,21 @@ def test_a_parent_that_a_scheduler_names(receiver: Receiver, monkeypatch: pytest
     assert (facet["job"]["namespace"], facet["job"]["name"], facet["run"]["runId"]) == ("airflow", "daily.load", parent)
     assert (facet["root"]["job"]["name"], facet["root"]["run"]["runId"]) == ("daily", root)
     assert event["job"]["namespace"] == "shop"
+
+
+def test_a_user_without_a_home_has_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as a user of any number."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert configured_emitter() is None
+
+
+def test_a_client_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://localhost:9/nothing-installed")
+    assert [configured_emitter(), configured_emitter()] == [None, None]
+    assert caplog.text.count('pip install "volley-stream[lineage]"') == 1

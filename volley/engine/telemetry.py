@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from volley.engine.listeners import Listener
 from volley.metrics.figures import FinishedEpoch
@@ -10,6 +11,9 @@ from volley.metrics.metrics import Metrics
 from volley.metrics.status import JobStatus
 from volley.telemetry.logs import send_logs
 from volley.telemetry.meters import METERS
+
+if TYPE_CHECKING:
+    from volley.spark.compile import CompiledPlan
 
 __all__ = ["JobTelemetry"]
 
@@ -20,6 +24,8 @@ class JobTelemetry(Listener):
     def __init__(self, job: str, metrics: Metrics) -> None:
         self._job = job
         self._metrics = metrics
+
+    def opened(self, plan: CompiledPlan) -> None:
         send_logs()
 
     def begin(self, job: str) -> None:

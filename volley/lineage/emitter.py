@@ -12,9 +12,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volley.secrets import redact_uri
@@ -121,7 +120,7 @@ def configured_emitter() -> Emitter | None:
     It is by its environment variables or a file ``openlineage.yml``, as its documentation says.
     """
     variables = tuple(sorted((name, value) for name, value in os.environ.items() if _is_setting(name)))
-    files = tuple(str(path) for path in _files() if path.is_file())
+    files = tuple(_files())
     if not variables and not files:
         return None
     return _emitter(variables, files)
@@ -147,11 +146,12 @@ def _is_setting(name: str) -> bool:
     return name.startswith("OPENLINEAGE_") and not name.startswith(_OWN)
 
 
-def _files() -> list[Path]:
-    """Return where the client looks for its file."""
-    given = os.environ.get("OPENLINEAGE_CONFIG")
-    own = [Path("openlineage.yml"), Path.home() / ".openlineage" / "openlineage.yml"]
-    return [*([Path(given)] if given else []), *own]
+def _files() -> Iterator[str]:
+    """Yield the files that the client may read, of those where it looks; a folder that can't be read has none."""
+    given, own = os.environ.get("OPENLINEAGE_CONFIG"), os.path.join("~", ".openlineage", "openlineage.yml")
+    for path in (given, "openlineage.yml", os.path.expanduser(own)):
+        if path and os.path.isfile(path):
+            yield os.path.abspath(path)
 
 
 def _client() -> OpenLineageClient | None:

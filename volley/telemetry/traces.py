@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -101,4 +102,10 @@ def _guarded(call: Callable[[], object]) -> None:
     try:
         call()
     except Exception as error:
-        _log.warning("a span was not recorded: %s", redact_uri(f"{type(error).__name__}: {error}"))
+        _warn_once(redact_uri(f"{type(error).__name__}: {error}"))
+
+
+@lru_cache(maxsize=100)
+def _warn_once(error: str) -> None:
+    # Each epoch would say it again, several times.
+    _log.warning("spans are not recorded: %s", error)
