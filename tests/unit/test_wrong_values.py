@@ -185,7 +185,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         STREAM.join,
         {"other": MemorySource([]), "on": "id"},
         {
-            **{"other": "", "on": "x", "how": "", "as_of": "None x", "columns": "None x", "suffix": "x empty"},
+            **{"other": "list", "on": "x", "how": "", "as_of": "None x", "columns": "None x", "suffix": "x empty"},
             **{"max_bytes": "5", "within": "None", "time": "None", "idle_after": "None"},
             **dict.fromkeys(("lateness", "late", "max_ahead", "buckets"), ""),
         },
@@ -478,7 +478,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (IcebergTable, {"table": CONFIG}, {"table": ""}),
     (IcebergTable(CONFIG).rewrite_manifests, {}, {"dry_run": "", "max_bytes": ""}),
     (Environment().task_runner, {}, {}),
-    (when, {"condition": True}, {"condition": "None 5 negative 0.5 nan True x empty bytes"}),
+    (when, {"condition": True}, {"condition": "None 5 negative 0.5 nan True x bytes"}),
     # There is no such table: what is right fails too.
     (
         IcebergTable(CONFIG).compact,
@@ -599,7 +599,7 @@ def test_every_parameter_is_there() -> None:
 
 FOR_IMPLEMENTERS = {"Offset", "Split", "Reader", "Source", "SourceContext", "SparkSource"}
 FOR_IMPLEMENTERS |= {"Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"}
-FOR_IMPLEMENTERS |= {"Metrics", "MetricsSnapshot", "EpochProgress", "FinishedEpoch", "TableFigures"}
+FOR_IMPLEMENTERS |= {"Dataset", "Metrics", "MetricsSnapshot", "EpochProgress", "FinishedEpoch", "TableFigures"}
 # They are made by others, or take nothing.
 TAKE_NOTHING = {
     "Job",

@@ -115,7 +115,7 @@ def _total(text: str) -> Any:
 
 @dataclass(frozen=True)
 class TableTotals:
-    """What a table of a job has, as its metadata tell without a look at its files.
+    """What a table of a job has, as its metadata tell without a look at its files: a writer may have counted wrong.
 
     Args:
         rows: Rows in data files, also those that deletes delete; None = the writer of the last snapshot says nothing.
