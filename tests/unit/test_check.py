@@ -34,6 +34,12 @@ MISFITS = {
     "second": ("{drop: [name]}, {select: [name]}", "", "", "4:69: unknown column 'name' (pipelines.show.steps[1]."),
     "repartition": ("{repartition: {by: [note]}}", "", "", "unknown column 'note' (pipelines.show.steps[0]."),
     "sort": ("{sort_within_epoch: [note]}", "", "", "no column 'note' to sort by (pipelines.show.steps[0]."),
+    "explode": ("{explode: name}", "", "", 'split the text before: with_column("name", col("name").str.split(","))'),
+    "explode a number": ("{explode: id}", "", "", "hint: no column is a list: leave the step out"),
+    "explode beside a list": (
+        *("""{with_column: {x: "split(name, ',')"}}, {explode: id}""", "", ""),
+        "hint: lists are 'x'",
+    ),
     "deduplicate": ("{deduplicate: [note]}", "", "", "unknown column 'note' (pipelines.show.steps[0]."),
     "join": ("{join: {table: events, on: {id: key}}}", "", "", "has no column 'key' (pipelines.show.steps[0].join)"),
     "joined columns": ("{join: {table: events, on: id, columns: [note]}}", "", "", "no column 'note' (pipelines.show."),

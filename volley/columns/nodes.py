@@ -178,10 +178,20 @@ def _check_columns(names: Iterable[str], schema: pa.Schema, verb: str) -> None:
             raise ExpressionError(f"{verb}: unknown column {name!r}", hint=near(name, schema.names))
 
 
+def _lists(name: str, schema: pa.Schema) -> str:
+    """Return how to explode something, in the place of a column that is no list."""
+    lists = [repr(field.name) for field in schema if pa.types.is_list(field.type)]
+    if pa.types.is_string(schema.field(name).type):
+        return f'split the text before: with_column("{name}", col("{name}").str.split(","))'
+    return f"lists are {', '.join(lists)}" if lists else "no column is a list: leave the step out"
+
+
 def _explode(node: nodes.Explode, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
     value = compile_expression(Column(node.column), schema)
     if not pa.types.is_list(value.type):
-        raise ExpressionError(f"explode takes a list, but {node.column!r} is {type_name(value.type)}", hint="a list")
+        raise ExpressionError(
+            f"explode takes a list, but {node.column!r} is {type_name(value.type)}", hint=_lists(node.column, schema)
+        )
     index = schema.get_field_index(node.column)
     out = schema.set(index, pa.field(node.column, value.type.value_type))
 
