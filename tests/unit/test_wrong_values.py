@@ -648,6 +648,7 @@ TAKE_NOTHING = {
     "Aggregation",
     "Config",
     "ConfiguredPipeline",
+    "Dataset",
     "KeyedStream",
     "RoutedSink",
     "SeriesFunction",
