@@ -56,6 +56,11 @@ def test_it_shows_what_a_folder_has_of_jobs_that_run_or_have_died(tmp_path: Path
     assert row_of(top(str(tmp_path)), "orders")[:4] == ["orders", "finished", "41", "321"]
 
 
+def test_a_history_of_an_older_version_is_shown(site: Site) -> None:
+    site.set_older(RUNNING)
+    assert row_of(top(site.endpoint.page), "orders")[:3] == ["orders", "running", "41"]
+
+
 def test_texts_of_the_data_are_no_markup_and_no_commands_of_the_terminal(site: Site) -> None:
     site.set(replace(RUNNING, job="[red]x[/red]", sources=(SourceStatus("files:[ab]\x1b[2J"),)))
     shown = top(site.endpoint.page).stdout

@@ -85,6 +85,17 @@ class Site:
     def close(self) -> None:
         self._closing.close()
 
+    def set_older(self, job: JobStatus) -> None:
+        """Serve the status of a job as a history has it that was written before it had its latest fields."""
+        status = job.to_dict()
+        for name in ("tables", "expectations", "letters"):
+            status.pop(name, None)
+        for node in status["graph"]:
+            del node["rows_per_second"], node["bad"]
+        for source in status["sources"]:
+            del source["watermark"]
+        self.json = status_json([status])
+
     def set(
         self, *jobs: JobStatus, runs: list[dict[str, Any]] | None = None, views: tuple[FollowedView, ...] = ()
     ) -> None:

@@ -197,6 +197,14 @@ def test_all_pages_get_one_event(site: Site, monkeypatch: pytest.MonkeyPatch) ->
     assert len(made) == 1
 
 
+def test_a_history_of_an_older_version_is_shown(opened: Callable[..., Page], site: Site) -> None:
+    site.set_older(RUNNING)
+    page = opened()
+    expect(page.get_by_text("source · 1,300,000 rows")).to_be_visible()
+    assert "NaN" not in page.content()
+    assert "undefined" not in page.get_by_role("main").inner_text()
+
+
 def test_it_is_not_drawn_anew_under_a_reader(opened: Callable[..., Page], site: Site) -> None:
     page = opened()
     page.get_by_role("region", name="Sinks").focus()
