@@ -28,6 +28,7 @@ from volley import (
     IcebergSource,
     IcebergSourceConfig,
     IcebergStorage,
+    KafkaSource,
     MemorySource,
     Reader,
     Source,
@@ -40,6 +41,7 @@ from volley.connectors.webhook import reader as webhook_reader
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.log import Log
 from volley.connectors.webhook.reader import WebhookReader
+from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Split
 from volley.formats import files
 from volley.iceberg import Incremental, TableRef
@@ -470,3 +472,62 @@ def test_the_source_is_a_value(source: Source) -> None:
     assert again.identity == source.identity
     assert repr(again) == repr(source)
     assert len(repr(source)) < 300
+
+
+DECODED: dict[str, tuple[Callable[[Path, str], Source], list[str]]] = {
+    "json files": (lambda folder, schema: FileSource(folder / "in", "json", schema), ['{"id": "x", "note": null}']),
+    "json files, with unknown fields": (
+        lambda folder, schema: FileSource(folder / "in", "json", schema, on_unknown="keep", include=["file", "row"]),
+        ['{"id": "x", "other": [1]}'],
+    ),
+    "csv files": (lambda folder, schema: FileSource(folder / "in", "csv", schema), ["note,id", ",x"]),
+}
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_a_bad_row_is_decoded_as_it_would_be_read_under_a_wider_schema(name: str, tmp_path: Path) -> None:
+    make, lines = DECODED[name]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1").write_text("\n".join([*lines, ""]))
+    narrow, wide = make(tmp_path, "id long, note string"), make(tmp_path, "id string, note string")
+    (bad,) = [item for item in read_all(narrow, tmp_path / "narrow") if isinstance(item, BadRow)]
+    (good,) = [item for item in read_all(wide, tmp_path / "wide") if isinstance(item, PositionedBatch)]
+    decoder = wide.payload_decoder(bad.format, good.batch.schema)
+    assert decoder is not None
+    rows = decoder.sort([bad.payload.encode()])
+    assert (rows.numbers, rows.faults) == ([0], {})
+    # What the source adds to rows is not in the payload.
+    added = {"file_path", "file_row"}
+    expected = {name: value for name, value in good.batch.to_pylist()[0].items() if name not in added}
+    assert rows.batch.to_pylist() == [expected]
+    assert narrow.payload_decoder("text", good.batch.schema) is None
+
+
+def read_all(source: Source, state: Path) -> list[PositionedBatch | BadRow]:
+    reader = source.open(SourceContext(str(state)))
+    start = reader.initial_offset()
+    splits = reader.splits(start, reader.latest_offset(start, None, None))
+    return [item for split in splits for item in reader.split_reader().read_tolerant(split)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        KafkaSource("broker:9092", "events", schema="id string", include=["offset"]),
+        WebhookSource(schema="id string", include=["received_at"]),
+    ],
+    ids=["kafka", "webhook"],
+)
+def test_a_bad_message_is_decoded_without_its_metadata(source: Source) -> None:
+    schema = source.preview(SourceContext(""))
+    assert schema is not None
+    decoder = source.payload_decoder("json", schema)
+    assert decoder is not None
+    rows = decoder.sort([b'{"id": "x"}', b'{"id": 1}'])
+    assert (rows.batch.to_pylist(), [*rows.faults]) == ([{"id": "x"}], [1])
+    assert source.payload_decoder("text", schema) is None
+
+
+def test_a_source_decodes_nothing_by_default() -> None:
+    source = MemorySource([{"id": 1}])
+    assert source.payload_decoder("json", pa.schema({"id": pa.int64()})) is None

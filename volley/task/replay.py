@@ -31,7 +31,8 @@ class ReplaySorter(Sorter):
     def _unreadable(self, row: BadRow) -> dict[str, Any]:
         assert isinstance(row, BadLetter)
         step = self._tree.root.brief if self._tree.root else None
-        return {**row.letter, **self._fault(row.error, Blame(step, row.column), ()), "sinks": row.letter["sinks"]}
+        sinks = row.letter["sinks"] or self._all_sinks
+        return {**row.letter, **self._fault(row.error, Blame(step, row.column), sinks)}
 
     def _outputs(
         self, rows: PositionedBatch, start: int, end: int, passed: list[Passed]
@@ -53,5 +54,5 @@ class ReplaySorter(Sorter):
     def _letter_of(self, rows: PositionedBatch, row: int, position: str, failures: Sequence[Failure]) -> dict[str, Any]:
         assert isinstance(rows, LetterRows)
         (letter,) = rows.letters.slice(row, 1).to_pylist()
-        lacking = [sink for failure in failures for sink in failure.sinks]
-        return {**letter, **self._fault(message_of(failures[0].cause), self._blame(failures[0]), lacking)}
+        cause = failures[0].cause
+        return {**letter, **self._fault(message_of(cause), self._blame(failures[0]), self._lacking(failures))}

@@ -113,7 +113,7 @@ class Sorter:
         for route in range(len(self._held)):
             self._flush(route)
 
-    @property
+    @cached_property
     def _first_route(self) -> int:
         """The route of unreadable rows: that of the first sink with a dead letter."""
         routes = (self._letters.routes[sink] for sink in self._tree.sinks)
@@ -190,19 +190,19 @@ class Sorter:
             "position": row.position,
             "format": row.format,
             **self._origin,
-            **self._fault(row.error, Blame(step, row.column), self._tree.sinks),
+            **self._fault(row.error, Blame(step, row.column), self._all_sinks),
         }
 
     def _letter_of(self, rows: PositionedBatch, row: int, position: str, failures: Sequence[Failure]) -> dict[str, Any]:
         """Return the letter of a row that some sinks lack."""
-        cause, lacking = failures[0].cause, [sink for failure in failures for sink in failure.sinks]
+        cause = failures[0].cause
         told = bad_row(rows.batch, row, "", position)
         return {
             "payload": told.payload,
             "position": position,
             "format": told.format,
             **self._origin,
-            **self._fault(message_of(cause), self._blame(failures[0]), lacking),
+            **self._fault(message_of(cause), self._blame(failures[0]), self._lacking(failures)),
         }
 
     @cached_property
@@ -210,15 +210,22 @@ class Sorter:
         source = self._tree.root.source if self._tree.root else None
         return {"epoch": self._letters.epoch, "job": self._letters.job, "source": source}
 
-    def _fault(self, error: str, blame: Blame, sinks: Iterable[int]) -> dict[str, Any]:
-        """Return what a letter tells of its fault.
+    @cached_property
+    def _all_sinks(self) -> str:
+        """The labels of all sinks of the tree, as a letter has them."""
+        return self._labels(self._tree.sinks)
 
-        Args:
-            sinks: Those that lack the row.
-        """
-        names = [name for sink in sinks if (name := self._sinks[sink].name) is not None]
+    def _lacking(self, failures: Iterable[Failure]) -> str:
+        """Return the labels of the sinks that lack a row, as a letter has them."""
+        return self._labels(sink for failure in failures for sink in failure.sinks)
+
+    def _labels(self, sinks: Iterable[int]) -> str:
+        return json_of([name for sink in sinks if (name := self._sinks[sink].name) is not None])
+
+    def _fault(self, error: str, blame: Blame, sinks: str) -> dict[str, Any]:
+        """Return what a letter tells of its fault."""
         now = datetime.now(UTC)
-        return {"error": error, "time": now, "step": blame.step, "column": blame.column, "sinks": json_of(names)}
+        return {"error": error, "time": now, "step": blame.step, "column": blame.column, "sinks": sinks}
 
     def _reject(self, route: int, letter: dict[str, Any]) -> None:
         """Hold a letter."""
