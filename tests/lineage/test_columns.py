@@ -194,3 +194,16 @@ def test_expectations() -> None:
     warned = orders.select("id", "price").expect("price", col("price") > 0)
     assert lineage(warned)[1] == set()
     assert lineage(warned.expect("id", col("id") > 0, on_fail="drop"))[1] == {"orders.id FILTER"}
+
+
+class Letters(MemorySource):
+    """Dead letters that are read again."""
+
+    reads_letters = True
+
+
+def test_rows_of_dead_letters_come_from_their_payload() -> None:
+    letters = Letters([], SCHEMA)
+    columns = columns_of(Environment().from_source(letters).select("id", "price")._node, names)
+    (origin,) = columns.values["price"]
+    assert (origin.column, origin.how) == ("payload", "TRANSFORMATION")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from volley.contracts.source import Source
 from volley.plan import keyed_nodes, nodes
 from volley.plan.expression_nodes import Call, Column, ExprNode, column_names, output_name
 
@@ -133,7 +134,7 @@ def _step(node: nodes.Node, inputs: Sequence[Columns], names: Names) -> Columns:
     """
     match node:
         case nodes.Read():
-            return Columns({name: frozenset({Origin(id(node.source), name)}) for name in names(node)})
+            return Columns({name: frozenset({_of_source(node.source, name)}) for name in names(node)})
         case nodes.Union():
             united = inputs[0]
             for other in inputs[1:]:
@@ -175,6 +176,11 @@ def _step(node: nodes.Node, inputs: Sequence[Columns], names: Names) -> Columns:
         case keyed_nodes.Deduplicate():
             return before.after(node.keys, "GROUP_BY")
     return before
+
+
+def _of_source(source: Source, column: str) -> Origin:
+    """Return the origin of a source's column; dead letters have the columns of their rows in one."""
+    return Origin(id(source), "payload", "TRANSFORMATION") if source.reads_letters else Origin(id(source), column)
 
 
 def _joined(node: nodes.Join, before: Columns, names: Names) -> Columns:
