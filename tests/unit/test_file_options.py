@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -307,3 +308,15 @@ def test_a_header_of_several_lines_stands_before_each_part(
     options = {"newlines_in_values": False, "skip_rows": skip, "escape": "\\"}
     opened = reader(tmp_path / "a.csv", tmp_path / "state", "id long", options=options)
     assert strict(opened, in_parts(opened, parts)) == [(number,) for number, _ in rows]
+
+
+def test_an_inferred_header_of_many_names_takes_time_in_proportion(tmp_path: Path) -> None:
+    # Half a second of CPU; each name compared with all others took half a minute.
+    count = 15_000
+    (tmp_path / "a.csv").write_text(
+        ",".join(f"k{number}" for number in range(count)) + "\n1" + ",1" * (count - 1) + "\n"
+    )
+    began = time.process_time()
+    opened = reader(tmp_path / "a.csv", tmp_path / "state", None)
+    assert strict(opened, splits(opened)) == [(1,) * count]
+    assert time.process_time() - began < 8

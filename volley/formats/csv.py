@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -60,7 +61,8 @@ def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:
         raise file.fault(f"a name in the header is not UTF-8 ({error.reason})", 1) from error
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options) from error
-    if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+    counts = Counter(schema.names)
+    if twice := [name for name, count in counts.items() if count > 1]:
         raise _stands_twice(file, twice[0])
     texts = next(_read_texts(file, schema, options), None)
     return schema if texts is None else pa.schema([_guessed(file, field, texts.column(field.name)) for field in schema])
@@ -289,7 +291,8 @@ def header(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]
             f"{file.name} has none of the columns {columns}: its first line is {first}{case_of(first, columns)}",
             hint='if the file has no header, say so: options={"header": False}',
         )
-    if twice := [name for name in schema.names if first.count(name) > 1]:
+    counts = Counter(first)
+    if twice := [name for name in schema.names if counts[name] > 1]:
         raise _stands_twice(file, twice[0])
     file.check_columns(pa.schema({name: pa.string() for name in first if name}), schema)
     # Arrow rejects a file that ends right after its header.

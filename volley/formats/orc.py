@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,7 +89,8 @@ class OpenOrc:
     def stripe(self, number: int, names: Collection[str]) -> pa.RecordBatch:
         """Return columns of a stripe: all with these names, even if two have the same."""
         own = self.schema.names
-        if not any("." in name or own.count(name) > 1 for name in names):
+        counts = Counter(own)
+        if not any("." in name or counts[name] > 1 for name in names):
             return self.source.read_stripe(number, [*names])
         # Arrow may take such a name for another column: one with a dot for the path of a field.
         batch = self.source.read_stripe(number)
