@@ -20,8 +20,10 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake, do
 from volley import ConfigError, Epoch, SchemaMismatchError
 from volley.columns.exact import array_of
-from volley.iceberg import IcebergTable, Partitioning, SnapshotManager, Upsert, remove_orphan_files
+from volley.iceberg import Append, IcebergTable, Partitioning, SnapshotManager, Upsert, remove_orphan_files
+from volley.iceberg.commit import loop
 from volley.iceberg.modes import Strategy
+from volley.iceberg.pyiceberg_private.access import commit_once
 from volley.iceberg.upsert.tombstones import tombstone_branch
 
 SCHEMA = pa.schema({"id": pa.int64(), "part": pa.string(), "seq": pa.int64(), "value": pa.int64(), "op": pa.string()})
@@ -323,3 +325,103 @@ def test_a_column_that_has_no_order(make_lake: MakeLake) -> None:
         make_lake(Upsert("id", sequence="seq"), schema).driver()
     with pytest.raises(ConfigError, match="upsert by unknown column 'other'"):
         make_lake(Upsert("id", sequence="other"), schema).driver()
+
+
+def test_an_attempt_without_an_answer_that_lands_late(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are the table's, though the next attempt has settled the epoch anew; that one's are deleted."""
+    lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op"), SCHEMA)
+    lake.epoch([row(1, 3, 3), row(2, 1, 1)])
+    rows = [row(1, 5, 5), row(2, 4, op="d")]
+    driver, epoch, results = Writer(lake, QUERY.replace("2b6f", "3c7f")).stage(rows)
+    sent: list[Any] = []
+
+    def commit(*attempt: Any) -> None:
+        sent.append(attempt)
+        if len(sent) == 1:
+            # What follows is as after a commit of others, which a rollback has taken back.
+            driver._upsert._settled_from = ()
+            raise TimeoutError("no answer")
+        commit_once(*sent[0])
+        commit_once(*attempt)
+
+    monkeypatch.setattr(loop, "commit_once", commit)
+    driver.commit(epoch, results)
+    assert len(sent) == 2
+    assert lake.rows() == expected([row(1, 3, 3), row(2, 1, 1), *rows])
+    assert {path.name for path in lake.files()} <= live(lake)
+
+
+@pytest.mark.parametrize(
+    ("rows", "others"),
+    [
+        pytest.param([row(3, 4, 4)], [row(3, 9, op="d")], id="deletion-of-what-is-not-there"),
+        pytest.param([row(3, 9, op="d")], [row(3, 4, 4)], id="row-of-a-deletion"),
+        pytest.param([row(3, 9, op="d")], [row(3, 7, op="d")], id="deletions"),
+    ],
+)
+def test_a_commit_of_another_job_before_an_attempt_is_sent(
+    rows: list[Row], others: list[Row], make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that changes nothing but the tombstones, or nothing but the rows.
+
+    Tables of format 1 have no sequence numbers, by which a catalog finds that another snapshot came first.
+    """
+    lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op"), SCHEMA, **{"format-version": "1"})
+    lake.epoch([row(1, 1, 1), row(2, 1, op="d")])
+    driver, epoch, results = Writer(lake, QUERY.replace("2b6f", "3c7f")).stage(rows)
+    other, *committed = Writer(lake, QUERY.replace("2b6f", "4d8f")).stage(others)
+    sent: list[Any] = []
+
+    def commit(*attempt: Any) -> None:
+        sent.append(attempt)
+        if len(sent) == 1:
+            other.commit(*committed)
+        commit_once(*attempt)
+
+    monkeypatch.setattr(loop, "commit_once", commit)
+    driver.commit(epoch, results)
+    assert len(sent) > 1
+    assert lake.rows() == expected([row(1, 1, 1), *rows, *others])
+
+
+def test_stored_rows_that_lose_to_what_is_stored_are_taken_out(make_lake: MakeLake) -> None:
+    """Duplicates from before, and rows that a rollback has brought back from their deletion."""
+    plain = make_lake(Append(), SCHEMA.remove(4))
+    plain.epoch([row(1, 1, 1), row(1, 5, 5), row(1, 5, 5), row(2, 1, 1)])
+    plain.config = plain.config.with_commit_mode(Upsert(["id", "part"], sequence="seq", op_field="op"))
+    plain.schema = SCHEMA
+    before = plain.table().current_snapshot()
+    assert before is not None
+    again = [row(2, 3, op="d"), row(1, 2, 2)]
+    plain.epoch(again)
+    assert plain.rows() == expected([row(1, 5, 5)])
+    SnapshotManager(plain.config.ref).rollback_to(before.snapshot_id)
+    plain.epoch(again)
+    assert plain.rows() == expected([row(1, 5, 5)])
+
+
+@pytest.mark.parametrize(
+    ("data_type", "values"),
+    [
+        (pa.float64(), [-0.0, 0.0]),
+        (pa.struct({"x": pa.list_(pa.int64())}), [{"x": [1]}, {"x": [2]}]),
+        (pa.list_(pa.float64()), [[-0.0], [0.0]]),
+        (pa.list_(pa.timestamp("us")), [[2**62], [2**62 + 1]]),
+    ],
+    ids=str,
+)
+def test_values_that_python_or_numbers_do_not_tell_apart(
+    data_type: pa.DataType, values: list[Any], make_lake: MakeLake
+) -> None:
+    """Of two rows of one sequence, the same one stays."""
+    schema = pa.schema({"id": pa.int64(), "seq": pa.float64(), "value": data_type})
+    rows = [{"id": 1, "seq": seq, "value": value} for seq, value in zip([0.0, -0.0], values, strict=True)]
+    rows += [{"id": 2, "seq": 1.0, "value": value} for value in values]
+    seen = []
+    for epochs in ([rows], [rows[::-1]], [[each] for each in rows], [[each] for each in rows[::-1]]):
+        lake = make_lake(Upsert("id", sequence="seq"), schema)
+        for epoch in epochs:
+            lake.epoch(epoch)
+        stored = lake.table().scan().to_arrow().sort_by("id").drop_columns(["id"])
+        seen.append([str(column.combine_chunks()) for column in stored.columns])
+    assert len({*map(tuple, seen)}) == 1

@@ -147,7 +147,8 @@ class IcebergCommitter(Committer):
         stage = EpochStage(self._config, self._context, epoch, files, self._changes(epoch, files))
         commit_to(self._config.ref, stage, load=self._reload)
         if self._upsert:
-            delete_new_files(self._table.io, [*(file.path for file in files), *self._upsert.temporary])
+            unused = self._not_landed(epoch, self._upsert.of_attempts)
+            delete_new_files(self._table.io, [*(file.path for file in files), *self._upsert.temporary, *unused])
             # The files belong to the table now: a later `abort` must not delete them.
             self._upsert = None
         self._tell_totals()
@@ -161,18 +162,24 @@ class IcebergCommitter(Committer):
 
     def orphans(self, epoch: Epoch) -> list[str]:
         """Return the data files of this epoch that are not in its snapshot."""
-        snapshot = self.snapshot(epoch)
-        if snapshot is None:
-            return []
         io, location = self._table.io, self._table.location()
+        if self.snapshot(epoch) is None:
+            return []
         with storage_errors(location, "listing"):
-            committed = {name_of(file.file_path) for file in added_files(snapshot, io)}
+            paths = list_folder(file_system(io, location), data_folder(self._table))
+        return sorted(self._not_landed(epoch, [path for path in paths if name_of(path).startswith(file_prefix(epoch))]))
+
+    def _not_landed(self, epoch: Epoch, paths: Sequence[str]) -> list[str]:
+        """Return those of an epoch's files that are not in its snapshot; none if nothing tells."""
+        snapshot, io = self.snapshot(epoch), self._table.io
+        if snapshot is None or not paths:
+            return []
+        with storage_errors(self._table.location(), "reading"):
+            landed = {name_of(file.file_path) for file in added_files(snapshot, io)}
             if (tombstones := tombstones_of(self._table, self._config.branch)) is not None:
                 kept = plan(io, self._table.metadata, tombstones).files
-                committed |= {name_of(planned.file.path) for planned in kept}
-            paths = list_folder(file_system(io, location), data_folder(self._table))
-        ours = (path for path in paths if name_of(path).startswith(file_prefix(epoch)))
-        return sorted(path for path in ours if name_of(path) not in committed)
+                landed |= {name_of(planned.file.path) for planned in kept}
+        return [path for path in paths if name_of(path) not in landed]
 
     def _changes(self, epoch: Epoch, files: Sequence[Any]) -> Callable[[Table], SnapshotFiles]:
         """Return the function that computes the epoch's changes of a table; only this depends on the commit mode."""

@@ -29,10 +29,10 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.tables import evolution
-from volley.iceberg.commit.tombstones import forget, remember
+from volley.iceberg.commit.tombstones import as_settled, forget, remember
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
-from volley.iceberg.modes import Overwrite
+from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.pyiceberg_private.access import snapshot_ids
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
@@ -125,7 +125,9 @@ class EpochStage(Stage[Staged]):
                 write_manifests(transaction, changes, snapshot_id, summary, config.branch)
             if changes.tombstones or changes.forgotten:
                 remember(transaction, changes, config.branch)
-        return Staged(transaction)
+        mode = config.commit_mode
+        is_settled = isinstance(mode, Upsert) and mode.sequence is not None
+        return Staged(transaction, requirements=as_settled(table, config.branch) if is_settled else ())
 
 
 def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from pyiceberg.table import Transaction
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableRequirement
 
-from volley.iceberg.commit.loop import new_snapshot_id, write_manifests
+from volley.iceberg.commit.loop import new_snapshot_id, unchanged, write_manifests
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.upsert.tombstones import tombstone_branch
 from volley.iceberg.write.written import SnapshotFiles
 
-__all__ = ["forget", "remember"]
+__all__ = ["as_settled", "forget", "remember"]
 
 _FOR_EVER = 2**63 - 1
 _MARK = "volley.tombstones"
 """In a snapshot's summary: it has the tombstones of this branch."""
+
+
+def as_settled(table: Table, branch: str) -> list[TableRequirement]:
+    """Return the requirements that both a branch and its tombstones are as an epoch was settled for.
+
+    An epoch that changes only one of them must not land after a change of the other.
+    """
+    refs = table.metadata.refs
+    # The first snapshot of a table is main's: none can have tombstones before it.
+    names = (branch, tombstone_branch(branch)) if table.metadata.snapshots else (MAIN_BRANCH,)
+    return [unchanged(name, refs[name].snapshot_id if name in refs else None) for name in names]
 
 
 def remember(transaction: Transaction, changes: SnapshotFiles, branch: str) -> None:

@@ -79,6 +79,11 @@ class EpochUpsert:
         replaced = (file for result in self._replaced.values() for file in (*result.added, *result.deletes))
         return [*self._unused, *(self._merged or ()), *replaced]
 
+    @property
+    def of_attempts(self) -> list[str]:
+        """The paths of the files of all attempts, if there were several: one without an answer may have landed."""
+        return [file.path for file in self.written] if self._unused else []
+
     def changes(self, table: Table) -> SnapshotFiles:
         """Return the epoch's changes of the current table; computes missing results on the executors.
 

@@ -240,7 +240,7 @@ class SequencedUpsert(EpochUpsert):
 
     @property
     def written(self) -> list[WrittenFile]:
-        return self._files
+        return [*self._unused, *self._files]
 
     def changes(self, table: Table) -> SnapshotFiles:
         writer = self._writer(table)
@@ -248,8 +248,8 @@ class SequencedUpsert(EpochUpsert):
         tombstones = tombstones_of(table, self._branch)
         settled_from = frozenset(candidates), tombstones and tombstones.snapshot_id
         if self._settled is None or settled_from != self._settled_from:
-            # What was settled for an earlier state of the table is of no use.
-            self.temporary += [file.path for file in self._files]
+            # What was settled for an earlier state of the table is of no use, unless that attempt lands after all.
+            self._unused += self._files
             self._files = []
             self._settled = self._settle(table, writer, [*candidates.values()])
             self._settled_from = settled_from

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.keys.normal import normal_rows
-from volley.columns.keys.order import ascending_order, ranks
+from volley.columns.keys.equality import hashes
+from volley.columns.keys.normal import normal_rows, numbered
+from volley.columns.keys.order import ascending_order, ordered, ranks
 from volley.iceberg.upsert.changes import DELETED, STORED_IN, UpsertWriter
 
 __all__ = ["Settled"]
@@ -25,7 +26,7 @@ class Settled:
 
     Args:
         new: The numbers of the last changes of their keys that are not stored, ascending.
-        beaten: The numbers of the stored rows that these replace.
+        beaten: The numbers of the stored rows that are not the last of their keys.
     """
 
     new: _Numbers
@@ -37,8 +38,8 @@ class Settled:
         if changes.num_rows == 0:
             return Settled(np.zeros(0, np.int64), np.zeros(0, np.int64))
         deleted, stored = (pc.cast(column, pa.int8()) for column in _marks(changes))
-        keys = list(_ranks(normal_rows(writer.keys_of(changes)), writer.key_schema.names))
-        sequence = list(_ranks(changes, writer.mode.sequence_fields))
+        keys = _ranks(normal_rows(writer.keys_of(changes)), writer.key_schema.names)
+        sequence = _ranks(changes, writer.mode.sequence_fields)
         order = np.array(ascending_order([*keys, *sequence, deleted]))
         same_key = _repeated(keys, order)
         tied = same_key & _repeated([*sequence, deleted], order)
@@ -47,10 +48,9 @@ class Settled:
             order[places] = order[places][_by_values(changes, order[places], np.cumsum(~tied)[places], writer)]
         is_stored, is_deleted = (np.asarray(column)[order].astype(bool) for column in (stored, deleted))
         is_last = np.append(~same_key[1:], True)
-        is_new = is_last & ~is_stored
-        key = np.cumsum(~same_key) - 1
-        beaten = is_stored & ~is_deleted & is_new[is_last][key]
-        return Settled(np.sort(order[is_new]), np.sort(order[beaten]))
+        # A stored row may lose to what is stored, too: to a row of the same key, or to a deletion after a rollback.
+        beaten = is_stored & ~is_deleted & ~is_last
+        return Settled(np.sort(order[is_last & ~is_stored]), np.sort(order[beaten]))
 
 
 def _marks(changes: pa.Table) -> tuple[pa.Array, pa.Array]:
@@ -58,14 +58,23 @@ def _marks(changes: pa.Table) -> tuple[pa.Array, pa.Array]:
     return changes[DELETED].combine_chunks(), changes[STORED_IN].combine_chunks().is_valid()
 
 
-def _ranks(rows: pa.Table, names: Iterable[str]) -> Iterator[pa.Array]:
-    """Yield columns of numbers and texts by which rows are compared."""
-    for name in names:
-        values = rows[name].combine_chunks()
-        if pa.types.is_nested(values.type) and not pa.types.is_struct(values.type):
-            # Lists and maps have no order of their own: any that is the same each time will do.
-            values = pa.array(map(repr, values.to_pylist()), pa.string())
-        yield from ranks(values)
+def _ranks(rows: pa.Table, names: Iterable[str]) -> list[pa.Array]:
+    """Return columns of numbers and texts by which rows are compared."""
+    return [rank for name in names for rank in ranks(rows[name].combine_chunks())]
+
+
+def _exact_ranks(values: pa.Array) -> Iterator[pa.Array]:
+    """Yield columns that tell all values apart, -0.0 and 0.0 too."""
+    if values.null_count:
+        yield values.is_valid().cast(pa.int8())
+    if pa.types.is_struct(values.type):
+        for field in values.flatten():
+            yield from _exact_ranks(field)
+    elif pa.types.is_nested(values.type):
+        # Lists and maps have no order of their own: any that is the same each time will do.
+        yield pa.array(hashes(numbered([values])))
+    else:
+        yield ordered(values)
 
 
 def _by_values(changes: pa.Table, numbers: _Numbers, runs: _Numbers, writer: UpsertWriter) -> _Numbers:
@@ -77,8 +86,8 @@ def _by_values(changes: pa.Table, numbers: _Numbers, runs: _Numbers, writer: Ups
     """
     rows = changes.take(pa.array(numbers))
     deleted, stored = _marks(rows)
-    known = {*writer.keys, *writer.mode.sequence_fields}
-    values = _ranks(rows, [name for name in writer.rows.rows_schema.names if name not in known])
+    names = (name for name in writer.rows.rows_schema.names if name not in writer.keys)
+    values = (rank for name in names for rank in _exact_ranks(rows[name].combine_chunks()))
     # A deletion that is remembered need not be remembered again, nor a row written that the table has.
     known_deletion, is_stored = (pc.cast(column, pa.int8()) for column in (pc.and_(deleted, stored), stored))
     return np.asarray(ascending_order([pa.array(runs), known_deletion, *values, is_stored]))
