@@ -29,6 +29,7 @@ from volley import (
     lit,
     tumbling,
 )
+from volley.contracts.rows import note_unknown
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,6 +38,12 @@ def asked(url: str, token: str | None = None) -> Any:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     with urlopen(Request(url, headers=headers), timeout=10) as answer:
         return answer.read().decode()
+
+
+def test_what_was_read_before_a_job_is_not_told_of_it(native: Environment) -> None:
+    note_unknown(["price"], "another.json")
+    job = native.from_source(MemorySource([{"id": 1}])).to_sink(MemorySink("clean")).execute("clean")
+    assert job.status().notes == ()
 
 
 def test_the_status_of_a_running_job_is_what_its_page_gets(native: Environment, tmp_path: Path) -> None:

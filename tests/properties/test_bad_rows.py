@@ -100,9 +100,10 @@ def test_json_objects_are_sorted_as_if_each_is_parsed_alone(texts: list[str], po
     assert [*found.numbers] == numbers
     assert not numbers or pa.Table.from_batches(found.batches).equals(pa.Table.from_batches(batches)) or _has_nan(texts)
     for number, text in enumerate(texts):
-        # Of several faults, either may be told.
-        if number in faults and text.count(":") == 1:
-            assert found.faults[number] == faults[number]
+        # Of several faults, either may be told; a field that is in no column may have a damaged value, too.
+        told = [some.get(number, "") for some in (found.faults, faults)]
+        if text.count(":") == 1 and sum("none of the columns" in fault for fault in told) != 1:
+            assert told[0] == told[1]
 
 
 QUOTES = [*("", ":", "{}"), r"a\"b", r"\u0022", r"\"", r"\\", r"a\\\"b"]

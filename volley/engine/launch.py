@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from volley.columns.letters import SCHEMA
 from volley.columns.schemas import Schemas
+from volley.contracts.rows import taken_notes
 from volley.contracts.sink import Committer, SinkContext
 from volley.contracts.source import SourceContext, SparkSource
 from volley.engine.binding import Binding
@@ -52,6 +53,8 @@ def launch(job: JobContext, undo: ExitStack) -> Epochs:
     Raises:
         VolleyError: If the job can't run; nothing has been written then.
     """
+    # What this thread has noted before, reading files without a job, is not the job's.
+    taken_notes()
     tables = JoinedTables(job.name, f"{job.folder}/joins")
     job = _checked(job, tables, undo)
     begun, bound = job.checkpoint.begun, _bound(job)
