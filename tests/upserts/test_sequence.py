@@ -20,7 +20,15 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake, do
 from volley import ConfigError, Epoch, SchemaMismatchError
 from volley.columns.exact import array_of
-from volley.iceberg import Append, IcebergTable, Partitioning, SnapshotManager, Upsert, remove_orphan_files
+from volley.iceberg import (
+    Append,
+    IcebergTable,
+    Partitioning,
+    SnapshotManager,
+    Upsert,
+    publish_branch,
+    remove_orphan_files,
+)
 from volley.iceberg.commit import loop
 from volley.iceberg.modes import Strategy
 from volley.iceberg.pyiceberg_private.access import commit_once
@@ -425,3 +433,33 @@ def test_values_that_python_or_numbers_do_not_tell_apart(
         stored = lake.table().scan().to_arrow().sort_by("id").drop_columns(["id"])
         seen.append([str(column.combine_chunks()) for column in stored.columns])
     assert len({*map(tuple, seen)}) == 1
+
+
+def test_a_branch_has_the_deletions_of_main_and_main_those_of_the_branch_that_is_published(make_lake: MakeLake) -> None:
+    lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op"), SCHEMA)
+    first = [row(1, 1, 1), row(2, 5, op="d"), row(3, 1, 1)]
+    lake.epoch(first)
+    main, lake.config = lake.config, lake.config.with_branch("audit")
+    audited = [row(2, 4, 4), row(1, 6, op="d")]
+    driver, epoch, results = Writer(lake, QUERY.replace("2b6f", "3c7f")).stage(audited)
+    driver.commit(epoch, results)
+    assert lake.rows() == expected([row(1, 1, 1), row(3, 1, 1)])
+    publish_branch(lake.config)
+    lake.config = main
+    lake.epoch([row(1, 5, 5)])
+    assert lake.rows() == expected([*first, *audited])
+
+
+def test_a_branch_that_is_dropped_takes_its_deletions_along(make_lake: MakeLake) -> None:
+    lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op"), SCHEMA)
+    lake.epoch([row(1, 1, 1)])
+    main, lake.config = lake.config, lake.config.with_branch("audit")
+    driver, epoch, results = Writer(lake, QUERY.replace("2b6f", "3c7f")).stage([row(1, 6, op="d")])
+    driver.commit(epoch, results)
+    snapshots = SnapshotManager(main.ref)
+    assert [branch.name for branch in snapshots.branches()] == ["audit", "main", tombstone_branch("audit")]
+    snapshots.drop_branch("audit")
+    driver, epoch, results = Writer(lake, QUERY.replace("2b6f", "4d8f")).stage([row(1, 5, 5)])
+    driver.commit(epoch, results)
+    publish_branch(lake.config)
+    assert lake.rows() == expected([row(1, 5, 5)])

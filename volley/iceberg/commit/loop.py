@@ -17,6 +17,7 @@ from typing import ClassVar, Generic, NoReturn, TypeVar
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement
 from tenacity import RetryCallState, retry_if_exception_type
 
@@ -304,12 +305,12 @@ def write_manifests(
     summary: dict[str, str],
     branch: str,
     rewritten_at: int | None = None,
-    apart: bool = False,
+    origin: str | None = MAIN_BRANCH,
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
     Args:
-        apart: True if a new branch starts without main's rows.
+        origin: The branch whose files a new one starts with; None = it starts without any.
     """
     add_snapshot(
         transaction,
@@ -322,5 +323,5 @@ def write_manifests(
         concerned=partial(concerns, paths={*(file.file_path for file in changes.removed), *changes.removed_deletes}),
         rewritten_at=rewritten_at,
         removed_deletes=changes.removed_deletes,
-        apart=apart,
+        origin=origin,
     )

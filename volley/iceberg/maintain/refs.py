@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
 from volley.errors import CommitConflictError, ConfigError, near
 from volley.iceberg.commit.hold import released
 from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id, unchanged, write_manifests
+from volley.iceberg.commit.tombstones import forgetting, published
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.read.history import ancestors_of, check_branch, moment_of, snapshot_of, snapshot_of_ref
@@ -74,7 +75,8 @@ def _value(name: str, ref: SnapshotRef) -> Ref:
 
 
 def _span(millis: int | None) -> timedelta | None:
-    return None if millis is None else timedelta(milliseconds=millis)
+    # Others write a far larger number for "for ever" than a span of Python has.
+    return None if millis is None else timedelta(milliseconds=min(millis, timedelta.max // timedelta(milliseconds=1)))
 
 
 def _millis(span: timedelta | None) -> int | None:
@@ -140,21 +142,31 @@ class _RefDrop(Stage[Staged]):
         branches = released(metadata, [name])
         same = [unchanged(update.ref_name, update.snapshot_id) for update in branches]
         requirements = [unchanged(name, metadata.refs[name].snapshot_id), *same]
-        return Staged(_transaction(table, removal, *branches), requirements=requirements)
+        tombstones = forgetting(metadata, name) if self._is_branch else []
+        return Staged(_transaction(table, removal, *tombstones, *branches), requirements=requirements)
 
     def landed(self, table: Table, staged: Staged) -> bool:
         return self._name not in table.metadata.refs
 
 
-def move_branch(table: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> SnapshotInfo:
-    """Move the table's branch to another snapshot, and return that; the branch's settings stay."""
-    after = commit_to(table, _BranchMove(table, action, target)).table.metadata
+def move_branch(
+    table: TableRef, action: str, target: Callable[[TableMetadata], Snapshot], source: str | None = None
+) -> SnapshotInfo:
+    """Move the table's branch to another snapshot, and return that; the branch's settings stay.
+
+    Args:
+        source: The branch that has the snapshot, whose tombstones the table's branch takes, too; None = it keeps its.
+    """
+    after = commit_to(table, _BranchMove(table, action, target, source)).table.metadata
     return snapshot_info(snapshot_of_ref(after, table.branch, table.name), after)
 
 
 class _BranchMove(Stage[_StagedRef]):
-    def __init__(self, ref: TableRef, action: str, target: Callable[[TableMetadata], Snapshot]) -> None:
+    def __init__(
+        self, ref: TableRef, action: str, target: Callable[[TableMetadata], Snapshot], source: str | None
+    ) -> None:
         self._ref = ref
+        self._source = source
         self._target = target
         self.action = action
 
@@ -163,15 +175,22 @@ class _BranchMove(Stage[_StagedRef]):
         check_branch(table.metadata, self._ref.name, name)
         snapshot_id = self._target(table.metadata).snapshot_id
         ref = table.metadata.refs.get(name)
-        if ref and ref.snapshot_id == snapshot_id:
+        tombstones = published(table.metadata, self._source, name) if self._source else []
+        if ref and ref.snapshot_id == snapshot_id and not tombstones:
             return None
         moved = replace(_value(name, ref) if ref else Ref(name, True, 0), snapshot_id=snapshot_id)
         same = unchanged(name, ref.snapshot_id if ref else None)
-        return _StagedRef(_transaction(table, _set(moved)), moved, requirements=[same])
+        others = (update.ref_name for update in tombstones)
+        same_others = [unchanged(other, _snapshot_of(table.metadata, other)) for other in others]
+        return _StagedRef(_transaction(table, _set(moved), *tombstones), moved, requirements=[same, *same_others])
 
     def landed(self, table: Table, staged: _StagedRef) -> bool:
         ref = table.metadata.refs.get(staged.ref.name)
         return ref is not None and ref.snapshot_id == staged.ref.snapshot_id
+
+
+def _snapshot_of(metadata: TableMetadata, name: str) -> int | None:
+    return metadata.refs[name].snapshot_id if name in metadata.refs else None
 
 
 def fast_forward(metadata: TableMetadata, ref: TableRef) -> Snapshot:

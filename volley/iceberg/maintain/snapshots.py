@@ -345,4 +345,4 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
 
     ref = table_ref(table)
     action = f"publishing branch {ref.branch!r}"
-    return move_branch(ref.with_branch("main"), action, lambda metadata: fast_forward(metadata, ref)).id
+    return move_branch(ref.with_branch("main"), action, lambda metadata: fast_forward(metadata, ref), ref.branch).id

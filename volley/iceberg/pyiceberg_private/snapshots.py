@@ -53,17 +53,17 @@ def add_snapshot(
     concerned: Callable[[FileIO, ManifestFile], bool] = _any,
     rewritten_at: int | None = None,
     removed_deletes: Collection[str] = (),
-    apart: bool = False,
+    origin: str | None = MAIN_BRANCH,
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
     Args:
-        branch: The branch; a new one starts at main's last snapshot.
+        branch: The branch; a new one starts at the last snapshot of `origin`.
         concerned: Returns False for manifests with neither a removed file nor a delete file of just one: those stay
             as they are, and are not read.
         rewritten_at: Given, the new files have the rows of the removed ones without those that were deleted up to
             this sequence number: the snapshot replaces files, and later equality deletes apply to the new ones.
-        apart: True if a new branch starts empty.
+        origin: A branch; None = a new branch starts empty.
     """
     options: dict[str, Any] = {
         **{"transaction": transaction, "io": transaction._table.io},
@@ -71,7 +71,7 @@ def add_snapshot(
     }
     producer: _SnapshotProducer[Any]
     is_new = branch not in transaction.table_metadata.refs
-    if is_new and apart:
+    if is_new and origin is None:
         producer = _FirstApart(Operation.APPEND, **options)
     elif rewritten_at is not None:
         producer = _FileRewrite(rewritten_at, deletes, concerned, removed_deletes, Operation.REPLACE, **options)
@@ -82,8 +82,11 @@ def add_snapshot(
     producer._snapshot_id = snapshot_id
     if is_new:
         # pyiceberg would start the branch with an empty table, and has no way to make the branch first.
-        metadata = transaction._table.metadata if apart else transaction.table_metadata
-        producer._parent_snapshot_id = metadata.current_snapshot_id
+        metadata = transaction._table.metadata if origin is None else transaction.table_metadata
+        start = metadata.snapshot_by_name(origin or MAIN_BRANCH)
+        producer._parent_snapshot_id = start.snapshot_id if start else None
+        if isinstance(producer, _RowChanges):
+            producer._origin = origin or MAIN_BRANCH
     for file in added:
         producer.append_data_file(file)
     for file in removed:
@@ -129,6 +132,8 @@ class _MergedAppends(Producer, _FastAppendFiles):
 class _RowChanges(Producer, _OverwriteFiles):
     """A snapshot that adds data files and delete files and removes data files; merges manifests like appends."""
 
+    _origin = MAIN_BRANCH
+
     def __init__(
         self,
         deletes: Sequence[DataFile],
@@ -152,7 +157,7 @@ class _RowChanges(Producer, _OverwriteFiles):
     def _existing_manifests(self) -> list[ManifestFile]:
         branch = self._target_branch
         if branch not in self._transaction.table_metadata.refs:
-            self._target_branch = MAIN_BRANCH
+            self._target_branch = self._origin
         try:
             return super()._existing_manifests()
         finally:

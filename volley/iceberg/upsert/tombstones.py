@@ -17,12 +17,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.planning import plan
 
-__all__ = ["Housekeeping", "file_name", "tombstone_branch", "tombstones_of", "with_required_values"]
+__all__ = ["Housekeeping", "file_name", "tombstone_branch", "tombstones_of", "tombstones_start", "with_required_values"]
 
 _BRANCH = "volley-tombstones-"
 _WRITTEN_AT = re.compile(r"-tombstones-(\d+)-")
@@ -43,9 +45,15 @@ def tombstone_branch(branch: str) -> str:
 
 
 def tombstones_of(table: Table, branch: str) -> Snapshot | None:
-    """Return the snapshot with the tombstones of a branch; None if there are none."""
-    name = tombstone_branch(branch)
-    return table.metadata.snapshot_by_name(name) if name in table.metadata.refs else None
+    """Return the snapshot with the tombstones of a branch, main's if it has none yet; None if there are none."""
+    name = tombstones_start(table.metadata, branch)
+    return table.metadata.snapshot_by_name(name) if name else None
+
+
+def tombstones_start(metadata: TableMetadata, branch: str) -> str | None:
+    """Return the branch with the tombstones that hold for a branch: its own, else main's, as it has main's rows."""
+    names = tombstone_branch(branch), tombstone_branch(MAIN_BRANCH)
+    return next((name for name in names if name in metadata.refs), None)
 
 
 def file_name(number: int, written_at: float) -> str:
