@@ -244,12 +244,16 @@ def test_required_columns_partitions_and_tombstones(make_lake: MakeLake) -> None
     """A deletion has no values of the columns that the table requires."""
     fields = [pa.field("id", pa.int64(), nullable=False), pa.field("seq", pa.int64(), nullable=False)]
     required = [("name", pa.string()), ("at", pa.timestamp("us")), ("price", pa.decimal128(9, 2)), ("flag", pa.bool_())]
-    nested = [("place", pa.struct([pa.field("x", pa.float64(), nullable=False)])), ("tags", pa.list_(pa.string()))]
+    required += [("day", pa.date32()), ("time", pa.time64("us")), ("token", pa.uuid()), ("data", pa.binary())]
+    inner = [pa.field("x", pa.float64(), nullable=False), pa.field("token", pa.uuid(), nullable=False)]
+    nested = [("place", pa.struct(inner)), ("tags", pa.list_(pa.uuid())), ("more", pa.map_(pa.string(), pa.date32()))]
     fields += [pa.field(name, kind, nullable=False) for name, kind in [*required, *nested]]
     schema = pa.schema([*fields, ("op", pa.string())])
     lake = make_lake(Upsert("id", sequence="seq", op_field="op"), schema)
     lake.config = lake.config.with_partitioning([Partitioning.bucket("id", n=4)])
-    full = {"name": "n", "at": 0, "price": 1, "flag": True, "place": {"x": 1.0}, "tags": ["a"], "op": None}
+    token = b"sixteen bytes..."
+    full = {"name": "n", "at": 0, "price": 1, "flag": True, "place": {"x": 1.0, "token": token}, "tags": [], "op": None}
+    full |= {"day": 0, "time": 0, "token": token, "data": b"", "more": []}
     lake.epoch([{"id": number, "seq": 1, **full} for number in range(6)])
     lake.epoch([{"id": number, "seq": 3, "op": "d"} for number in range(3)])
     lake.epoch([{"id": number, "seq": 2, **full} for number in range(6)])

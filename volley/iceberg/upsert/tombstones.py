@@ -10,10 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from itertools import accumulate, chain, groupby, takewhile
 from operator import itemgetter
-from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -32,6 +30,7 @@ _WRITTEN_AT = re.compile(r"-tombstones-(\d+)-")
 _MOST_FILES, _MERGED_BYTES = 32, 64 << 20
 # Merged files have tombstones of so large a part of the retention, so that each is forgotten soon after it may be.
 _PARTS_OF_RETENTION = 8
+_ZEROS = pa.py_buffer(bytes(32))
 
 
 def tombstone_branch(branch: str) -> str:
@@ -148,23 +147,11 @@ def _filled(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _some_value(data_type: pa.DataType) -> pa.Array:
-    """Return an array with one value of a type."""
-    if isinstance(data_type, pa.ExtensionType):
-        return data_type.wrap_array(_some_value(data_type.storage_type))
+    """Return an array with one value of a type: of zeros, or empty."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(data_type, _some_value(data_type.storage_type))
+    fields = [data_type.field(number) for number in range(data_type.num_fields)]
     if pa.types.is_struct(data_type):
-        fields = list(data_type)
         return pa.StructArray.from_arrays([_some_value(field.type) for field in fields], fields=fields)
-    if pa.types.is_fixed_size_binary(data_type):
-        return pa.array([bytes(data_type.byte_width)], data_type)
-    value: Any = 0
-    if pa.types.is_nested(data_type):
-        value = []
-    elif pa.types.is_decimal(data_type):
-        value = Decimal(0)
-    elif pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
-        value = ""
-    elif pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type):
-        value = b""
-    elif pa.types.is_boolean(data_type):
-        value = False
-    return pa.array([value]).cast(data_type) if value == 0 and value is not False else pa.array([value], data_type)
+    buffers = [None, _ZEROS, _ZEROS][: data_type.num_buffers]
+    return pa.Array.from_buffers(data_type, 1, buffers, children=[pa.nulls(0, field.type) for field in fields])
