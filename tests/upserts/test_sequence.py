@@ -467,3 +467,25 @@ def test_a_branch_that_is_dropped_takes_its_deletions_along(make_lake: MakeLake)
     driver.commit(epoch, results)
     publish_branch(lake.config)
     assert lake.rows() == expected([row(1, 5, 5)])
+
+
+def test_an_expiry_leaves_the_deletions_that_another_job_reads(make_lake: MakeLake) -> None:
+    """Those of just before; without them the other job would fail, and not find that it has to settle anew."""
+    lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op"), SCHEMA)
+    lake.epoch([row(1, 1, 1), row(2, 5, op="d")])
+    rows, others = [row(2, 4, 4), row(1, 2, op="d")], [row(3, 5, op="d")]
+    driver, epoch, results = Writer(lake, QUERY.replace("2b6f", "3c7f")).stage(rows)
+    other, *committed = Writer(lake, QUERY.replace("2b6f", "4d8f")).stage(others)
+    interrupted = False
+
+    def do_and_be_interrupted(tasks: Sequence[Any]) -> list[Any]:
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
+            other.commit(*committed)
+            SnapshotManager(lake.config.ref).expire_snapshots("7d", 1)
+        return do(tasks)
+
+    driver._context = type(driver._context)("job", SCHEMA, lake.metrics, do_and_be_interrupted)
+    driver.commit(epoch, results)
+    assert lake.rows() == expected([row(1, 1, 1), row(2, 5, op="d"), *rows, *others])

@@ -15,6 +15,8 @@ from volley.iceberg.write.written import SnapshotFiles
 __all__ = ["as_settled", "forget", "forgetting", "published", "remember"]
 
 _FOR_EVER = 2**63 - 1
+_READ_FOR = 600_000
+"""How long expiry leaves the tombstones of before, in milliseconds: other jobs may be settling an epoch by them."""
 _MARK = "volley.tombstones"
 """In a snapshot's summary: it has the tombstones of this branch."""
 
@@ -43,7 +45,7 @@ def remember(transaction: Transaction, changes: SnapshotFiles, branch: str) -> N
 
 def _head(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
     # Whoever expires snapshots keeps the last one, for as long as the table is there.
-    kept = {"max-ref-age-ms": _FOR_EVER, "max-snapshot-age-ms": 1, "min-snapshots-to-keep": 1}
+    kept = {"max-ref-age-ms": _FOR_EVER, "max-snapshot-age-ms": _READ_FOR, "min-snapshots-to-keep": 1}
     return SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": "branch", "snapshot-id": snapshot_id, **kept})
 
 
