@@ -284,9 +284,10 @@ def test_what_is_older_than_the_retention_is_forgotten(make_lake: MakeLake, capl
     assert lake.rows() == expected([row(1, 4, 4)])
 
 
-def test_starting_over_forgets_deletions(make_lake: MakeLake) -> None:
+@pytest.mark.parametrize("others", [[row(2, 1, 1)], []], ids=["rows", "no-rows"])
+def test_starting_over_forgets_deletions(others: list[Row], make_lake: MakeLake) -> None:
     lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op"), SCHEMA)
-    lake.epoch([row(1, 5, op="d"), row(2, 1, 1)])
+    lake.epoch([row(1, 5, op="d"), *others])
     driver = lake.driver()
     driver.last_epoch(QUERY)
     driver.clear()

@@ -29,11 +29,12 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.tables import evolution
-from volley.iceberg.commit.tombstones import as_settled, forget, remember
+from volley.iceberg.commit.tombstones import as_settled, forgetting, remember
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.pyiceberg_private.access import snapshot_ids
+from volley.iceberg.pyiceberg_private.access import stage as add_updates
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import file_system, sizes
@@ -166,10 +167,16 @@ class Clearing(Stage[Staged]):
             if stale:
                 transaction.remove_properties(*stale)
             self._delete_rows(table, transaction)
-        return Staged(transaction) if stale or snapshot_ids(transaction) else None
+        return Staged(transaction) if stale or self._remembers(table) or snapshot_ids(transaction) else None
 
     def landed(self, table: Table, staged: Staged) -> bool:
-        return super().landed(table, staged) if snapshot_ids(staged.transaction) else not self._marks(table)
+        if snapshot_ids(staged.transaction):
+            return super().landed(table, staged)
+        return not self._marks(table) and not self._remembers(table)
+
+    def _remembers(self, table: Table) -> bool:
+        """Return True if there are deletions to forget."""
+        return not self.shared and bool(forgetting(table.metadata, self.branch))
 
     def _marks(self, table: Table) -> list[str]:
         names = (f"{mark}.{query}" for query in queries_of(table, self.job) for mark in (*MARKS, RUN))
@@ -182,6 +189,7 @@ class Clearing(Stage[Staged]):
             ours = EqualTo.model_validate({"type": "eq", "term": "job", "value": self.job})
             with catch_warnings(action="ignore", category=UserWarning):
                 transaction.delete(ours, summary, branch=self.branch)
-        elif emptying := overwrite(Overwrite(), (), self.branch, table):
+            return
+        if emptying := overwrite(Overwrite(), (), self.branch, table):
             write_manifests(transaction, emptying, new_snapshot_id(), summary, self.branch)
-            forget(transaction, self.branch)
+        add_updates(transaction, *forgetting(table.metadata, self.branch))

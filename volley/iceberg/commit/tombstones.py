@@ -12,7 +12,7 @@ from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.upsert.tombstones import tombstone_branch, tombstones_start
 from volley.iceberg.write.written import SnapshotFiles
 
-__all__ = ["as_settled", "forget", "forgetting", "published", "remember"]
+__all__ = ["as_settled", "forgetting", "published", "remember"]
 
 _FOR_EVER = 2**63 - 1
 _READ_FOR = 600_000
@@ -47,11 +47,6 @@ def _head(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
     # Whoever expires snapshots keeps the last one, for as long as the table is there.
     kept = {"max-ref-age-ms": _FOR_EVER, "max-snapshot-age-ms": _READ_FOR, "min-snapshots-to-keep": 1}
     return SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": "branch", "snapshot-id": snapshot_id, **kept})
-
-
-def forget(transaction: Transaction, branch: str) -> None:
-    """Remove all tombstones of a branch, if it has any."""
-    stage(transaction, *forgetting(transaction.table_metadata, branch))
 
 
 def forgetting(metadata: TableMetadata, branch: str) -> list[TableUpdate]:
