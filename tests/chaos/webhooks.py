@@ -49,10 +49,10 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int) -> tuple[Counter[
     senders.start()
     while died.total() < kills:
         armed = f"{dice.choice(_POINTS)}@{_next_epoch(folder) + dice.randint(2, 12)}"
-        driver = drivers.start(job.receive, folder, port, dice.random() < 0.8, failpoint=armed)
+        driver = drivers.start(job.receive, folder, port, failpoint=armed)
         died.update(_kill_receivers(folder, port, driver, kills - died.total(), dice))
         driver.kill()
-        drivers.wait(driver)
+        assert drivers.wait(driver) == -signal.SIGKILL, "the job failed"
         died[_DRIVER] += 1
     driver = drivers.start(job.receive, folder, port)
     senders.stop()
