@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 
 from volley.columns.batches import conform, one_batch
 from volley.columns.keys.equality import rows_among
-from volley.columns.keys.normal import normal, normal_rows
+from volley.columns.keys.normal import normal, numbered
 from volley.columns.keys.order import ordered
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
@@ -125,7 +125,7 @@ def _tied(writer: UpsertWriter, rows: pa.Table, changes: pa.Table) -> _Numbers:
     """Return the numbers of stored rows with the key and the sequence of a change."""
     names = [*writer.keys, *writer.mode.sequence_fields]
     schema = pa.schema([writer.schema.field(name) for name in names])
-    stored, changed = (_comparable(table.select(names).cast(schema), len(writer.keys)) for table in (rows, changes))
+    stored, changed = (_in_numbers(table.select(names).cast(schema)) for table in (rows, changes))
     # Few have the sequence of any change at all.
     possible = np.arange(rows.num_rows)
     for name in stored.column_names[len(writer.keys) :]:
@@ -134,12 +134,9 @@ def _tied(writer: UpsertWriter, rows: pa.Table, changes: pa.Table) -> _Numbers:
     return possible[rows_among(stored.take(pa.array(possible)), changed)] if len(possible) else possible
 
 
-def _comparable(rows: pa.Table, keys: int) -> pa.Table:
-    """Return keys and sequences in a form that Arrow's join compares; the floats of a sequence as numbers."""
-    normals = normal_rows(rows.select(range(keys))).columns
-    sequence = (ordered(normal(column.combine_chunks())) for column in rows.columns[keys:])
-    columns = [*normals, *sequence]
-    return pa.table(columns, names=[f"c{number}" for number in range(len(columns))])
+def _in_numbers(rows: pa.Table) -> pa.Table:
+    """Return keys and sequences in a form that Arrow's join compares: floats as whole numbers."""
+    return pa.Table.from_batches([numbered([ordered(normal(column.combine_chunks())) for column in rows.columns])])
 
 
 @dataclass(frozen=True)
