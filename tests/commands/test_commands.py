@@ -142,7 +142,7 @@ sinks:
 pipelines:
   first: {source: ticks, sink: first, steps: [{select: [{id: value}]}]}
   second: {source: again, sink: second, metrics_port: 0}
-  third: {source: late, sink: third, backoff: 500ms, max_restarts: 30}
+  third: {source: late, sink: third, backoff: 500ms, restart: always}
 runtime: {checkpoint_interval: 1s}
 """
 
