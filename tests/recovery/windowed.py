@@ -21,7 +21,7 @@ from volley import (
     sum_,
     tumbling,
 )
-from volley.engine import launch
+from volley.engine import levels
 from volley.engine.state import KeyedState
 from volley.iceberg import Upsert
 
@@ -32,7 +32,7 @@ LATENESS, GAP = 30, 20
 
 def in_tasks(*args: Any) -> Job:
     """The same, but two tasks merge the states; the driver merges few states itself."""
-    with patch.object(launch, "KeyedState", partial(KeyedState, bytes_a_task=1)):
+    with patch.object(levels, "KeyedState", partial(KeyedState, bytes_a_task=1)):
         return main(*args)
 
 
