@@ -280,7 +280,7 @@ def test_what_is_older_than_the_retention_is_forgotten(make_lake: MakeLake, capl
     lake.epoch([row(1, 5, op="d")])
     with caplog.at_level("INFO", "volley"):
         lake.epoch([row(1, 4, 4)])
-    assert "forgot 1 deletions" in caplog.text
+    assert "forgot 1 remembered changes" in caplog.text
     assert lake.rows() == expected([row(1, 4, 4)])
 
 

@@ -1,6 +1,6 @@
 """An upsert by sequence: a row replaces another one only if its own columns say that it is the later one.
 
-The stored rows with the keys of an epoch, and the deletions that are remembered, are read as changes; each task settles
+The stored rows with the keys of an epoch, and the changes that are remembered, are read as changes; each task settles
 the changes of some keys, old and new; then the stored rows that are beaten are taken out of their files.
 """
 
@@ -15,15 +15,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 
 from volley.columns.batches import conform, one_batch
-from volley.columns.keys.equality import rows_among
-from volley.columns.keys.normal import normal, numbered
-from volley.columns.keys.order import ordered
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg.read.entries import PlannedFile, to_data_file
@@ -32,7 +28,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, ChangeFile, UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert, parts_of, shared, suited, version_of, without_history
-from volley.iceberg.upsert.settled import Settled
+from volley.iceberg.upsert.settled import LastChange, Settling
 from volley.iceberg.upsert.tasks import Deletions, FilesTask, Finder, Places, Replace, Replaced, UpsertTask, columns_of
 from volley.iceberg.upsert.tombstones import (
     Housekeeping,
@@ -53,9 +49,14 @@ T = TypeVar("T")
 _Numbers = np.ndarray[Any, Any]
 
 
+def _settling_of(writer: UpsertWriter) -> Settling:
+    """Return how the changes of a commit mode are settled."""
+    return LastChange(writer)
+
+
 @dataclass(frozen=True)
-class _Tombstones:
-    """A file of tombstones that a task has written."""
+class _Remembered:
+    """A file of remembered changes that a task has written."""
 
     file: WrittenFile
 
@@ -73,21 +74,22 @@ class _Beaten:
 
 @dataclass(frozen=True)
 class _ReadStored(FilesTask):
-    """Writes, as changes, the rows of data files that have the key of a change.
+    """Writes, as changes, the rows of data files that have the key of a change, and matter.
 
-    They have the keys and the sequence; rows of the same sequence as a change have all columns, as those decide then.
+    They have few columns, unless all of them matter.
 
     Args:
-        remembers: True if the rows are tombstones.
+        remembered: True if the rows are remembered changes.
         numbers: The numbers of the files.
     """
 
-    remembers: bool
+    remembered: bool
     numbers: tuple[int, ...]
 
     def __call__(self) -> WriteResult:
-        keys, sequence = self.writer.marked_keys(self.changes), self.writer.mode.sequence_fields
-        finder = Finder(self.writer.keys_of(keys), self.writer, self.metadata, sequence)
+        keys = self.writer.marked_keys(self.changes)
+        columns = _settling_of(self.writer).read_first(self.remembered)
+        finder = Finder(self.writer.keys_of(keys), self.writer, self.metadata, columns)
         numbered = zip(self.numbers, self.files, strict=True)
         rows = chain.from_iterable(self._stored(number, planned, finder, keys) for number, planned in numbered)
         return self.writer.open(self.number).add_all(rows)
@@ -100,51 +102,35 @@ class _ReadStored(FilesTask):
                 found, rows = found[live], rows.filter(pa.array(live))
             if len(found) == 0:
                 return
-            tied = np.zeros(len(found), bool)
-            if not self.remembers:
-                tied[_tied(self.writer, rows, keys)] = True
-            yield self._as_changes(one_batch(rows.filter(pa.array(~tied))), number, found[~tied])
-            if tied.any():
+            matter, whole = _settling_of(self.writer).wanted(rows, keys, self.remembered)
+            some = matter & ~whole
+            yield self._as_changes(one_batch(rows.filter(pa.array(some))), number, found[some])
+            if whole.any():
                 reader = RowReader.of(self.metadata, columns_of(self.metadata, self.writer.rows.rows_schema.names))
-                whole = reader.rows_at(self.writer.rows.io, file_task(planned, self.metadata), found[tied])
-                for batch, positions in whole:
+                read = reader.rows_at(self.writer.rows.io, file_task(planned, self.metadata), found[whole])
+                for batch, positions in read:
                     yield self._as_changes(batch, number, positions)
 
     def _as_changes(self, rows: pa.RecordBatch, number: int, positions: _Numbers) -> pa.RecordBatch:
+        count, remembered = rows.num_rows, self.remembered
         marks = {
-            DELETED: pa.repeat(pa.scalar(self.remembers), rows.num_rows),
-            STORED_IN: pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows),
-            STORED_AT: pa.array(positions, pa.int64()),
+            DELETED: _settling_of(self.writer).are_deletions(rows)
+            if remembered
+            else pa.repeat(pa.scalar(False), count),
+            STORED_IN: pa.repeat(pa.scalar(number, pa.int32()), count),
+            STORED_AT: pa.nulls(count, pa.int64()) if remembered else pa.array(positions, pa.int64()),
         }
         for name, values in marks.items():
             rows = rows.append_column(name, values)
         return conform(rows, self.writer.schema)
 
 
-def _tied(writer: UpsertWriter, rows: pa.Table, changes: pa.Table) -> _Numbers:
-    """Return the numbers of stored rows with the key and the sequence of a change."""
-    names = [*writer.keys, *writer.mode.sequence_fields]
-    schema = pa.schema([writer.schema.field(name) for name in names])
-    stored, changed = (_in_numbers(table.select(names).cast(schema)) for table in (rows, changes))
-    # Few have the sequence of any change at all.
-    possible = np.arange(rows.num_rows)
-    for name in stored.column_names[len(writer.keys) :]:
-        same = pc.is_in(stored[name].take(pa.array(possible)), pc.unique(changed[name]))
-        possible = possible[same.to_numpy()]
-    return possible[rows_among(stored.take(pa.array(possible)), changed)] if len(possible) else possible
-
-
-def _in_numbers(rows: pa.Table) -> pa.Table:
-    """Return keys and sequences in a form that Arrow's join compares: floats as whole numbers."""
-    return pa.Table.from_batches([numbered([ordered(normal(column.combine_chunks())) for column in rows.columns])])
-
-
 @dataclass(frozen=True)
 class _Settle(UpsertTask):
-    """Writes the last change of each key of some buckets that the table lacks: a row, or a tombstone.
+    """Writes what the changes of some buckets come to: rows, and changes to remember.
 
     Args:
-        written_at: The time of the tombstones, in seconds since 1970.
+        written_at: The time of these, in seconds since 1970.
     """
 
     buckets: range
@@ -152,25 +138,23 @@ class _Settle(UpsertTask):
 
     def __call__(self) -> WriteResult:
         changes = self.writer.changes_in(self.changes, self.buckets)
-        settled = Settled.of(changes, self.writer)
-        new = changes.take(pa.array(settled.new))
-        rows = new.filter(pc.invert(new[DELETED])).select(self.writer.rows.rows_schema.names)
+        outcome = _settling_of(self.writer).settle(changes)
+        rows = outcome.rows.select(self.writer.rows.rows_schema.names)
         written = write_batches(self.writer.rows.open(self.number), rows.to_batches(max_chunksize=_BATCH_ROWS))
         try:
-            tombstones = _write_tombstones(self.writer, self.number, new.filter(new[DELETED]), self.written_at)
+            remembered = _write_remembered(self.writer, self.number, outcome.remembered, self.written_at)
         except BaseException:
             delete_new_files(self.writer.rows.io, [file.path for file in written.committables])
             raise
-        beaten = _Beaten(_positions(changes.take(pa.array(settled.beaten))))
-        return replace(written, committables=(*written.committables, *tombstones, beaten))
+        beaten = _Beaten(_positions(changes.take(pa.array(outcome.beaten))))
+        return replace(written, committables=(*written.committables, *remembered, beaten))
 
 
-def _write_tombstones(writer: UpsertWriter, number: int, rows: pa.Table, at: float) -> Iterator[_Tombstones]:
-    schema = writer.rows.rows_schema
-    batches = rows.select(schema.names).to_batches(max_chunksize=_BATCH_ROWS)
+def _write_remembered(writer: UpsertWriter, number: int, changes: pa.Table, at: float) -> Iterator[_Remembered]:
+    batches = _settling_of(writer).as_rows(changes).to_batches(max_chunksize=_BATCH_ROWS)
     opened = writer.rows.open_named(file_name(number, at))
-    written = write_batches(opened, (with_required_values(batch, schema) for batch in batches))
-    return map(_Tombstones, written.committables)
+    written = write_batches(opened, (with_required_values(batch, writer.rows.rows_schema) for batch in batches))
+    return map(_Remembered, written.committables)
 
 
 def _positions(stored: pa.Table) -> dict[int, bytes]:
@@ -206,26 +190,26 @@ class _Known(Deletions):
 
 
 @dataclass(frozen=True)
-class _MergeTombstones(FilesTask):
-    """Writes the tombstones of some files to one, each key once."""
+class _MergeRemembered(FilesTask):
+    """Writes the remembered changes of some files to one, without those that no longer count."""
 
     written_at: float
 
     def __call__(self) -> WriteResult:
-        names = [*self.writer.keys, *self.writer.mode.sequence_fields]
-        batches = (conform(batch, self.writer.schema) for file in self.files for batch in self._read(file, names))
-        rows = pa.Table.from_batches(batches, self.writer.schema)
-        place = rows.schema.get_field_index(DELETED)
-        marked = rows.set_column(place, DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
-        last = marked.take(pa.array(Settled.of(marked, self.writer).new))
-        return WriteResult(committables=tuple(_write_tombstones(self.writer, self.number, last, self.written_at)))
+        names = [*self.writer.keys, *_settling_of(self.writer).read_first(True)]
+        batches = [self._as_changes(batch) for file in self.files for batch in self._read(file, names)]
+        merged = _settling_of(self.writer).merged(pa.Table.from_batches(batches, self.writer.schema))
+        return WriteResult(committables=tuple(_write_remembered(self.writer, self.number, merged, self.written_at)))
+
+    def _as_changes(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return conform(rows.append_column(DELETED, _settling_of(self.writer).are_deletions(rows)), self.writer.schema)
 
 
 class SequencedUpsert(EpochUpsert):
     """One epoch's upsert by sequence, over all attempts of its commit.
 
     Args:
-        retention: How long tombstones are kept; None = for ever.
+        retention: How long changes are remembered; None = for ever.
     """
 
     def __init__(self, *arguments: Any, retention: timedelta | None) -> None:
@@ -260,32 +244,34 @@ class SequencedUpsert(EpochUpsert):
         settles = [_Settle(writer, number, changes, buckets, due.now) for number, buckets in parts]
         settled = self._do(suited(settles, changes, ()))
         replaced = _of(self._do(_replaces(writer, metadata, files, settled)), Replaced)
-        merges = [_MergeTombstones(writer, number, (), metadata, *group) for number, group in enumerate(due.merged)]
+        merges = [_MergeRemembered(writer, number, (), metadata, *group) for number, group in enumerate(due.merged)]
         merged = self._do(merges)
         if due.forgotten:
-            _log.info("forgot %s deletions, older than %s", f"{due.rows_forgotten:,}", self._retention)
+            _log.info("forgot %s remembered changes, older than %s", f"{due.rows_forgotten:,}", self._retention)
         return SnapshotFiles(
             added=[*_of(settled, WrittenFile), *chain.from_iterable(item.added for item in replaced)],
             deletes=[*chain.from_iterable(item.deletes for item in replaced)],
             removed=[to_data_file(item.file) for item in replaced if item.removed],
-            tombstones=[item.file for item in _of([*settled, *merged], _Tombstones)],
+            tombstones=[item.file for item in _of([*settled, *merged], _Remembered)],
             forgotten=[to_data_file(planned.file) for planned in due.removed],
         )
 
     def _stored(
         self, table: Table, writer: UpsertWriter, files: Sequence[PlannedFile], due: Housekeeping
     ) -> tuple[ChangeFile, ...]:
-        """Read the stored rows and the tombstones with the keys of changes."""
+        """Read the stored rows and the remembered changes with the keys of changes."""
         metadata, forgotten = without_history(table.metadata), {planned.file.path for planned in due.forgotten}
         head = tombstones_of(table, self._branch)
         tombstones = self._having(table, writer, head) if head else ()
         known = [planned for planned in tombstones if planned.file.path not in forgotten]
         tasks = list[_ReadStored]()
-        for remembers, read in ((False, files), (True, known)):
+        for remembered, read in ((False, files), (True, known)):
             first = 0
             for group in shared(read):
                 numbers = tuple(range(first, first := first + len(group)))
-                tasks.append(_ReadStored(writer, len(tasks), self._without_ranges, metadata, group, remembers, numbers))
+                tasks.append(
+                    _ReadStored(writer, len(tasks), self._without_ranges, metadata, group, remembered, numbers)
+                )
         return self._changes_by(suited(tasks, self._changes, [*files, *known]))
 
     def _do(self, tasks: Sequence[ExecutorTask]) -> list[Any]:
@@ -294,7 +280,7 @@ class SequencedUpsert(EpochUpsert):
         for item in items:
             if isinstance(item, Replaced):
                 self._files += [*item.added, *item.deletes]
-            elif isinstance(item, WrittenFile | _Tombstones):
+            elif isinstance(item, WrittenFile | _Remembered):
                 self._files.append(item if isinstance(item, WrittenFile) else item.file)
         return items
 

@@ -1,7 +1,8 @@
-"""Which of several changes of a key is the last one by its sequence, in whatever order they come."""
+"""What the changes of a key come to by their sequence, in whatever order they come: of several, the last one counts."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,118 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.keys.equality import hashes
-from volley.columns.keys.normal import normal_rows, numbered
+from volley.columns.keys.equality import hashes, rows_among
+from volley.columns.keys.normal import normal, normal_rows, numbered
 from volley.columns.keys.order import ascending_order, ordered, ranks
-from volley.iceberg.upsert.changes import DELETED, STORED_IN, UpsertWriter
+from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UpsertWriter
 
-__all__ = ["Settled"]
+__all__ = ["LastChange", "Outcome", "Settled", "Settling"]
 
 _Numbers = np.ndarray[Any, Any]
+_Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of the table with some changes.
+
+    Args:
+        rows: New rows of the table.
+        remembered: Changes that are to be remembered and are not yet.
+        beaten: The numbers of those changes that are rows of the table, and don't stay in it.
+    """
+
+    rows: pa.Table
+    remembered: pa.Table
+    beaten: _Numbers
+
+
+@dataclass(frozen=True)
+class Settling(ABC):
+    """A way to settle changes, of which some are rows that the table has (by their position in a file), and some are
+    remembered in a branch, as rows of the table's columns. Picklable."""
+
+    writer: UpsertWriter
+
+    @abstractmethod
+    def settle(self, changes: pa.Table) -> Outcome:
+        """Return what some changes come to: all changes of their keys, old and new."""
+
+    @abstractmethod
+    def merged(self, remembered: pa.Table) -> pa.Table:
+        """Return those of some remembered changes that still count."""
+
+    @abstractmethod
+    def as_rows(self, changes: pa.Table) -> pa.Table:
+        """Return changes as the rows by which they are remembered; columns that the table requires may lack values."""
+
+    @abstractmethod
+    def are_deletions(self, remembered: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row by which a change is remembered whether it is a deletion."""
+
+    @abstractmethod
+    def read_first(self, remembered: bool) -> Sequence[str]:
+        """Return the columns besides the keys that are read of rows with the key of a change.
+
+        Args:
+            remembered: True for remembered changes, False for rows of the table.
+        """
+
+    @abstractmethod
+    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[_Bools, _Bools]:
+        """Return for each row with the key of a change whether it matters, and whether all of its columns do.
+
+        Args:
+            rows: Their keys, and the columns of `read_first`.
+            changes: The keys and sequences of the changes, with duplicates.
+        """
+
+
+@dataclass(frozen=True)
+class LastChange(Settling):
+    """The last change of each key counts; of the others, deletions that beat all rows are remembered."""
+
+    def settle(self, changes: pa.Table) -> Outcome:
+        settled = Settled.of(changes, self.writer)
+        new = changes.take(pa.array(settled.new))
+        return Outcome(new.filter(pc.invert(new[DELETED])), new.filter(new[DELETED]), settled.beaten)
+
+    def merged(self, remembered: pa.Table) -> pa.Table:
+        return remembered.take(pa.array(Settled.of(remembered, self.writer).new))
+
+    def as_rows(self, changes: pa.Table) -> pa.Table:
+        return changes.select(self.writer.rows.rows_schema.names)
+
+    def are_deletions(self, remembered: pa.RecordBatch) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(True), remembered.num_rows)
+
+    def read_first(self, remembered: bool) -> Sequence[str]:
+        return self.writer.mode.sequence_fields
+
+    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[_Bools, _Bools]:
+        """Return that all matter; of rows with the sequence of a change, too, all columns do, as these decide then."""
+        whole = np.zeros(rows.num_rows, bool)
+        if not remembered:
+            whole[_tied(self.writer, rows, changes)] = True
+        return np.ones(rows.num_rows, bool), whole
+
+
+def _tied(writer: UpsertWriter, rows: pa.Table, changes: pa.Table) -> _Numbers:
+    """Return the numbers of stored rows with the key and the sequence of a change."""
+    names = [*writer.keys, *writer.mode.sequence_fields]
+    schema = pa.schema([writer.schema.field(name) for name in names])
+    stored, changed = (_in_numbers(table.select(names).cast(schema)) for table in (rows, changes))
+    # Few have the sequence of any change at all.
+    possible = np.arange(rows.num_rows)
+    for name in stored.column_names[len(writer.keys) :]:
+        same = pc.is_in(stored[name].take(pa.array(possible)), pc.unique(changed[name]))
+        possible = possible[same.to_numpy()]
+    return possible[rows_among(stored.take(pa.array(possible)), changed)] if len(possible) else possible
+
+
+def _in_numbers(rows: pa.Table) -> pa.Table:
+    """Return keys and sequences in a form that Arrow's join compares: floats as whole numbers."""
+    return pa.Table.from_batches([numbered([ordered(normal(column.combine_chunks())) for column in rows.columns])])
 
 
 @dataclass(frozen=True)
@@ -26,7 +131,7 @@ class Settled:
 
     Args:
         new: The numbers of the last changes of their keys that are not stored, ascending.
-        beaten: The numbers of the stored rows that are not the last of their keys.
+        beaten: The numbers of the table's rows that are not the last of their keys.
     """
 
     new: _Numbers
@@ -46,10 +151,11 @@ class Settled:
         if tied.any():
             places = np.flatnonzero(tied | np.append(tied[1:], False))
             order[places] = order[places][_by_values(changes, order[places], np.cumsum(~tied)[places], writer)]
-        is_stored, is_deleted = (np.asarray(column)[order].astype(bool) for column in (stored, deleted))
+        is_stored = np.asarray(stored)[order].astype(bool)
         is_last = np.append(~same_key[1:], True)
-        # A stored row may lose to what is stored, too: to a row of the same key, or to a deletion after a rollback.
-        beaten = is_stored & ~is_deleted & ~is_last
+        in_table = changes[STORED_AT].combine_chunks().is_valid().to_numpy(zero_copy_only=False)[order]
+        # A row of the table may lose to what is stored, too: to another row, or to a deletion after a rollback.
+        beaten = in_table & ~is_last
         return Settled(np.sort(order[is_last & ~is_stored]), np.sort(order[beaten]))
 
 

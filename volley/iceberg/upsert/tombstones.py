@@ -1,6 +1,7 @@
-"""The deletions of an upsert by sequence, remembered in a branch of the table that its queries don't read.
+"""The changes that an upsert by sequence remembers, in a branch of the table that its queries don't read.
 
-A tombstone is a row with the keys and the sequence of a deletion; the table's other columns have no meaning in it.
+A file of tombstones has remembered changes as rows of the table's columns: of a deletion the keys and the sequence.
+Which other changes are remembered, and how their rows are told apart, `Settling` says.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ZEROS = pa.py_buffer(bytes(32))
 
 
 def tombstone_branch(branch: str) -> str:
-    """Return the branch that remembers the deletions of a branch.
+    """Return the branch that remembers changes of a branch.
 
     Example:
         >>> tombstone_branch("main")
@@ -72,12 +73,12 @@ def _written_at(file: PlannedFile, now: float) -> float:
 
 @dataclass(frozen=True)
 class Housekeeping:
-    """What becomes of old tombstones with an epoch.
+    """What becomes of remembered changes with an epoch.
 
     Args:
         now: The time of it, in seconds since 1970.
-        forgotten: Files whose tombstones are older than the retention.
-        merged: Groups of files to merge, each with the time of its newest tombstone.
+        forgotten: Files whose changes are older than the retention.
+        merged: Groups of files to merge, each with the time of its newest change.
     """
 
     now: float
@@ -91,7 +92,7 @@ class Housekeeping:
 
     @property
     def rows_forgotten(self) -> int:
-        """The number of tombstones that are forgotten."""
+        """The number of changes that are forgotten."""
         return sum(planned.file.rows for planned in self.forgotten)
 
     @staticmethod
@@ -99,7 +100,7 @@ class Housekeeping:
         """Return what is due.
 
         Args:
-            retention: How long a tombstone is kept; None = for ever.
+            retention: How long a change is remembered; None = for ever.
         """
         now, head = time.time(), tombstones_of(table, branch)
         if head is None:

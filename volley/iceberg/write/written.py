@@ -29,7 +29,7 @@ class SnapshotFiles:
 
     Args:
         removed_deletes: The locations of delete files to remove from it.
-        tombstones: Files with the keys of deleted rows, for the branch that remembers them.
+        tombstones: Files of changes that are remembered, such as deletions, for the branch that has them.
         forgotten: Files of that branch to remove from it.
     """
 
