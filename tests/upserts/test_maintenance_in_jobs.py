@@ -48,11 +48,12 @@ def opened(make_lake: MakeLake) -> Iterator[Open]:
         maintenance: Maintenance = OFTEN,
         run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = do,
         branch: str = "main",
+        schema: pa.Schema = SCHEMA,
         **properties: str,
     ) -> tuple[Lake, MaintainingCommitter]:
-        lake = make_lake(mode, SCHEMA, **properties)
+        lake = make_lake(mode, schema, **properties)
         lake.config = lake.config.with_maintenance(maintenance).with_branch(branch)
-        committer = IcebergSink(lake.config).open(SinkContext("job", SCHEMA, lake.metrics, do, run_beside=run))
+        committer = IcebergSink(lake.config).open(SinkContext("job", schema, lake.metrics, do, run_beside=run))
         assert isinstance(committer, MaintainingCommitter)
         committers.append(committer)
         return lake, committer
@@ -90,6 +91,31 @@ def test_a_table_that_is_upserted_stays_small_and_keeps_its_rows(opened: Open, s
     assert all(run.succeeded for run in committer.maintenance.runs)
     assert lake.metrics.commit_retries == 0
     assert LEASE not in lake.table().properties
+    assert len(lake.table().snapshots()) < 60
+    assert orphan_files(lake.config, 0) == []
+
+
+@pytest.mark.parametrize("strategy", some(["merge_on_read", "copy_on_write"]))
+def test_a_table_that_is_upserted_by_sequence_stays_small_and_remembers(opened: Open, strategy: Any) -> None:
+    mode = Upsert("id", sequence="at", op_field="op", strategy=strategy)
+    lake, committer = opened(mode, schema=pa.schema({"id": pa.int64(), "at": pa.int64(), "op": pa.string()}))
+    committer.start()
+    chance, model = random.Random(7), dict[int, tuple[int, str]]()
+    for number in range(60):
+        rows: list[dict[str, Any]] = [
+            {"id": chance.randrange(40), "at": chance.randrange(1000), "op": chance.choice("uud")} for _ in "12345"
+        ]
+        committer.last_epoch(QUERY)
+        committer.commit(*lake.write(committer, number, rows))
+        for row in rows:
+            # A deletion wins over a row of its time.
+            change = row["at"], "" if row["op"] == "u" else row["op"]
+            model[row["id"]] = max(change, model.get(row["id"], change))
+    wait_until(lambda: {"compaction", "expiry"} <= set(names(committer)), 60, "maintenance")
+    committer.stop()
+    assert lake.rows() == lake.duckdb_rows()
+    assert {row["id"]: (row["at"], "") for row in lake.rows()} == {k: v for k, v in model.items() if not v[1]}
+    assert all(run.succeeded for run in committer.maintenance.runs)
     assert len(lake.table().snapshots()) < 60
     assert orphan_files(lake.config, 0) == []
 

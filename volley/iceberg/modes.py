@@ -103,7 +103,8 @@ class Upsert:
         order_by: The column that orders an epoch's rows of one key: the highest value wins, nulls are lowest. It does
             not order rows of different epochs. None = the stream's own; without one, the last to arrive wins.
         op_field: A column of the stream with the operation: ``"d"`` or ``"delete"`` (in any case), or True, deletes
-            the row with these keys; any other value writes it. With ``write_order=False``, ``"t"`` or ``"truncate"``
+            the row with these keys; any other value writes it, but ``"update_before"`` with a sequence, which leaves
+            it out. With ``write_order=False``, ``"t"`` or ``"truncate"``
             deletes every row that comes before it. The column itself is not written. None = the stream's own; without
             one, every row is written.
         strategy: ``"merge_on_read"`` writes position-delete files, ``"copy_on_write"`` rewrites the data files;

@@ -24,7 +24,7 @@ from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.columns import check_nulls, deletions, truncates
+from volley.iceberg.upsert.columns import check_nulls, deletions, truncates, without_earlier
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import StateFormat
@@ -127,6 +127,7 @@ class UpsertWriter(Writer):
             SchemaMismatchError: If a key, a sequence or a required column of the table is null.
             SourceError: If a value can't be cast without loss.
         """
+        batch = without_earlier(batch, self.mode)
         deleted = deletions(batch, self.mode.op_field)
         rows = conform(batch, self.rows.rows_schema)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):

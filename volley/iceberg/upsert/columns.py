@@ -12,9 +12,10 @@ from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
 
-__all__ = ["check_keys", "check_nulls", "deletions", "truncates", "with_own_columns"]
+__all__ = ["check_keys", "check_nulls", "deletions", "truncates", "with_own_columns", "without_earlier"]
 
 _DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
+_EARLIER = pa.array(["update_before"])
 
 
 def with_own_columns(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSinkConfig:
@@ -119,6 +120,17 @@ def deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
     if not pa.types.is_boolean(operations.type):
         operations = _has_operation(operations, _DELETES)
     return operations.fill_null(False)
+
+
+def without_earlier(batch: pa.RecordBatch, mode: Upsert) -> pa.RecordBatch:
+    """Return rows without those that tell what a row was before its update, where a sequence orders them.
+
+    Such a row may have the sequence of the update, as the time of a commit, and would then win by greater values.
+    """
+    if mode.sequence is None or mode.op_field is None:
+        return batch
+    earlier = _has_operation(batch.column(mode.op_field), _EARLIER)
+    return batch.filter(pc.invert(earlier)) if earlier.true_count else batch
 
 
 def truncates(operations: pa.Array) -> pa.BooleanArray:
