@@ -275,6 +275,31 @@ def test_many_epochs_of_deletions_leave_few_files(make_lake: MakeLake) -> None:
     )
 
 
+def test_deletions_of_many_partitions_are_not_merged_with_each_epoch(make_lake: MakeLake) -> None:
+    lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op"), SCHEMA)
+    lake.config = lake.config.with_partitioning([Partitioning.identity("part")])
+    parts = [chr(letter) for letter in range(ord("A"), ord("A") + 34)]
+    rows = [[row(number, 5, op="d", part=part) for part in parts] for number in range(2)]
+    for each in rows:
+        lake.epoch(each)
+    lake.epoch([row(7, 5, op="d", part="A")])
+    snapshot = lake.table().snapshot_by_name(TOMBSTONES)
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["added-data-files"] == "1"
+    for number in range(8):
+        lake.epoch([row(7, number, op="d", part="A")])
+        lake.epoch([row(8, number, op="d", part="A")])
+    files = lake.table().scan(snapshot_id=lake.table().metadata.refs[TOMBSTONES].snapshot_id).plan_files()
+    assert len([*files]) < 2 * len(parts) + 10
+    late = [row(number, 4, 4, part=part) for part in parts for number in (0, 1)]
+    late += [row(7, 4, 4, part="A"), row(8, 4, 4, part="A")]
+    lake.epoch(late)
+    assert lake.rows() == expected(
+        [*(each for epoch in rows for each in epoch), *[row(number, 7, op="d", part="A") for number in (7, 8)], *late]
+    )
+
+
 def test_what_is_older_than_the_retention_is_forgotten(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:
     lake = make_lake(Upsert(["id", "part"], sequence="seq", op_field="op", tombstones="1ms"), SCHEMA)
     lake.epoch([row(1, 5, op="d")])

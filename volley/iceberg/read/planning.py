@@ -44,7 +44,7 @@ from volley.iceberg.read.pruning import (
 )
 from volley.iceberg.schema.types import PATH_ID, POSITION_ID
 
-__all__ = ["DeleteIndex", "Plan", "concerns", "only_file", "plan", "unpartitioned_specs"]
+__all__ = ["DeleteIndex", "Plan", "concerns", "only_file", "partition_of", "plan", "unpartitioned_specs"]
 
 _ALL_ROWS = AlwaysTrue()
 # Manifests that are read ahead: enough to hide the time of object stores, few enough for the memory.
@@ -84,18 +84,18 @@ class DeleteIndex:
     def _add(self, delete: FileEntry, unpartitioned: set[int]) -> None:
         if delete.content == Content.EQUALITY_DELETES:
             everywhere = delete.spec_id in unpartitioned
-            same = self._everywhere if everywhere else self._by_keys.setdefault(_partition(delete), _Deletes())
+            same = self._everywhere if everywhere else self._by_keys.setdefault(partition_of(delete), _Deletes())
             same.add(delete.without_statistics())
         elif (path := only_file(delete)) is not None:
             by_path = self._by_path if delete.blob_offset is None else self._vectors
             by_path.setdefault(path, _Deletes()).add(delete.naming_only(path))
         else:
-            self._by_positions.setdefault(_partition(delete), _Deletes()).add(delete)
+            self._by_positions.setdefault(partition_of(delete), _Deletes()).add(delete)
 
     def of(self, file: FileEntry) -> tuple[FileEntry, ...]:
         """Return the delete files that apply to a data file; those that are known to have none of its rows are not."""
         number = file.sequence_number
-        partition = _partition(file) if self._by_keys or self._by_positions else None
+        partition = partition_of(file) if self._by_keys or self._by_positions else None
         positions: tuple[FileEntry, ...] = ()
         if file.path in self._vectors:
             positions = self._vectors[file.path].since(number)
@@ -143,7 +143,8 @@ def _sequence_number(file: FileEntry) -> int:
     return file.sequence_number
 
 
-def _partition(file: FileEntry) -> Hashable:
+def partition_of(file: FileEntry) -> Hashable:
+    """Return what is the same for all files of a partition, and for them alone."""
     return file.spec_id, tuple(map(exact, file.partition))
 
 

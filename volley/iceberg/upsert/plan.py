@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -30,7 +29,7 @@ from volley.iceberg.upsert.ranges import KeyRange, SearchedKey, may_have, union
 from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replaced, ReplaceKeys, UpsertTask
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
-__all__ = ["EpochUpsert", "cost_of", "parts_of", "shared", "suited", "version_of", "without_history"]
+__all__ = ["EpochUpsert", "cost_of", "having", "parts_of", "shared", "suited", "version_of", "without_history"]
 
 _MERGE_BYTES = 64 << 20
 # What a task searches, what the driver does in the time of a Spark job, and what opening a file counts for: bytes that
@@ -160,16 +159,15 @@ class EpochUpsert:
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""
-        head = head_of(table, self._branch)
-        return self._having(table, writer, head) if head else iter(())
+        if (head := head_of(table, self._branch)) is None:
+            return iter(())
+        keys = self._searched(table, writer)
+        found = plan(table.io, table.metadata, head, _between(keys), statistics=_ids(keys)).files
+        return having(keys, found)
 
-    def _having(self, table: Table, writer: UpsertWriter, snapshot: Snapshot) -> Iterator[PlannedFile]:
-        """Yield the data files of a snapshot that may contain one of the keys."""
-        keys = [(table.schema().find_field(key), self._ranges(number)) for number, key in enumerate(writer.keys)]
-        statistics = frozenset(field.field_id for field, _ in keys)
-        for planned in plan(table.io, table.metadata, snapshot, _between(keys), statistics=statistics).files:
-            if may_have(keys, planned.file):
-                yield PlannedFile(planned.file.without_statistics(), planned.deletes)
+    def _searched(self, table: Table, writer: UpsertWriter) -> list[SearchedKey]:
+        """Return the key columns, with the ranges of the rows that may be replaced."""
+        return [(table.schema().find_field(key), self._ranges(number)) for number, key in enumerate(writer.keys)]
 
     def _ranges(self, key: int) -> list[KeyRange] | None:
         """Return the ranges of a key whose rows may be replaced; None = of any value, as by a truncation."""
@@ -179,6 +177,17 @@ class EpochUpsert:
     def _truncated(self) -> int | None:
         """The order of the epoch's last truncation; None = there is none."""
         return max((file.truncated for file in self._changes if file.truncated is not None), default=None)
+
+
+def having(keys: Sequence[SearchedKey], files: Iterable[PlannedFile]) -> Iterator[PlannedFile]:
+    """Yield those of some data files that may contain one of the keys, by their bounds, without their bounds."""
+    for planned in files:
+        if may_have(keys, planned.file):
+            yield PlannedFile(planned.file.without_statistics(), planned.deletes)
+
+
+def _ids(keys: Iterable[SearchedKey]) -> frozenset[int]:
+    return frozenset(field.field_id for field, _ in keys)
 
 
 def version_of(planned: PlannedFile) -> _FileVersion:

@@ -27,8 +27,8 @@ from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, ChangeFile, UpsertWriter
-from volley.iceberg.upsert.plan import EpochUpsert, parts_of, shared, suited, version_of, without_history
-from volley.iceberg.upsert.settled import LastChange, Settling
+from volley.iceberg.upsert.plan import EpochUpsert, having, parts_of, shared, suited, version_of, without_history
+from volley.iceberg.upsert.settled import Changed, LastChange, Settling
 from volley.iceberg.upsert.tasks import Deletions, FilesTask, Finder, Places, Replace, Replaced, UpsertTask, columns_of
 from volley.iceberg.upsert.tombstones import (
     Housekeeping,
@@ -87,22 +87,33 @@ class _ReadStored(FilesTask):
     numbers: tuple[int, ...]
 
     def __call__(self) -> WriteResult:
-        keys = self.writer.marked_keys(self.changes)
+        changes, beaten = Changed(self.writer, self.writer.marked_keys(self.changes)), dict[int, bytes]()
         columns = _settling_of(self.writer).read_first(self.remembered)
-        finder = Finder(self.writer.keys_of(keys), self.writer, self.metadata, columns)
-        numbered = zip(self.numbers, self.files, strict=True)
-        rows = chain.from_iterable(self._stored(number, planned, finder, keys) for number, planned in numbered)
-        return self.writer.open(self.number).add_all(rows)
+        finder = Finder(self.writer.keys_of(changes.keys), self.writer, self.metadata, columns)
+        rows = (
+            batch
+            for number, planned in zip(self.numbers, self.files, strict=True)
+            for batch in self._stored(number, planned, finder, changes, beaten)
+        )
+        written = self.writer.open(self.number).add_all(rows)
+        return replace(written, committables=(*written.committables, _Beaten(beaten)))
 
-    def _stored(self, number: int, planned: PlannedFile, finder: Finder, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _stored(
+        self, number: int, planned: PlannedFile, finder: Finder, changes: Changed, beaten: dict[int, bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file as changes, without those that are known to be beaten: note their positions."""
         with storage_errors(planned.file.path, "reading"):
             found, rows = finder.find_rows(planned)
+            if len(found) and (is_beaten := _settling_of(self.writer).beaten(rows, changes)).any():
+                if not self.remembered:
+                    beaten[number] = BitMap64(found[is_beaten]).serialize()
+                found, rows = found[~is_beaten], rows.filter(pa.array(~is_beaten))
             if planned.deletes and len(found):
                 live = ~finder.deleted(planned)[found]
                 found, rows = found[live], rows.filter(pa.array(live))
             if len(found) == 0:
                 return
-            matter, whole = _settling_of(self.writer).wanted(rows, keys, self.remembered)
+            matter, whole = _settling_of(self.writer).wanted(rows, changes.keys, self.remembered)
             some = matter & ~whole
             yield self._as_changes(one_batch(rows.filter(pa.array(some))), number, found[some])
             if whole.any():
@@ -238,12 +249,14 @@ class SequencedUpsert(EpochUpsert):
 
     def _settle(self, table: Table, writer: UpsertWriter, files: Sequence[PlannedFile]) -> SnapshotFiles:
         metadata = without_history(table.metadata)
-        due = Housekeeping.of(table, self._branch, self._retention)
-        changes = (*self._stored(table, writer, files, due), *self._without_ranges)
+        keys = self._searched(table, writer)
+        due = Housekeeping.of(table, self._branch, self._retention, frozenset(field.field_id for field, _ in keys))
+        stored, beaten = self._stored(writer, metadata, files, [*having(keys, due.kept)])
+        changes = (*stored, *self._without_ranges)
         parts = enumerate(parts_of(changes))
         settles = [_Settle(writer, number, changes, buckets, due.now) for number, buckets in parts]
         settled = self._do(suited(settles, changes, ()))
-        replaced = _of(self._do(_replaces(writer, metadata, files, settled)), Replaced)
+        replaced = _of(self._do(_replaces(writer, metadata, files, [*beaten, *_of(settled, _Beaten)])), Replaced)
         merges = [_MergeRemembered(writer, number, (), metadata, *group) for number, group in enumerate(due.merged)]
         merged = self._do(merges)
         if due.forgotten:
@@ -257,22 +270,25 @@ class SequencedUpsert(EpochUpsert):
         )
 
     def _stored(
-        self, table: Table, writer: UpsertWriter, files: Sequence[PlannedFile], due: Housekeeping
-    ) -> tuple[ChangeFile, ...]:
-        """Read the stored rows and the remembered changes with the keys of changes."""
-        metadata, forgotten = without_history(table.metadata), {planned.file.path for planned in due.forgotten}
-        head = tombstones_of(table, self._branch)
-        tombstones = self._having(table, writer, head) if head else ()
-        known = [planned for planned in tombstones if planned.file.path not in forgotten]
+        self,
+        writer: UpsertWriter,
+        metadata: TableMetadata,
+        files: Sequence[PlannedFile],
+        remembered: Sequence[PlannedFile],
+    ) -> tuple[list[ChangeFile], list[_Beaten]]:
+        """Read the stored rows and the remembered changes with the keys of changes; return also which are beaten."""
         tasks = list[_ReadStored]()
-        for remembered, read in ((False, files), (True, known)):
+        for is_remembered, read in ((False, files), (True, remembered)):
             first = 0
             for group in shared(read):
                 numbers = tuple(range(first, first := first + len(group)))
                 tasks.append(
-                    _ReadStored(writer, len(tasks), self._without_ranges, metadata, group, remembered, numbers)
+                    _ReadStored(writer, len(tasks), self._without_ranges, metadata, group, is_remembered, numbers)
                 )
-        return self._changes_by(suited(tasks, self._changes, [*files, *known]))
+        items = self._do(suited(tasks, self._changes, [*files, *remembered]))
+        stored = _of(items, ChangeFile)
+        self.temporary += [file.path for file in stored]
+        return stored, _of(items, _Beaten)
 
     def _do(self, tasks: Sequence[ExecutorTask]) -> list[Any]:
         """Run tasks, note the files that they have written, and return their results."""
@@ -290,11 +306,11 @@ def _of(items: Iterable[object], kind: type[T]) -> list[T]:
 
 
 def _replaces(
-    writer: UpsertWriter, metadata: TableMetadata, files: Sequence[PlannedFile], settled: Iterable[object]
+    writer: UpsertWriter, metadata: TableMetadata, files: Sequence[PlannedFile], found: Iterable[_Beaten]
 ) -> list[_ReplaceBeaten]:
     """Return the tasks that take the stored rows that are beaten out of their files."""
     beaten: dict[str, BitMap64] = {}
-    for item in _of(settled, _Beaten):
+    for item in found:
         for number, positions in item.positions.items():
             path = files[number].file.path
             beaten[path] = beaten.get(path, BitMap64()) | BitMap64.deserialize(positions)

@@ -11,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.keys.equality import hashes, rows_among
-from volley.columns.keys.normal import normal, normal_rows, numbered
+from volley.columns.keys.equality import hashes, row_hashes, rows_among
+from volley.columns.keys.normal import Bools, normal, normal_rows, numbered
 from volley.columns.keys.order import ascending_order, ordered, ranks
+from volley.columns.keys.search import Numbers, whole_numbers
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UpsertWriter
 
-__all__ = ["LastChange", "Outcome", "Settled", "Settling"]
+__all__ = ["Changed", "LastChange", "Outcome", "Settled", "Settling"]
 
 _Numbers = np.ndarray[Any, Any]
-_Bools = np.ndarray[Any, np.dtype[np.bool_]]
+_PLACE_BITS = 18
+_GREATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,37 @@ class Outcome:
     rows: pa.Table
     remembered: pa.Table
     beaten: _Numbers
+
+
+class Changed:
+    """The keys and sequences of changes, to which stored rows are compared.
+
+    Args:
+        keys: The keys and sequences of the changes, with duplicates.
+    """
+
+    def __init__(self, writer: UpsertWriter, keys: pa.Table) -> None:
+        self._writer = writer
+        self.keys = keys
+        # Keys share a place by some bits of their hashes; it has the least sequence of their changes.
+        self._least = np.full(1 << _PLACE_BITS, _GREATEST)
+        if (first := self._first(keys)) is not None:
+            np.minimum.at(self._least, self._places(keys), first)
+
+    def are_later_than(self, rows: pa.Table) -> Bools:
+        """Return for each stored row whether a change of its key is known to come later."""
+        first = self._first(rows)
+        return np.zeros(rows.num_rows, bool) if first is None else first < self._least[self._places(rows)]
+
+    def _places(self, rows: pa.Table) -> _Numbers:
+        keys = normal_rows(self._writer.keys_of(rows).cast(self._writer.key_schema))
+        return (row_hashes(keys) >> np.uint64(64 - _PLACE_BITS)).view(np.int64)
+
+    def _first(self, rows: pa.Table) -> Numbers | None:
+        """Return the first column of the sequence as numbers; None if it has others than numbers and times."""
+        name = self._writer.mode.sequence_fields[0]
+        column = rows[name].combine_chunks().cast(self._writer.schema.field(name).type)
+        return whole_numbers(ordered(normal(column)))
 
 
 @dataclass(frozen=True)
@@ -68,8 +101,16 @@ class Settling(ABC):
             remembered: True for remembered changes, False for rows of the table.
         """
 
+    def beaten(self, rows: pa.Table, changes: Changed) -> Bools:
+        """Return for each row with the key of a change whether it is known to be beaten, whatever else there is.
+
+        Args:
+            rows: Their keys, and the columns of `read_first`.
+        """
+        return np.zeros(rows.num_rows, bool)
+
     @abstractmethod
-    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[_Bools, _Bools]:
+    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[Bools, Bools]:
         """Return for each row with the key of a change whether it matters, and whether all of its columns do.
 
         Args:
@@ -99,7 +140,11 @@ class LastChange(Settling):
     def read_first(self, remembered: bool) -> Sequence[str]:
         return self.writer.mode.sequence_fields
 
-    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[_Bools, _Bools]:
+    def beaten(self, rows: pa.Table, changes: Changed) -> Bools:
+        """Return whether rows come before a change of their key; most of those that do are known."""
+        return changes.are_later_than(rows)
+
+    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[Bools, Bools]:
         """Return that all matter; of rows with the sequence of a change, too, all columns do, as these decide then."""
         whole = np.zeros(rows.num_rows, bool)
         if not remembered:

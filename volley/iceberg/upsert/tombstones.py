@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate, chain, groupby, takewhile
@@ -21,14 +22,14 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.read.entries import PlannedFile
-from volley.iceberg.read.planning import plan
+from volley.iceberg.read.planning import partition_of, plan
 
 __all__ = ["Housekeeping", "file_name", "tombstone_branch", "tombstones_of", "tombstones_start", "with_required_values"]
 
 _BRANCH = "volley-tombstones-"
 _WRITTEN_AT = re.compile(r"-tombstones-(\d+)-")
-# So many files are looked at for each epoch; more are merged, those of this size together.
-_MOST_FILES, _MERGED_BYTES = 32, 64 << 20
+# More files than so many are merged, and of many partitions more than so many of each; those of this size together.
+_MOST_FILES, _MOST_OF_MANY, _MERGED_BYTES = 32, 8, 64 << 20
 # Merged files have tombstones of so large a part of the retention, so that each is forgotten soon after it may be.
 _PARTS_OF_RETENTION = 8
 _ZEROS = pa.py_buffer(bytes(32))
@@ -77,11 +78,13 @@ class Housekeeping:
 
     Args:
         now: The time of it, in seconds since 1970.
+        kept: Files whose changes still count, also those to merge.
         forgotten: Files whose changes are older than the retention.
         merged: Groups of files to merge, each with the time of its newest change.
     """
 
     now: float
+    kept: Sequence[PlannedFile] = ()
     forgotten: Sequence[PlannedFile] = ()
     merged: Sequence[tuple[tuple[PlannedFile, ...], float]] = ()
 
@@ -96,35 +99,49 @@ class Housekeeping:
         return sum(planned.file.rows for planned in self.forgotten)
 
     @staticmethod
-    def of(table: Table, branch: str, retention: timedelta | None) -> Housekeeping:
+    def of(
+        table: Table, branch: str, retention: timedelta | None, statistics: frozenset[int] = frozenset()
+    ) -> Housekeeping:
         """Return what is due.
 
         Args:
             retention: How long a change is remembered; None = for ever.
+            statistics: The fields whose bounds the files have.
         """
         now, head = time.time(), tombstones_of(table, branch)
         if head is None:
             return Housekeeping(now)
-        files = plan(table.io, table.metadata, head).files
+        files = plan(table.io, table.metadata, head, statistics=statistics).files
         dated = sorted(((_written_at(file, now), file) for file in files), key=itemgetter(0))
         seconds = None if retention is None else retention.total_seconds()
         first = 0.0 if seconds is None else now - seconds
         kept = [(at, file) for at, file in dated if at >= first]
-        groups = _groups(kept, seconds) if len(kept) > _MOST_FILES else ()
-        return Housekeeping(now, [file for at, file in dated if at < first], tuple(groups))
+        forgotten = [file for at, file in dated if at < first]
+        return Housekeeping(now, [file for _, file in kept], forgotten, tuple(_groups(kept, seconds)))
 
 
 def _groups(
     dated: Sequence[tuple[float, PlannedFile]], retention: float | None
 ) -> Iterator[tuple[tuple[PlannedFile, ...], float]]:
-    """Yield files that are merged into one, by the part of the retention in which they were written."""
+    """Yield files that are merged into one, by partition and the part of the retention in which they were written."""
     part = float("inf") if retention is None else retention / _PARTS_OF_RETENTION
-    for _, group in groupby(dated, key=lambda each: each[0] // part):
-        small = sorted(group, key=lambda each: each[1].file.size)
-        sizes = accumulate(file.file.size for _, file in small)
-        chosen = small[: sum(1 for _ in takewhile(lambda size: size <= _MERGED_BYTES, sizes))]
-        if len(chosen) > 1:
-            yield tuple(file for _, file in chosen), max(at for at, _ in chosen)
+    by_partition = defaultdict[Hashable, list[tuple[float, PlannedFile]]](list)
+    for at, planned in dated:
+        by_partition[partition_of(planned.file)].append((at, planned))
+    most = max(_MOST_OF_MANY, _MOST_FILES // max(1, len(by_partition)))
+    for files in by_partition.values():
+        if len(files) > most:
+            for _, group in groupby(files, key=lambda each: each[0] // part):
+                yield from _merged([*group])
+
+
+def _merged(dated: Sequence[tuple[float, PlannedFile]]) -> Iterator[tuple[tuple[PlannedFile, ...], float]]:
+    """Yield the small ones of some files, if there are several."""
+    small = sorted(dated, key=lambda each: each[1].file.size)
+    sizes = accumulate(file.file.size for _, file in small)
+    chosen = small[: sum(1 for _ in takewhile(lambda size: size <= _MERGED_BYTES, sizes))]
+    if len(chosen) > 1:
+        yield tuple(file for _, file in chosen), max(at for at, _ in chosen)
 
 
 def with_required_values(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
