@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -27,19 +28,18 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import Overwriting
 from volley.iceberg.commit.tables import evolution
+from volley.iceberg.commit.tombstones import tombstones_with
 from volley.iceberg.commit.totals import totals_of
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import added_files, head_of
-from volley.iceberg.read.planning import plan
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import data_folder, delete_new_files, file_system, list_folder, name_of
 from volley.iceberg.upsert.changes import UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert
 from volley.iceberg.upsert.sequenced import SequencedUpsert
-from volley.iceberg.upsert.tombstones import tombstones_of
 from volley.iceberg.write.table_format import file_prefix
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import SnapshotFiles
@@ -145,9 +145,10 @@ class IcebergCommitter(Committer):
         if not files:
             return
         stage = EpochStage(self._config, self._context, epoch, files, self._changes(epoch, files))
-        commit_to(self._config.ref, stage, load=self._reload)
+        commit = commit_to(self._config.ref, stage, load=self._reload)
         if self._upsert:
-            unused = self._not_landed(epoch, self._upsert.of_attempts)
+            attempts = self._upsert.of_attempts
+            unused = attempts if commit.staged is None and commit.is_final else self._not_landed(epoch, attempts)
             delete_new_files(self._table.io, [*(file.path for file in files), *self._upsert.temporary, *unused])
             # The files belong to the table now: a later `abort` must not delete them.
             self._upsert = None
@@ -171,14 +172,12 @@ class IcebergCommitter(Committer):
 
     def _not_landed(self, epoch: Epoch, paths: Sequence[str]) -> list[str]:
         """Return those of an epoch's files that are not in its snapshot; none if nothing tells."""
-        snapshot, io = self.snapshot(epoch), self._table.io
-        if snapshot is None or not paths:
+        snapshots = [*filter(None, [self.snapshot(epoch), tombstones_with(self._table.metadata, epoch)])]
+        if not snapshots or not paths:
             return []
         with storage_errors(self._table.location(), "reading"):
-            landed = {name_of(file.file_path) for file in added_files(snapshot, io)}
-            if (tombstones := tombstones_of(self._table, self._config.branch)) is not None:
-                kept = plan(io, self._table.metadata, tombstones).files
-                landed |= {name_of(planned.file.path) for planned in kept}
+            files = chain.from_iterable(added_files(snapshot, self._table.io) for snapshot in snapshots)
+            landed = {name_of(file.file_path) for file in files}
         return [path for path in paths if name_of(path) not in landed]
 
     def _changes(self, epoch: Epoch, files: Sequence[Any]) -> Callable[[Table], SnapshotFiles]:

@@ -29,7 +29,7 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.tables import evolution
-from volley.iceberg.commit.tombstones import as_settled, forgetting, remember
+from volley.iceberg.commit.tombstones import as_settled, begins, forgetting, remember
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Overwrite, Upsert
@@ -124,11 +124,12 @@ class EpochStage(Stage[Staged]):
             # A table without any snapshot takes the first one on main only.
             if changes.changes_rows or table.current_snapshot() is None:
                 write_manifests(transaction, changes, snapshot_id, summary, config.branch)
-            if changes.tombstones or changes.forgotten:
-                remember(transaction, changes, config.branch)
-        mode = config.commit_mode
-        is_settled = isinstance(mode, Upsert) and mode.sequence is not None
-        return Staged(transaction, requirements=as_settled(table, config.branch) if is_settled else ())
+            mode = config.commit_mode
+            if not isinstance(mode, Upsert) or mode.sequence is None:
+                return Staged(transaction)
+            if changes.tombstones or changes.forgotten or begins(table.metadata, config.branch):
+                remember(transaction, changes, config.branch, mode, epoch)
+        return Staged(transaction, requirements=as_settled(table, config.branch))
 
 
 def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:

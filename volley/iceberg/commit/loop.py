@@ -107,10 +107,12 @@ class Commit(Generic[S]):
 
     Args:
         staged: The attempt that has landed; None = nothing was to be done.
+        is_final: False if an earlier attempt, which got no answer, may still land.
     """
 
     table: Table
     staged: S | None
+    is_final: bool = True
 
 
 def unchanged(ref: str, snapshot_id: int | None) -> TableRequirement:
@@ -188,7 +190,7 @@ class _Attempts(Generic[S]):
         with self._before_commit():
             staged = self._stage.stage(table)
         if staged is None:
-            return Commit(table, None)
+            return Commit(table, None, is_final=not self.may_have_landed)
         # A table that was dropped and made anew is another one.
         same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
         with turn(self._ref), self._classified(staged):

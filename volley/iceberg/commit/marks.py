@@ -103,7 +103,11 @@ def run_mark(table: Table, epoch: Epoch) -> dict[str, str]:
     return {f"{RUN}.{epoch.query_id}": f"{epoch.run} {snapshots_of_run(table, epoch) + 1}"}
 
 
-def snapshot_id_of(table_uuid: uuid.UUID, epoch: Epoch) -> int:
-    """Return a positive 63-bit snapshot id that is the same for every driver with this epoch."""
-    digest = hashlib.sha256(f"{table_uuid}/{epoch.query_id}/{epoch.number}".encode()).digest()
+def snapshot_id_of(table_uuid: uuid.UUID, epoch: Epoch, part: str = "") -> int:
+    """Return a positive 63-bit snapshot id that is the same for every driver with this epoch.
+
+    Args:
+        part: Tells the snapshots of one epoch apart.
+    """
+    digest = hashlib.sha256(f"{table_uuid}/{epoch.query_id}/{epoch.number}{part}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1 or 1

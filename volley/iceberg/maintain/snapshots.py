@@ -331,7 +331,8 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
 
     Raises:
         ConfigError: If the branch is main, or the table has no such branch.
-        CommitConflictError: If main has snapshots that the branch lacks; nothing is changed then.
+        CommitConflictError: If main has snapshots that the branch lacks, or remembers deletions (of upserts by
+            sequence) that it lacks; nothing is changed then.
         TableNotFoundError: If there is no such table.
         CatalogError: If the catalog can't be reached or rejects the request.
 

@@ -69,6 +69,7 @@ class EpochUpsert:
         self._merged: list[WrittenFile] | None = None
         self._unused: list[WrittenFile] = []
         self._replaced: dict[_FileVersion, Replaced] = {}
+        self._attempts = 0
         self.temporary: list[str] = []
         """The paths of the files that only executors need."""
 
@@ -81,7 +82,7 @@ class EpochUpsert:
     @property
     def of_attempts(self) -> list[str]:
         """The paths of the files of all attempts, if there were several: one without an answer may have landed."""
-        return [file.path for file in self.written] if self._unused else []
+        return [file.path for file in self.written] if self._attempts > 1 else []
 
     def changes(self, table: Table) -> SnapshotFiles:
         """Return the epoch's changes of the current table; computes missing results on the executors.
@@ -90,6 +91,7 @@ class EpochUpsert:
             StorageError: If the table's manifests can't be read.
             VolleyError: If the work on an executor fails.
         """
+        self._attempts += 1
         writer, metadata = self._writer(table), without_history(table.metadata)
         candidates = {version_of(planned): planned for planned in self._candidates(table, writer)}
         if self._truncated is not None:

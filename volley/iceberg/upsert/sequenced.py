@@ -32,6 +32,7 @@ from volley.iceberg.upsert.settled import Changed, LastChange, Settling
 from volley.iceberg.upsert.tasks import Deletions, FilesTask, Finder, Places, Replace, Replaced, UpsertTask, columns_of
 from volley.iceberg.upsert.tombstones import (
     Housekeeping,
+    check_remembered,
     file_name,
     tombstones_of,
     with_required_values,
@@ -235,7 +236,9 @@ class SequencedUpsert(EpochUpsert):
         return [*self._unused, *self._files]
 
     def changes(self, table: Table) -> SnapshotFiles:
+        self._attempts += 1
         writer = self._writer(table)
+        check_remembered(table, self._branch, writer.mode)
         candidates = {version_of(planned): planned for planned in self._candidates(table, writer)}
         tombstones = tombstones_of(table, self._branch)
         settled_from = frozenset(candidates), tombstones and tombstones.snapshot_id

@@ -16,15 +16,27 @@ from itertools import accumulate, chain, groupby, takewhile
 from operator import itemgetter
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from volley.errors import ConfigError
+from volley.iceberg.modes import Upsert
 from volley.iceberg.read.entries import PlannedFile
+from volley.iceberg.read.history import ancestors_of
 from volley.iceberg.read.planning import partition_of, plan
 
-__all__ = ["Housekeeping", "file_name", "tombstone_branch", "tombstones_of", "tombstones_start", "with_required_values"]
+__all__ = [
+    *("REMEMBERED_BY", "TOMBSTONES", "Housekeeping", "check_remembered", "file_name", "remembered_by", "remembers"),
+    *("tombstone_branch", "tombstones_of", "tombstones_start", "with_required_values"),
+]
+
+TOMBSTONES = "volley.tombstones"
+"""In the summary of a snapshot: it has the tombstones of this branch."""
+REMEMBERED_BY = "volley.tombstones-by"
+"""In the same summary: see `remembered_by`."""
 
 _BRANCH = "volley-tombstones-"
 _WRITTEN_AT = re.compile(r"-tombstones-(\d+)-")
@@ -52,9 +64,59 @@ def tombstones_of(table: Table, branch: str) -> Snapshot | None:
 
 
 def tombstones_start(metadata: TableMetadata, branch: str) -> str | None:
-    """Return the branch with the tombstones that hold for a branch: its own, else main's, as it has main's rows."""
-    names = tombstone_branch(branch), tombstone_branch(MAIN_BRANCH)
-    return next((name for name in names if name in metadata.refs), None)
+    """Return the branch with the tombstones that hold for a branch: its own, else main's, as it has main's rows.
+
+    Raises:
+        ConfigError: If a branch or tag of this name has something else.
+    """
+    for each in (branch, MAIN_BRANCH):
+        if (name := tombstone_branch(each)) in metadata.refs:
+            if remembers(metadata, each):
+                return name
+            raise ConfigError(
+                f"{metadata.refs[name].snapshot_ref_type} {name!r} has no deletions: branch {each!r} needs a branch of "
+                "this name to remember them",
+                hint="keep it under another name, and drop it",
+            )
+    return None
+
+
+def remembers(metadata: TableMetadata, branch: str) -> bool:
+    """Return True if a branch has tombstones of its own."""
+    ref = metadata.refs.get(tombstone_branch(branch))
+    if ref is None or ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+        return False
+    head = metadata.snapshot_by_id(ref.snapshot_id)
+    return any(
+        each.summary and TOMBSTONES in each.summary.additional_properties for each in ancestors_of(head, metadata)
+    )
+
+
+def remembered_by(mode: Upsert, schema: Schema) -> str:
+    """Return what all jobs have in common that use the same tombstones: by the ids of columns, which renames leave."""
+    keys, sequence = (
+        [schema.find_field(name).field_id for name in names] for names in (mode.keys, mode.sequence_fields)
+    )
+    return f"{type(mode).__name__} by {sorted(keys)} in the order of {sequence}"
+
+
+def check_remembered(table: Table, branch: str, mode: Upsert) -> None:
+    """Raise ConfigError if a branch remembers the deletions of other keys, or by another sequence."""
+    head = tombstones_of(table, branch)
+    summary = head.summary.additional_properties if head and head.summary else {}
+    before, now = summary.get(REMEMBERED_BY), remembered_by(mode, table.schema())
+    if before in (None, now) or summary.get("total-records") == "0":
+        return
+
+    def named(text: str) -> str:
+        return re.sub(r"\d+", lambda match: repr(table.schema().find_column_name(int(match[0]))), text)
+
+    raise ConfigError(
+        f"table {'.'.join(table.name())} remembers deletions of branch {branch!r} for an {named(before)}, not for an "
+        f"{named(now)}",
+        hint="keep keys and sequence; or forget these deletions, so that rows which come late can bring rows back: "
+        f"SnapshotManager(table).drop_branch({tombstones_start(table.metadata, branch)!r})",
+    )
 
 
 def file_name(number: int, written_at: float) -> str:
