@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
+from tests.avro import record
 from volley import ConfigError, JobError, SourceError
-from volley.formats.schema_registry import Registry
+from volley.formats.avro import avro_columns
+from volley.formats.schema_registry import Registered, Registry
 
 _LONG = '{"type": "long"}'
 
@@ -78,7 +82,7 @@ def test_a_schema_is_asked_for_once(server: Server) -> None:
 def test_the_latest_schema_of_a_subject(server: Server) -> None:
     found = {"subject": "a/b-value", "version": 3, "id": 7, "schema": _LONG}
     server.answers["/subjects/a%2Fb-value/versions/latest"] = [(200, found)]
-    assert Registry(server.url, 5).latest("a/b-value") == _LONG
+    assert Registry(server.url, 5).latest("a/b-value") == Registered("AVRO", _LONG)
     with pytest.raises(ConfigError, match="has no subject 'other'") as raised:
         Registry(server.url, 5).latest("other")
     assert "p%40ss" not in str(raised.value)
@@ -90,13 +94,58 @@ def test_a_busy_registry_is_asked_again(server: Server) -> None:
     assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize(
-    "more", [{"schemaType": "JSON"}, {"references": [{"name": "other", "subject": "other", "version": 1}]}]
-)
-def test_what_is_not_avro_alone_is_refused(server: Server, more: dict[str, Any]) -> None:
-    server.answers["/schemas/ids/9"] = [(200, {"schema": _LONG, **more})]
-    with pytest.raises(SourceError, match="schema 9 is not Avro, or refers to others"):
+def test_what_is_not_avro_is_refused(server: Server) -> None:
+    server.answers["/schemas/ids/9"] = [(200, {"schema": _LONG, "schemaType": "JSON"})]
+    with pytest.raises(SourceError, match="schema 9 is JSON Schema, not Avro"):
         Registry(server.url, 5).schema(9)
+
+
+def of_subject(schema: Any, *references: str) -> list[tuple[int, dict[str, Any]]]:
+    named = [{"name": name, "subject": f"{name}-value", "version": 2} for name in references]
+    body = {"subject": "s", "id": 3, "version": 2, "schema": json.dumps(schema), "references": named}
+    return [(200, body)]
+
+
+def test_an_avro_schema_has_what_it_refers_to_within_it(server: Server) -> None:
+    """By subject and version, over one another, also a type that two of them use."""
+    money = {**record(("units", "long"), name="Money"), "namespace": "cash"}
+    price = {**record(("money", "cash.Money"), ("in", "shop.Country"), name="Price"), "namespace": "shop"}
+    country = {"type": "enum", "name": "Country", "namespace": "shop", "symbols": ["de", "fr"]}
+    order = {
+        **record(
+            ("a", "Price"), ("b", ["null", "shop.Price"]), ("c", {"type": "array", "items": "cash.Money"}), name="Order"
+        ),
+        "namespace": "shop",
+    }
+    server.answers["/schemas/ids/30"] = of_subject(order, "shop.Price", "cash.Money")
+    server.answers["/subjects/shop.Price-value/versions/2"] = of_subject(price, "cash.Money", "shop.Country")
+    server.answers["/subjects/cash.Money-value/versions/2"] = of_subject(money)
+    server.answers["/subjects/shop.Country-value/versions/2"] = of_subject(country)
+    columns = avro_columns(Registry(server.url, 5).schema(30))
+    amount = pa.struct({"units": pa.int64()})
+    priced = pa.struct({"money": amount, "in": pa.string()})
+    assert columns == pa.schema({"a": priced, "b": priced, "c": pa.list_(amount)})
+
+
+def test_a_reference_that_is_not_there(server: Server) -> None:
+    server.answers["/schemas/ids/31"] = of_subject("other", "other")
+    with pytest.raises(SourceError, match="no 'other-value' in version 2, to which schema 31 refers"):
+        Registry(server.url, 5).schema(31)
+
+
+def test_references_in_a_circle_end(server: Server) -> None:
+    server.answers["/schemas/ids/32"] = of_subject("a", "a")
+    server.answers["/subjects/a-value/versions/2"] = of_subject("a", "a")
+    with pytest.raises(SourceError, match="refers to more than 500 schemas, or over more than 50 others"):
+        Registry(server.url, 5).schema(32)
+
+
+def test_a_schema_by_its_guid(server: Server) -> None:
+    guid = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+    server.answers[f"/schemas/guids/{guid}"] = [(200, {"schema": _LONG, "guid": str(guid)})]
+    assert Registry(server.url, 5).avro(b"\x01" + guid.bytes) == _LONG
+    with pytest.raises(SourceError, match="has no schema 00000000-0000-0000-0000-000000000000"):
+        Registry(server.url, 5).avro(b"\x01" + bytes(16))
 
 
 def test_a_schema_that_is_not_there(server: Server) -> None:

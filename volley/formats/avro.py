@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,10 +20,11 @@ from volley.errors import ConfigError, MissingDependencyError, SourceError, Voll
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NANOS, logical, of_nanos
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
+from volley.formats.framing import head_of
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
 from volley.formats.rows import Sorted, sort_good
-from volley.formats.schema_registry import Registry
+from volley.formats.schema_registry import BY_ID, Registry
 from volley.types.arrow import canonical_schema
 
 __all__ = ["AvroValues", "Resolution", "avro_columns", "resolution_of"]
@@ -39,8 +40,6 @@ _PLAIN = {
     "string": "string",
     "enum": "string",
 }
-_MAGIC = b"\0"
-_HEADER = 5
 _DIGITS = 38
 # Values below are not looked at for their size in memory: a bound is enough.
 _SMALL_VALUE = 128 << 10
@@ -104,12 +103,12 @@ class AvroValues:
         """Return what a value takes in memory, at most."""
         if value is None:
             return 0
-        bounds = self._resolution(value).bounds
+        bounds = self._resolution(self._head(value)).bounds
         most = bounds.fixed + bounds.growth * len(value)
         if most <= _SMALL_VALUE:
             return most
         with _damage():
-            return bounds.size(value, 0 if self.registry is None else _HEADER)
+            return bounds.size(value, len(self._head(value)))
 
     def _batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         try:
@@ -120,35 +119,34 @@ class AvroValues:
 
     def _rows(self, values: Values) -> list[dict[str, Any]]:
         """Return the rows; what they take in memory is known before the first is decoded."""
-        start = 0 if self.registry is None else _HEADER
-        resolutions = self._resolutions(values, start)
-        _check_size(values, start, resolutions)
+        heads = [None if value is None else self._head(value) for value in values]
+        resolutions = {head: self._resolution(head) for head in dict.fromkeys(heads) if head is not None}
+        _check_size(values, heads, resolutions)
         read = _fastavro().schemaless_reader
         rows: list[dict[str, Any]] = []
-        for value in values:
-            if value is None:
+        for value, head in zip(values, heads, strict=True):
+            if value is None or head is None:
                 rows.append({})
                 continue
-            resolution, stream = resolutions[value[:start]], io.BytesIO(value)
-            stream.seek(start)
-            rows.append(read(stream, resolution.writer, resolution.reader))
+            resolution, stream = resolutions[head], io.BytesIO(value)
+            stream.seek(len(head))
+            row = read(stream, resolution.writer, resolution.reader)
+            # A null in place of the record, as of ["null", R].
+            rows.append({} if row is None else row)
             if rest := len(value) - stream.tell():
                 raise SourceError(f"not Avro of this schema: {rest} bytes are left over")
         return rows
 
-    def _resolutions(self, values: Values, start: int) -> dict[bytes, Resolution]:
-        """Return how to read values, by their bytes before the start."""
-        heads = {value[:start]: value for value in values if value is not None}
-        return {head: self._resolution(value) for head, value in heads.items()}
+    def _head(self, value: bytes) -> bytes:
+        """Return what names the schema of a value; empty if nothing does."""
+        return b"" if self.registry is None else head_of(value)
 
-    def _resolution(self, value: bytes) -> Resolution:
-        writer = self.text if self.registry is None else self._writer(self.registry, value)
-        return resolution_of(writer, self.text)
+    def _resolution(self, head: bytes) -> Resolution:
+        return resolution_of(self.text if self.registry is None else self._writer(self.registry, head), self.text)
 
-    def _writer(self, registry: Registry, value: bytes) -> str:
-        if len(value) < _HEADER or value[:1] != _MAGIC:
-            raise SourceError("not in Confluent's format: it does not begin with 0 and a schema's id")
-        return registry.schema(int.from_bytes(value[1:_HEADER], "big"))
+    def _writer(self, registry: Registry, head: bytes) -> str:
+        by_id = head[:1] == BY_ID
+        return registry.schema(int.from_bytes(head[1:], "big")) if by_id else registry.avro(head)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"text": self.text, "registry": self.registry}
@@ -186,7 +184,7 @@ def _damage() -> Iterator[None]:
         raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
 
 
-def _check_size(values: Values, start: int, resolutions: Mapping[bytes, Resolution]) -> None:
+def _check_size(values: Values, heads: Sequence[bytes | None], resolutions: Mapping[bytes, Resolution]) -> None:
     """Check what values take in memory: one after the other only if it can be too much together."""
     bounds = [resolution.bounds for resolution in resolutions.values()]
     length = sum(len(value) for value in values if value is not None)
@@ -196,7 +194,8 @@ def _check_size(values: Values, start: int, resolutions: Mapping[bytes, Resoluti
     )
     if fixed * len(values) + growth * length <= LARGEST_VALUE:
         return
-    total = sum(resolutions[value[:start]].bounds.size(value, start) for value in values if value is not None)
+    pairs = zip(values, heads, strict=True)
+    total = sum(resolutions[head].bounds.size(value, len(head)) for value, head in pairs if value and head is not None)
     if total > LARGEST_VALUE and len(values) > 1:
         raise _too_many(len(values))
 

@@ -10,18 +10,42 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
+from uuid import UUID
 
 from volley.errors import ConfigError, JobError, SourceError, VolleyError
+from volley.formats.avro_references import self_contained
 from volley.secrets import redact, redact_uri, redacted
 
 if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-__all__ = ["Registry"]
+__all__ = ["BY_GUID", "BY_ID", "Registered", "Registry", "name_of"]
+
+BY_ID, BY_GUID = b"\0", b"\1"
+"""The first byte of a message: its schema's id follows, or its GUID."""
 
 # In seconds: how long a schema that the registry lacks is not asked for again.
 _REMEMBERED = 60
+# The format to ask for, by the kind of schema: a descriptor needs no compiler.
+_FORMATS = {"PROTOBUF": "serialized"}
+_NAMES = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
+_DEEPEST, _MOST, _LARGEST = 50, 500, 8 << 20
 _RETRIES, _RETRY_MS, _LONGEST_RETRY_MS = 2, 200, 2_000
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A schema as a registry has it.
+
+    Args:
+        kind: ``"AVRO"``, ``"JSON"`` or ``"PROTOBUF"``.
+        text: Its text; of Protobuf also a file's descriptor in base64.
+        references: The schemas that it refers to, by the names under which it does.
+    """
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, Registered], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,26 +61,41 @@ class Registry:
     timeout: float
 
     def schema(self, number: int) -> str:
-        """Return the schema with this id; cached per process, that there is none for a minute.
+        """Return the Avro schema with this id as one text; raises like `registered`."""
+        return self.avro(b"\0" + number.to_bytes(4, "big"))
+
+    def avro(self, head: bytes) -> str:
+        """Return an Avro schema as one text, what it refers to within it; raises like `registered`."""
+        return self_contained(self.registered(head, "AVRO"))
+
+    def registered(self, head: bytes, kind: str) -> Registered:
+        """Return a schema; cached per process, that there is none for a minute.
+
+        Args:
+            head: Which one: 0 and its id, or 1 and its GUID, as in front of messages.
+            kind: The kind of schema that is asked for.
 
         Raises:
-            SourceError: If the registry has no such schema, or it is not Avro.
+            SourceError: If the registry has no such schema, or it is of another kind.
             JobError: If the registry does not answer.
         """
-        return _schema(self, number)
+        return _registered(self, head, kind)
 
-    def latest(self, subject: str) -> str:
+    def latest(self, subject: str, kind: str = "AVRO") -> Registered:
         """Return the latest schema of a subject.
 
         Raises:
             ConfigError: If the registry has no such subject.
-            SourceError: If the schema is not Avro.
+            SourceError: If the schema is of another kind.
             JobError: If the registry does not answer.
         """
-        missing = ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
+        missing = ConfigError(
+            f"{redact_uri(self.url)} has no subject {subject!r}",
+            hint="name it: subject=…; or give the schema: schema=…",
+        )
         with self.asked(missing):
-            version = _client(self).get_latest_version(subject)
-        return _avro(version.schema, subject)
+            version = _client(self).get_latest_version(subject, fmt=_FORMATS.get(kind))
+        return _Fetch(self, kind).whole(version.schema, subject)
 
     @contextmanager
     def asked(self, missing: VolleyError) -> Iterator[None]:
@@ -88,23 +127,67 @@ class Registry:
 
 
 @lru_cache(maxsize=1_000)
-def _schema(registry: Registry, number: int) -> str:
+def _registered(registry: Registry, head: bytes, kind: str) -> Registered:
     """Return a schema; each message asks for that of its own."""
-    answer = _answer(registry, number, int(time.monotonic() // _REMEMBERED))
+    answer = _answer(registry, head, kind, int(time.monotonic() // _REMEMBERED))
     if isinstance(answer, SourceError):
         raise SourceError(answer.message, hint=answer.hint)
     return answer
 
 
 @lru_cache(maxsize=1_000)
-def _answer(registry: Registry, number: int, turn: int) -> str | SourceError:
+def _answer(registry: Registry, head: bytes, kind: str, turn: int) -> Registered | SourceError:
     """Return a schema, or why there is none: that is asked again in the next turn."""
+    name = name_of(head)
     try:
-        with registry.asked(SourceError(f"the schema registry has no schema {number}")):
-            schema = _client(registry).get_schema(number)
-        return _avro(schema, f"schema {number}")
+        with registry.asked(SourceError(f"the schema registry has no {name}")):
+            if head[:1] == BY_ID:
+                schema = _client(registry).get_schema(int.from_bytes(head[1:], "big"), fmt=_FORMATS.get(kind))
+            else:
+                schema = _client(registry).get_schema_by_guid(str(UUID(bytes=head[1:])), fmt=_FORMATS.get(kind))
+        return _Fetch(registry, kind).whole(schema, name)
     except SourceError as error:
         return error
+
+
+class _Fetch:
+    """Collects a schema with all that it refers to."""
+
+    def __init__(self, registry: Registry, kind: str) -> None:
+        self._registry, self._kind = registry, kind
+        self._count = 0
+
+    def whole(self, schema: Schema, name: str, depth: int = 0) -> Registered:
+        kind = str(schema.schema_type or "AVRO")
+        if kind != self._kind:
+            raise SourceError(f"{name} is {_NAMES.get(kind, kind)}, not {_NAMES[self._kind]}", hint="see value_format")
+        self._count += 1
+        if depth > _DEEPEST or self._count > _MOST:
+            raise SourceError(f"{name} refers to more than {_MOST} schemas, or over more than {_DEEPEST} others")
+        text = str(schema.schema_str)
+        if len(text) > _LARGEST:
+            raise SourceError(f"{name} has more than {_LARGEST:,} characters", hint="that is the limit of a schema")
+        references = [(str(each.name), self._reference(each, name, depth)) for each in schema.references or ()]
+        return Registered(kind, text, tuple(references))
+
+    def _reference(self, reference: SchemaReference, name: str, depth: int) -> Registered:
+        place = f"{reference.subject!r} in version {reference.version}, to which {name} refers"
+        with self._registry.asked(SourceError(f"the schema registry has no {place}")):
+            version = _client(self._registry).get_version(
+                str(reference.subject), int(reference.version or 0), fmt=_FORMATS.get(self._kind)
+            )
+        return self.whole(version.schema, place, depth + 1)
+
+
+def name_of(head: bytes) -> str:
+    """Return what messages call a schema.
+
+    Example:
+        >>> name_of(bytes([0, 0, 0, 0, 7]))
+        'schema 7'
+    """
+    number = int.from_bytes(head[1:], "big") if head[:1] == BY_ID else UUID(bytes=head[1:])
+    return f"schema {number}"
 
 
 @lru_cache(maxsize=16)
@@ -122,9 +205,3 @@ def _client(registry: Registry) -> SchemaRegistryClient:
     if parts.username is not None:
         settings["basic.auth.user.info"] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return SchemaRegistryClient(settings)
-
-
-def _avro(schema: Schema, name: str) -> str:
-    if (schema.schema_type or "AVRO") != "AVRO" or schema.references:
-        raise SourceError(f"{name} is not Avro, or refers to others", hint="Volley reads Avro that stands for itself")
-    return str(schema.schema_str)

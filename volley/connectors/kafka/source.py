@@ -200,4 +200,4 @@ include=('key', 'offset'))
         assert self.registry is not None
         assert self.topics is not None
         registry = Registry(self.registry, seconds("timeout", self.timeout))
-        return registry.latest(f"{self.topics[0]}-value").encode()
+        return self_contained(registry.latest(f"{self.topics[0]}-value")).encode()
