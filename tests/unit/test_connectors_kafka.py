@@ -96,10 +96,26 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: KafkaSource("b:1", ["t", "u"], value_format="avro", registry="http://r"),
         "Avro needs a schema",
     ),
-    "a registry": (lambda: KafkaSource("b:1", "t", schema="id long", registry="http://r"), "for Avro"),
+    "a registry": (
+        lambda: KafkaSource("b:1", "t", value_format="raw", registry="http://r"),
+        "for Avro",
+    ),
     "a file for a registry": (
         lambda: KafkaSource("b:1", "t", value_format="avro", registry="file:///etc/passwd"),
         "the URL of a schema registry",
+    ),
+    "protobuf without a schema": (lambda: KafkaSource("b:1", "t", value_format="protobuf"), "Protobuf needs a schema"),
+    "a schema that is no protobuf": (
+        lambda: KafkaSource("b:1", "t", value_format="protobuf", schema={"id": "long"}),
+        "is none of Protobuf",
+    ),
+    "a message without protobuf": (
+        lambda: KafkaSource("b:1", "t", schema="id long", message="shop.Order"),
+        "message 'shop.Order' is one of a Protobuf schema",
+    ),
+    "a subject without a registry": (
+        lambda: KafkaSource("b:1", "t", value_format="avro", schema="{}", subject="shop.Order"),
+        "is one of a schema registry",
     ),
     "an included part": (lambda: KafkaSource("b:1", "t", schema="id long", include=["ofset"]), "did you mean 'offset'"),
     "a taken name": (

@@ -31,6 +31,7 @@ def test_the_installed_distribution_is_this_one() -> None:
 def test_extras() -> None:
     wanted = {
         "kafka",
+        "protobuf",
         "postgres",
         "http",
         "s3",

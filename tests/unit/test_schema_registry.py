@@ -16,7 +16,8 @@ import pytest
 from tests.avro import record
 from volley import ConfigError, JobError, SourceError
 from volley.formats.avro import avro_columns
-from volley.formats.schema_registry import Registered, Registry
+from volley.formats.registered import Registered
+from volley.formats.schema_registry import Registry
 
 _LONG = '{"type": "long"}'
 

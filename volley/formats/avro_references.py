@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from volley.errors import SourceError
-
-if TYPE_CHECKING:
-    from volley.formats.schema_registry import Registered
+from volley.formats.registered import Registered
 
 __all__ = ["self_contained"]
 

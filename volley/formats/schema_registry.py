@@ -14,12 +14,13 @@ from uuid import UUID
 
 from volley.errors import ConfigError, JobError, SourceError, VolleyError
 from volley.formats.avro_references import self_contained
+from volley.formats.registered import Registered
 from volley.secrets import redact, redact_uri, redacted
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-__all__ = ["BY_GUID", "BY_ID", "Registered", "Registry", "name_of"]
+__all__ = ["BY_GUID", "BY_ID", "Registry", "name_of"]
 
 BY_ID, BY_GUID = b"\0", b"\1"
 """The first byte of a message: its schema's id follows, or its GUID."""
@@ -31,21 +32,6 @@ _FORMATS = {"PROTOBUF": "serialized"}
 _NAMES = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
 _DEEPEST, _MOST, _LARGEST = 50, 500, 8 << 20
 _RETRIES, _RETRY_MS, _LONGEST_RETRY_MS = 2, 200, 2_000
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A schema as a registry has it.
-
-    Args:
-        kind: ``"AVRO"``, ``"JSON"`` or ``"PROTOBUF"``.
-        text: Its text; of Protobuf also a file's descriptor in base64.
-        references: The schemas that it refers to, by the names under which it does.
-    """
-
-    kind: str
-    text: str
-    references: tuple[tuple[str, Registered], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from volley.connectors.kafka.consumers import Connection
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import note_lost
 from volley.errors import SourceError
+from volley.formats.framing import framed
 
 __all__ = ["Messages", "RangeReader", "metadata_columns", "metadata_fields"]
 
@@ -68,6 +69,13 @@ class Messages:
     def is_full(self) -> bool:
         """True if there are enough for one batch."""
         return self.bytes >= _CHUNK_BYTES or len(self.values) >= _CHUNK_ROWS
+
+    def framed(self) -> Messages:
+        """Return the messages with their schema in front of the value, also where a header names it."""
+        headers = self.kept["headers"]
+        if not any(headers):
+            return self
+        return replace(self, values=[*map(partial(framed, "value"), self.values, headers)])
 
     def part(self, start: int, end: int) -> Messages:
         """Return the messages from `start` (inclusive) to `end` (exclusive)."""

@@ -61,6 +61,7 @@ class KafkaReader(Reader):
     cluster: Cluster
     rows: MessageRows
     schema: pa.Schema
+    framed: bool  # True: messages name their schema, in front of them or in a header
     skip_lost: bool  # True: skip messages that retention has deleted; False: raise
     initial: Offset
     parallelism: int  # the number of splits that are read at the same time
@@ -106,12 +107,12 @@ class KafkaReader(Reader):
     def _messages(self, split: list[OffsetRange]) -> Iterator[Messages]:
         metadata: list[str] = self.schema.names[len(self.rows.decoder.schema) :]
         names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
-        parts = frozenset(name.removeprefix("kafka_") for name in names)
+        parts = frozenset(name.removeprefix("kafka_") for name in names) | ({"headers"} if self.framed else set())
         largest = max((offset_range.size for offset_range in split), default=0)
         with connection(self.cluster.client, largest, self.cluster.connections) as lent:
             for messages in RangeReader(lent, self.skip_lost, parts).read(split):
                 self._counts.add(messages)
-                yield messages
+                yield messages.framed() if self.framed else messages
 
     @property
     def acknowledges(self) -> bool:

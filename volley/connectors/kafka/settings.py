@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from volley.checks import names, of_type, one_of
 from volley.errors import ConfigError
 from volley.formats.options import value_schema
 
-__all__ = ["METADATA", "UNKNOWN", "brokers", "check_sizes", "check_start", "namespace", "schema_of", "topics_of"]
+__all__ = [
+    "METADATA",
+    "UNKNOWN",
+    "brokers",
+    "check_registry",
+    "check_sizes",
+    "check_start",
+    "namespace",
+    "schema_of",
+    "topics_of",
+]
 
 METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
 """The parts of a message besides its value; their columns are named ``kafka_…``."""
+
+_REGISTERED = {
+    "avro": ("Avro", "schema=…, the text of an .avsc file; or subject=…"),
+    "protobuf": ("Protobuf", 'schema=…, the path of a descriptor file, "events.desc"; or subject=…'),
+}
 
 UNKNOWN = "kafka_unknown"
 """The column of the fields of a JSON object that the schema lacks."""
@@ -109,23 +126,52 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def schema_of(value_format: str, schema: Any, registry: str | None, topics: Sequence[str] | None) -> Any:
+def check_registry(value_format: str, registry: str | None, subject: str | None, message: str | None) -> None:
+    """Check the settings of a schema registry and its schemas."""
+    if registry is not None and (value_format not in _REGISTERED or not re.match("https?://", registry)):
+        raise ConfigError(
+            "registry is the URL of a schema registry, for Avro and Protobuf", hint='for example "http://host:8081"'
+        )
+    if subject is not None and registry is None:
+        raise ConfigError(f"subject {subject!r} is one of a schema registry", hint="give the registry, too")
+    if message is not None and value_format != "protobuf":
+        raise ConfigError(f"message {message!r} is one of a Protobuf schema", hint='value_format="protobuf"')
+
+
+def schema_of(value_format: str, schema: Any, registry: str | None, named: bool) -> Any:
     """Return the schema of messages in a hashable form; None if there is none, or the registry has it.
+
+    Args:
+        named: True: the registry's subject is known.
 
     Raises:
         ConfigError: If the format needs a schema and there is none, or takes none.
     """
-    if registry is not None and (value_format != "avro" or not re.match("https?://", registry)):
-        raise ConfigError("registry is the URL of a schema registry, for Avro", hint='for example "http://host:8081"')
-    return _avro_schema(schema, registry, topics) if value_format == "avro" else value_schema(value_format, schema)
+    if value_format not in _REGISTERED:
+        return value_schema(value_format, schema)
+    name, way = _REGISTERED[value_format]
+    if schema is not None:
+        return _protobuf_schema(schema) if value_format == "protobuf" else _avro_schema(schema)
+    if registry is None or not named:
+        raise ConfigError(f"{name} needs a schema, or a registry that has one for the one topic", hint=way)
+    return None
 
 
-def _avro_schema(schema: Any, registry: str | None, topics: Sequence[str] | None) -> str | None:
-    if schema is None:
-        if registry is None or len(topics or ()) != 1:
-            raise ConfigError(
-                "Avro needs a schema, or a registry that has one for the one topic",
-                hint="schema=…, the text of an .avsc file",
-            )
-        return None
+def _avro_schema(schema: Any) -> str:
     return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def _protobuf_schema(schema: Any) -> str | bytes:
+    """Return the text of a .proto file, or descriptors as bytes or base64; reads a file."""
+    path = Path(schema) if isinstance(schema, os.PathLike) or _is_path(schema) else None
+    try:
+        schema = schema if path is None else path.read_text("utf-8") if path.suffix == ".proto" else path.read_bytes()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the Protobuf schema {str(path)!r} can't be read: {error}", hint="see the path") from error
+    if not isinstance(schema, str | bytes):
+        raise ConfigError(f"schema {schema!r:.80} is none of Protobuf", hint=_REGISTERED["protobuf"][1])
+    return schema
+
+
+def _is_path(schema: Any) -> bool:
+    return isinstance(schema, str) and bool(re.fullmatch(r"[^\n{;]+\.(proto|desc|pb|binpb)", schema))

@@ -17,11 +17,12 @@ from volley.contracts.datasets import Dataset
 from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import brief_methods
+from volley.formats.message_format import MessageFormat
 from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of
 from volley.formats.schema_registry import Registry
 from volley.secrets import redacted_html, redacted_repr
 from volley.storage.remembered import read_or_create
-from volley.storage.state_formats import INITIAL_OFFSET, SCHEMA
+from volley.storage.state_formats import INITIAL_OFFSET
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,12 +46,13 @@ class KafkaSource(Source):
         topics: The topic to read, or several.
         pattern: A regular expression that must match a topic's whole name; replaces `topics`.
         value_format: The format of a message's value. ``"json"`` (the default): an object, its fields are the columns.
-            ``"avro"``: a record, its fields are the columns. ``"string"``: text, in the column ``value``. ``"raw"``:
-            bytes, in the column ``value``.
+            ``"avro"``: a record, likewise. ``"protobuf"``: a message, likewise. ``"string"``: text, in the column
+            ``value``. ``"raw"``: bytes, in the column ``value``.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. For Avro, the schema to read
-            into, as JSON text or a dict; None = the registry's latest schema of the topic, fixed for the life of the
-            checkpoint.
+            into, as JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes,
+            as bytes, base64 or the path of a file (``.desc``, ``.pb``, ``.binpb``); or a .proto file, as text or path.
+            None = the registry's latest schema of the subject, fixed for the life of the checkpoint.
         include: The parts of a message to add as columns ``kafka_key`` and so on, out of ``"key"``, ``"headers"``,
             ``"timestamp"``, ``"topic"``, ``"partition"``, ``"offset"``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
@@ -68,8 +70,11 @@ class KafkaSource(Source):
         on_lost_offsets: What to do if messages were deleted before they were read: ``"fail"`` (the default), or
             ``"skip"`` them and log a warning with the number of offsets to Spark's log. Of topics, the others go on
             without one that is deleted; one that is made again is read from its beginning.
-        registry: The URL of a schema registry (Confluent's protocol) for Avro; messages then start with the id of
-            their schema. None = they start with the record.
+        registry: The URL of a schema registry (Confluent's protocol) for Avro and Protobuf; messages then start
+            with the id of their schema, or have it in a header. None = they start with the record.
+        subject: The registry's subject whose latest schema gives the columns; None = the topic's, ``"events-value"``.
+        message: The message of the Protobuf schema to read, by its full name or that within its package; another one
+            is a bad row. None = the first one of the file.
         publish_group: A consumer group under which offsets are published after each epoch, for monitoring only: they
             are never read back. The group must have no members.
         timeout: The timeout of a request to a broker: a timedelta, seconds or a text such as ``"30s"``. A new job whose
@@ -90,8 +95,8 @@ include=('key', 'offset'))
     bootstrap_servers: str | Sequence[str]
     topics: str | Sequence[str] | None = None
     pattern: str | None = None
-    value_format: Literal["json", "avro", "string", "raw"] = "json"
-    schema: SchemaLike | Mapping[str, Any] | None = None
+    value_format: Literal["json", "avro", "protobuf", "string", "raw"] = "json"
+    schema: SchemaLike | Mapping[str, Any] | bytes | None = None
     include: Sequence[str] = ()
     on_unknown: OnUnknown = "warn"
     starting_offsets: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] = field(
@@ -104,21 +109,26 @@ include=('key', 'offset'))
     max_rows_per_split: int = 2_000_000
     on_lost_offsets: Literal["fail", "skip"] = "fail"
     registry: str | None = None
+    subject: str | None = None
+    message: str | None = None
     publish_group: str | None = None
     timeout: Duration = timedelta(seconds=60)
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        keep(self, value_format=one_of(("json", "avro", "string", "raw")), on_unknown=on_unknown)
+        keep(self, value_format=one_of(("json", "avro", "protobuf", "string", "raw")), on_unknown=on_unknown)
         keep(self, on_lost_offsets=one_of(("fail", "skip")), timeout=duration, properties=mapping, bounded=flag)
         keep(self, topics=optional(names), pattern=optional(text), registry=optional(text))
+        keep(self, subject=optional(text), message=optional(text))
         keep(self, publish_group=optional(text), max_rows_per_epoch=optional(count))
         keep(self, min_rows_per_split=count, max_rows_per_split=count)
         check_properties(self.properties)
         settings.check_sizes(self.min_rows_per_split, self.max_rows_per_split)
         settings.check_start(self.starting_offsets, self.starting_timestamp, self.topics)
         self._keep("bootstrap_servers", settings.brokers(self.bootstrap_servers))
-        self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, self.topics))
+        settings.check_registry(self.value_format, self.registry, self.subject, self.message)
+        named = self.subject is not None or len(self.topics or ()) == 1
+        self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, named))
         self._keep("include", parts_of(self.include, METADATA))
         added = [f"kafka_{part}" for part in self.include]
         check_columns(self.value_format, self.schema, self.on_unknown, UNKNOWN, added)
@@ -143,8 +153,9 @@ include=('key', 'offset'))
     def preview(self, context: SourceContext) -> pa.Schema | None:
         from volley.connectors.kafka.reader import rows_of
 
-        # The schema of Avro may be in a registry.
-        return None if self.value_format == "avro" else rows_of(self._decoder(context), self.include).schema
+        if self.registry is not None and self.schema is None:
+            return None
+        return rows_of(self._decoder(context), self.include).schema
 
     def declared(self) -> pa.Schema | None:
         return self.preview(SourceContext(""))
@@ -169,6 +180,7 @@ include=('key', 'offset'))
             cluster=cluster,
             rows=rows,
             schema=rows.schema,
+            framed=self.registry is not None,
             skip_lost=self.on_lost_offsets == "skip",
             initial=initial,
             parallelism=context.parallelism,
@@ -184,20 +196,9 @@ include=('key', 'offset'))
     _repr_html_ = redacted_html
 
     def _decoder(self, context: SourceContext) -> Decoder:
-        from volley.formats.avro import AvroValues
-        from volley.formats.messages import decoder_of
-
-        if self.value_format != "avro":
-            return decoder_of(self.value_format, self.schema, self.on_unknown, UNKNOWN)
         registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
-        return AvroValues(str(self.schema or self._remembered_schema(context)), registry)
-
-    def _remembered_schema(self, context: SourceContext) -> str:
-        # Parsed to check that the file is complete.
-        return json.dumps(read_or_create(f"{context.state}/schema.avsc", SCHEMA, self._latest_schema, json.loads))
-
-    def _latest_schema(self) -> bytes:
-        assert self.registry is not None
-        assert self.topics is not None
-        registry = Registry(self.registry, seconds("timeout", self.timeout))
-        return self_contained(registry.latest(f"{self.topics[0]}-value")).encode()
+        subject = self.subject or (f"{self.topics[0]}-value" if self.topics else None)
+        values = MessageFormat(
+            self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN
+        )
+        return values.decoder(context.state)

@@ -1,0 +1,172 @@
+"""Decodes Protobuf messages into Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from volley.errors import ConfigError, SourceError, message_of
+from volley.formats.framing import head_of, indexes_of
+from volley.formats.input_file import LARGEST_VALUE, megabytes
+from volley.formats.messages import TooManyError, Values
+from volley.formats.protobuf_bounds import Bounds
+from volley.formats.protobuf_changes import check_readable
+from volley.formats.protobuf_columns import Columns
+from volley.formats.protobuf_schema import files_of_registered, message_at, message_named
+from volley.formats.registered import Registered
+from volley.formats.rows import Sorted, sort_good
+from volley.formats.schema_registry import Registry, name_of
+from volley.types.arrow import canonical_schema
+
+__all__ = ["ProtobufValues"]
+
+# Messages that are parsed at once: as many as the processor's cache holds; with 10,000 a row costs twice as much.
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class ProtobufValues:
+    """Decodes values that are Protobuf messages; a tombstone becomes a row of nulls.
+
+    Args:
+        files: The schema to read by, a serialized FileDescriptorSet whose last file has the message.
+        message: The message's full name.
+        registry: The registry of the schemas that messages were written with; each message begins with its schema's
+            id and its place in the file (Confluent's wire format). None = they begin with the message.
+    """
+
+    format: ClassVar[str] = "text"
+    files: bytes
+    message: str
+    registry: Registry | None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return canonical_schema(self._columns.schema)
+
+    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
+        return self._batch(self._checked(self._bodies(values)))
+
+    def sort(self, values: Values, place: str = "") -> Sorted:
+        faults: dict[int, str] = {}
+        good: list[tuple[int, bytes | None]] = []
+        for number, value in enumerate(values):
+            try:
+                (body,) = self._checked(self._bodies([value]))
+                self._parsed([] if body is None else [body])
+            except SourceError as error:
+                faults[number] = error.message
+            else:
+                good.append((number, body))
+        self._checked([body for _, body in good])
+
+        def convert(start: int, end: int) -> Sorted:
+            part = good[start:end]
+            return Sorted([self._batch([body for _, body in part])], [number for number, _ in part], {})
+
+        numbers = [number for number, _ in good]
+        return sort_good(faults, numbers, convert, lambda _, error: self.fault(None, error), (SourceError,))
+
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        return message_of(error)
+
+    def _bodies(self, values: Values) -> Sequence[bytes | None]:
+        """Return the messages, without what stands in front of them."""
+        return values if self.registry is None else [*map(self._body, values)]
+
+    def _body(self, value: bytes | None) -> bytes | None:
+        if value is None:
+            return None
+        for length, frames in self._frames.items():
+            if value[:length] in frames:
+                return value[length:]
+        return value[self._start(value) :]
+
+    def _start(self, value: bytes) -> int:
+        """Return where a message begins, once it is shown that it can be read."""
+        assert self.registry is not None
+        head = head_of(value)
+        indexes, start = indexes_of(value, len(head))
+        written = self.registry.registered(head, "PROTOBUF")
+        if fault := _fault(written, indexes, self.files, self.message):
+            raise SourceError(f"{name_of(head)}: {fault.message}", hint=fault.hint)
+        self._frames.setdefault(start, set()).add(value[:start])
+        return start
+
+    def _checked(self, bodies: Sequence[bytes | None]) -> Sequence[bytes | None]:
+        """Return messages that don't take too much memory together."""
+        length = sum(len(body) for body in bodies if body is not None)
+        if self._bounds.most(len(bodies), length) <= LARGEST_VALUE:
+            return bodies
+        total = sum(self._bounds.size(body) for body in bodies if body is not None)
+        if total > LARGEST_VALUE and len(bodies) > 1:
+            raise TooManyError(f"{len(bodies):,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
+        return bodies
+
+    def _batch(self, bodies: Sequence[bytes | None]) -> pa.RecordBatch:
+        present = [body for body in bodies if body is not None]
+        batches = [self._rows(present[start : start + _AT_ONCE]) for start in range(0, len(present), _AT_ONCE)]
+        rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self.schema)
+        if len(present) == len(bodies):
+            return rows
+        mask = np.array([body is None for body in bodies])
+        return rows.take(pa.array(np.cumsum(~mask) - 1, mask=mask))
+
+    def _rows(self, bodies: Iterable[bytes]) -> pa.RecordBatch:
+        messages = self._parsed(bodies)
+        try:
+            arrays = self._columns.arrays(messages)
+        except (pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
+            raise SourceError(f"a value does not fit its column: {error}") from error
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _parsed(self, bodies: Iterable[bytes]) -> list[Any]:
+        from google.protobuf.message import DecodeError
+
+        try:
+            return [*map(self._class.FromString, bodies)]
+        except DecodeError as error:
+            raise SourceError(f"not Protobuf of {self.message}: {error}") from error
+
+    @cached_property
+    def _class(self) -> Any:
+        from google.protobuf.message_factory import GetMessageClass
+
+        return GetMessageClass(message_named(self.files, self.message))
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return Columns(message_named(self.files, self.message))
+
+    @cached_property
+    def _bounds(self) -> Bounds:
+        return Bounds(message_named(self.files, self.message))
+
+    @cached_property
+    def _frames(self) -> dict[int, set[bytes]]:
+        """What stands in front of messages that can be read, by its length; none is the beginning of another."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self.files, "message": self.message, "registry": self.registry}
+
+
+@lru_cache(maxsize=1_000)
+def _fault(written: Registered, indexes: tuple[int, ...], files: bytes, message: str) -> SourceError | None:
+    """Return why messages of a schema can't be read; None if they can."""
+    try:
+        writer, reader = message_at(files_of_registered(written), indexes), message_named(files, message)
+        if writer.full_name != reader.full_name:
+            raise SourceError(
+                f"it is a message {writer.full_name}, and {reader.full_name} is read",
+                hint="choose the message that is read: message=…",
+            )
+        check_readable(writer, reader)
+    except (SourceError, ConfigError) as error:
+        return SourceError(error.message, hint=error.hint)
+    return None
