@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from volley.connectors.memory.source import ABORT, EOF, MemorySource
     from volley.connectors.postgres.source import PostgresSource
     from volley.connectors.rate import RateSource
-    from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
+    from volley.connectors.webhook.auth import (
+        BearerAuth,
+        HmacAuth,
+        PublicKeyAuth,
+        ServerTls,
+        SignatureScheme,
+        SnsAuth,
+    )
     from volley.connectors.webhook.source import WebhookSource
     from volley.contracts.datasets import Dataset
     from volley.contracts.epoch import Epoch, WriteResult
@@ -223,6 +230,7 @@ __all__ = [
     "PlanError",
     "PostgresSource",
     "Progress",
+    "PublicKeyAuth",
     "RateSource",
     "Reader",
     "Ref",
@@ -237,6 +245,7 @@ __all__ = [
     "SeriesStream",
     "ServerTls",
     "SessionLostError",
+    "SignatureScheme",
     "Sink",
     "SinkContext",
     "Snapshot",
@@ -246,6 +255,7 @@ __all__ = [
     "SnapshotManager",
     "SnapshotNotFoundError",
     "SnapshotRolledBackError",
+    "SnsAuth",
     "Source",
     "SourceContext",
     "SourceError",
@@ -337,7 +347,9 @@ _MODULES = {
     "connectors.memory.source": ["ABORT", "EOF", "MemorySource"],
     "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
-    "connectors.webhook.auth": ["BearerAuth", "HmacAuth", "ServerTls"],
+    "connectors.webhook.auth": [
+        *("BearerAuth", "HmacAuth", "PublicKeyAuth", "ServerTls", "SignatureScheme", "SnsAuth"),
+    ],
     "connectors.webhook.source": ["WebhookSource"],
     "engine.job": ["Job"],
     "engine.progress": ["Progress", "State"],

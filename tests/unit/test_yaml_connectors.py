@@ -16,8 +16,11 @@ from volley import (
     HmacAuth,
     MaterializedView,
     PostgresSource,
+    PublicKeyAuth,
     RateSource,
     ServerTls,
+    SignatureScheme,
+    SnsAuth,
     WebhookSource,
     col,
     load_config,
@@ -182,6 +185,20 @@ sources:
       tls: {certificate: server.pem, key: server.key}
       max_body: 2MB
   open: {connector: webhook, config: {value_format: raw, auth: {bearer: "${SECRET}"}}}
+  mail: {connector: webhook, config: {schema: id long, auth: {public_key: sendgrid, key: MFkw, tolerance: 1d}}}
+  topic: {connector: webhook, config: {schema: id long, auth: {sns: "arn:aws:sns:eu-west-1:123456789012:orders"}}}
+  own:
+    connector: webhook
+    config:
+      value_format: cloudevents
+      schema: id string
+      idempotency: cloudevents
+      trusted_proxies: 10.0.0.0/8
+      allowed_origins: [eventgrid.azure.net]
+      auth:
+        hmac: custom
+        secret: "${SECRET}"
+        scheme: {header: X-S, signed: "{timestamp}.{body}", prefix: v1=, separator: ",", timestamp: t=}
 """
 
 
@@ -199,6 +216,19 @@ def test_webhooks(tmp_path: Path) -> None:
         max_body="2MB",
     )
     assert config.sources["open"] == WebhookSource(value_format="raw", auth=BearerAuth("hunter2hunter2"))
+    key = PublicKeyAuth("sendgrid", "MFkw", "1d")
+    assert config.sources["mail"] == WebhookSource(schema="id long", auth=key)
+    topic = SnsAuth("arn:aws:sns:eu-west-1:123456789012:orders")
+    assert config.sources["topic"] == WebhookSource(schema="id long", auth=topic)
+    scheme = SignatureScheme("X-S", "{timestamp}.{body}", prefix="v1=", separator=",", timestamp="t=")
+    assert config.sources["own"] == WebhookSource(
+        value_format="cloudevents",
+        schema="id string",
+        idempotency="cloudevents",
+        trusted_proxies="10.0.0.0/8",
+        allowed_origins="eventgrid.azure.net",
+        auth=HmacAuth(scheme, "hunter2hunter2"),
+    )
     assert "hunter2" not in repr(config) + config.text
 
 
@@ -211,17 +241,26 @@ sources:
   b: {connector: webhook, config: {schema: id long, auth: {hmac: github}, tls: {key: server.key}}}
   c: {connector: webhook, config: {schema: id long, auth: {}, max_body: 1 parsec}}
   d: {connector: webhook, config: {schema: id long, auth: {hmac: github, secret: ""}, port: 99999}}
+  e: {connector: webhook, config: {schema: id long, auth: {public_key: sendgrid, secret: x}}}
+  f: {connector: webhook, config: {schema: id long, auth: {hmac: custom, secret: x}}}
+  g: {connector: webhook, config: {schema: id long, auth: {hmac: custom, secret: x, scheme: {header: S, id: I}}}}
+  h: {connector: webhook, config: {schema: id long, auth: {sns: orders}}}
 """,
     )
     for line in (
         "3:36: unknown key 'pth'",
-        "3:80: tolerance is for hmac, not for bearer",
+        "3:80: tolerance is for hmac and public_key, not for bearer",
         "4:53: secret is missing: hmac needs it",
         "4:75: certificate is missing",
-        "5:59: auth has neither hmac nor bearer",
+        "5:59: auth has none of hmac, public_key, sns, bearer",
         "5:73: max_body '1 parsec' is not valid",
         "6:82: secret ",
         "6:93: port 99999",
+        "7:82: secret is for hmac, not for public_key",
+        "7:53: key is missing: public_key needs it",
+        "8:59: hmac is 'custom', and scheme is missing",
+        "9:109: id is 'I', and signed '{body}'",
+        "10:65: topics has 'orders'",
     ):
         assert line in told, told
     assert "did you mean 'path'" in told

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, create_model
 
-from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
+from volley.connectors.webhook.auth import (
+    Auth,
+    BearerAuth,
+    HmacAuth,
+    PublicKeyAuth,
+    ServerTls,
+    SignatureScheme,
+    SnsAuth,
+)
 from volley.connectors.webhook.source import WebhookSource
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
@@ -29,25 +37,38 @@ __all__ = ["SINK_CONNECTORS", "SOURCE_CONNECTORS", "YamlConnector", "connector_o
 
 if TYPE_CHECKING:
     _Tls = Model
+    _Scheme = Model
 else:
-    _Tls = model_of(ServerTls)
+    _Tls, _Scheme = model_of(ServerTls), model_of(SignatureScheme)
 
 
-class Auth(Model):
-    """Who may send: those who sign with a secret, or those who have a token."""
+class WebhookAuth(Model):
+    """Who may send: those who sign with a secret or a key, those who have a token, or topics of SNS."""
 
-    hmac: str | None = Field(None, description="How requests are signed: github, stripe, slack, or a header's name.")
-    secret: Names | None = Field(None, description="For hmac: the secret, or two while they rotate.")
-    tolerance: Span | None = Field(
-        None, description="For hmac: the greatest difference between a signed timestamp and the clock; 5m by default."
+    hmac: str | None = Field(
+        None,
+        description="How requests are signed with a secret: github, shopify, slack, stripe, standard, svix, a header's "
+        "name, or custom, which is described under scheme.",
     )
-    bearer: Names | None = Field(None, description="The token, or several; instead of hmac.")
+    secret: Names | None = Field(None, description="For hmac: the secret, or two while they rotate.")
+    public_key: str | None = Field(
+        None, description="How requests are signed with the sender's private key: sendgrid, or custom."
+    )
+    key: Names | None = Field(None, description="For public_key: the sender's public key, or two while they rotate.")
+    scheme: _Scheme | None = Field(None, description="For custom: how the sender signs.")
+    tolerance: Span | None = Field(
+        None,
+        description="For hmac and public_key: the greatest difference between a signed timestamp and the clock; 5m by "
+        "default.",
+    )
+    sns: Names | None = Field(None, description="The ARN of a topic of Amazon SNS, or several.")
+    bearer: Names | None = Field(None, description="The token, or several.")
 
 
 class _Webhook(Model):
     """Requests of others, as rows."""
 
-    auth: Auth | None = Field(None, description="Who may send; without it, everyone who reaches the port.")
+    auth: WebhookAuth | None = Field(None, description="Who may send; without it, everyone who reaches the port.")
     tls: _Tls | None = Field(None, description="The files for HTTPS; without them, HTTP.")
 
 
@@ -70,20 +91,59 @@ def webhook_source(values: Any, collector: Collector, path: Path) -> WebhookSour
     return None if collector.has_mistakes(path) else source
 
 
-def _auth(values: dict[str, Any], collector: Collector, path: Path) -> HmacAuth | BearerAuth | None:
-    kinds = [name for name in ("hmac", "bearer") if name in values]
-    if len(kinds) != 1:
-        collector.add(path, f"auth has {' and '.join(kinds) or 'neither hmac nor bearer'}", "give one of them")
-    elif "bearer" in values:
-        for name in values.keys() - {"bearer"}:
-            collector.add((*path, name), f"{name} is for hmac, not for bearer", "leave it out", of_key=True)
-        return collector.make(BearerAuth, {"token": values["bearer"]}, path, {"token": "bearer"})
-    elif "secret" not in values:
-        collector.add(path, "secret is missing: hmac needs it", '"${file:/run/secrets/hook}"', of_key=True)
-    else:
-        arguments = {"scheme" if name == "hmac" else name: value for name, value in values.items()}
-        return collector.make(HmacAuth, arguments, path, {"scheme": "hmac"})
-    return None
+class _AuthForm(NamedTuple):
+    """What a way of `auth` becomes."""
+
+    make: type[Any]
+    argument: str  # what the setting of the way's name is
+    needs: str | None  # the setting that it needs beside
+    takes: frozenset[str]  # those that it may have
+
+
+_FORMS = {
+    "hmac": _AuthForm(HmacAuth, "scheme", "secret", frozenset({"hmac", "secret", "scheme", "tolerance"})),
+    "public_key": _AuthForm(PublicKeyAuth, "scheme", "key", frozenset({"public_key", "key", "scheme", "tolerance"})),
+    "sns": _AuthForm(SnsAuth, "topics", None, frozenset({"sns"})),
+    "bearer": _AuthForm(BearerAuth, "token", None, frozenset({"bearer"})),
+}
+_NEEDED = {"secret": '"${file:/run/secrets/hook}"', "key": "the text that the sender shows"}
+
+
+def _auth(values: dict[str, Any], collector: Collector, path: Path) -> Auth | None:
+    ways = [name for name in _FORMS if name in values]
+    if len(ways) != 1:
+        told = " and ".join(ways) or f"none of {', '.join(_FORMS)}"
+        collector.add(path, f"auth has {told}", "give one of them")
+        return None
+    (way,) = ways
+    form = _FORMS[way]
+    for name in sorted(values.keys() - form.takes):
+        users = " and ".join(other for other, known in _FORMS.items() if name in known.takes)
+        collector.add((*path, name), f"{name} is for {users}, not for {way}", "leave it out", of_key=True)
+    if form.needs is not None and form.needs not in values:
+        collector.add(path, f"{form.needs} is missing: {way} needs it", _NEEDED[form.needs], of_key=True)
+        return None
+    arguments = {
+        form.argument if name == way else name: values[name] for name in values if name in form.takes - {"scheme"}
+    }
+    if "scheme" in form.takes and not _set_scheme(arguments, values, collector, path, way):
+        return None
+    auth: Auth | None = collector.make(form.make, arguments, path, {form.argument: way})
+    return auth
+
+
+def _set_scheme(arguments: dict[str, Any], values: dict[str, Any], collector: Collector, path: Path, way: str) -> bool:
+    """Set the scheme that a document describes; return False if it does not fit."""
+    if (values[way] == "custom") != ("scheme" in values):
+        collector.add(
+            path,
+            f"{way} is {values[way]!r}, and scheme is {'there' if 'scheme' in values else 'missing'}",
+            f"{way}: custom, with a scheme",
+        )
+        return False
+    if "scheme" in values:
+        arguments["scheme"] = collector.make(SignatureScheme, given(values["scheme"]), (*path, "scheme"))
+    return arguments["scheme"] is not None
 
 
 _LOADS = {"incremental": "snapshot", "changes_only": "none"}

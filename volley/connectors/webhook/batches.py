@@ -7,14 +7,14 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.keys import KeyStore, digest
 from volley.connectors.webhook.limits import LOOK_SECONDS, Seldom
 from volley.connectors.webhook.log import Log
 
-__all__ = ["BatchWriter", "Faults", "RequestBatch"]
+__all__ = ["Added", "BatchWriter", "Faults", "RequestBatch"]
 
 T = TypeVar("T")
 
@@ -41,8 +41,30 @@ class RequestBatch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.entries: list[Entry] = []
         self.keys: list[bytes] = []
+        # The events of one request, all of which are stored or none.
+        self.groups: list[range] = []
         self.done: asyncio.Future[None] = loop.create_future()
         self.faults: Mapping[int, str] = {}
+
+
+class Added(NamedTuple):
+    """Where an event of a request is."""
+
+    batch: RequestBatch
+    number: int  # in the batch
+    is_duplicate: bool  # True: an earlier event had its key
+
+
+def _of_groups(faults: Mapping[int, str], groups: Sequence[range]) -> Mapping[int, str]:
+    """Return faults with those of events that came in one request with a bad one."""
+    if not faults or not groups:
+        return faults
+    spread = dict(faults)
+    for group in groups:
+        bad = next((number for number in group if number in faults), None)
+        if bad is not None:
+            spread.update(dict.fromkeys(group, f"an event of the request: {faults[bad]}"))
+    return spread
 
 
 class BatchWriter:
@@ -73,33 +95,51 @@ class BatchWriter:
         if keys is not None:
             self._replay(keys)
 
-    def add(self, entry: Entry) -> tuple[RequestBatch, int]:
-        """Add a request to the batch that grows; return the batch, and the request's number in it."""
-        batch = self._open
-        batch.entries.append(entry)
-        if len(batch.entries) == 1:
-            self._wake.set()
-        return batch, len(batch.entries) - 1
-
-    def add_once(self, entry: Entry) -> tuple[RequestBatch, int, bool] | None:
-        """Add a request unless its key is known.
+    def add(self, entries: Sequence[Entry]) -> list[Added] | None:
+        """Add the events of a request to the batch that grows, except those whose key is known.
 
         Returns:
-            The batch and the request's number in it, and whether an earlier request had the key; None if that one had
-            another body.
+            Of each event its place; None if an earlier one had a key of theirs and another body: nothing is added then.
         """
+        batch, begin = self._open, len(self._open.entries)
+        if self._keys is None:
+            batch.entries.extend(entries)
+            added = [Added(batch, number, False) for number in range(begin, len(batch.entries))]
+        else:
+            digests = [(digest(entry.key), digest(entry.body)) for entry in entries]
+            if not self._are_of_one_body(digests):
+                return None
+            added = [self._add_once(entry, *pair) for entry, pair in zip(entries, digests, strict=True)]
+        if len(batch.entries) - begin > 1:
+            batch.groups.append(range(begin, len(batch.entries)))
+        if batch.entries:
+            self._wake.set()
+        return added
+
+    def _are_of_one_body(self, digests: Sequence[tuple[bytes, bytes]]) -> bool:
+        """Return True if each key has come with one body only, so far and in this request."""
+        if len(dict(digests)) < len(set(digests)):
+            return False
+        return all(
+            known is None or known == body for known, body in ((self._body_of(key), body) for key, body in digests)
+        )
+
+    def _body_of(self, key: bytes) -> bytes | None:
+        """Return the digest of the body that came with a key; None if the key is unknown."""
         assert self._keys is not None
-        key, body = digest(entry.key), digest(entry.body)
         known = self._recent.get(key)
-        if known is not None:
-            return (known[1], known[2], True) if known[0] == body else None
-        stored = self._keys.find(key)
-        if stored is not None:
-            return (self._stored, 0, True) if stored == body else None
-        batch, number = self.add(entry)
+        return self._keys.find(key) if known is None else known[0]
+
+    def _add_once(self, entry: Entry, key: bytes, body: bytes) -> Added:
+        if (known := self._recent.get(key)) is not None:
+            return Added(known[1], known[2], True)
+        if self._body_of(key) is not None:
+            return Added(self._stored, 0, True)
+        batch, number = self._open, len(self._open.entries)
+        batch.entries.append(entry)
         batch.keys.append(key)
         self._recent[key] = (body, batch, number)
-        return batch, number, False
+        return Added(batch, number, False)
 
     async def run(self) -> None:
         """Write batches until this is cancelled.
@@ -112,7 +152,7 @@ class BatchWriter:
             self._wake.clear()
             batch, self._open = self._open, RequestBatch(self._loop)
             try:
-                batch.faults = await self._call(self._write, batch.entries)
+                batch.faults = await self._call(self._write, batch.entries, batch.groups)
             except BaseException as error:
                 self._forget(batch, range(len(batch.keys)))
                 batch.done.set_exception(error)
@@ -123,7 +163,7 @@ class BatchWriter:
                 self._forget(batch, batch.faults)
                 batch.done.set_result(None)
                 # Keys point to their batch: don't keep the bodies with them.
-                batch.entries, batch.keys = [], []
+                batch.entries, batch.keys, batch.groups = [], [], []
                 await self._tidy()
 
     async def check(self) -> None:
@@ -143,8 +183,8 @@ class BatchWriter:
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._thread, function, *arguments)
 
-    def _write(self, entries: Sequence[Entry]) -> Mapping[int, str]:
-        faults = self._faults([entry.body for entry in entries])
+    def _write(self, entries: Sequence[Entry], groups: Sequence[range]) -> Mapping[int, str]:
+        faults = _of_groups(self._faults([entry.body for entry in entries]), groups)
         if faults:
             entries = [entry for number, entry in enumerate(entries) if number not in faults]
         if entries:

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from email.utils import formatdate
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +152,11 @@ def answer(status: int, headers: Mapping[str, str] | None = None, /, **content: 
 
 
 class _Stored(web.StreamResponse):
-    """The answer 202 to a usual client, written as it stands: a tenth of a request's CPU less."""
+    """The answer to a usual client, written as it stands: a tenth of a request's CPU less."""
 
-    def __init__(self) -> None:
-        super().__init__(status=202)
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status=status)
+        self._line = f"HTTP/1.1 {status.value} {status.phrase}"
         self._second = 0
         self._bytes = b""
 
@@ -167,7 +169,7 @@ class _Stored(web.StreamResponse):
             raise ConnectionResetError
         if self._second != (second := int(time.time())):
             date = formatdate(second, usegmt=True)
-            self._bytes = f"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nDate: {date}\r\n\r\n".encode()
+            self._bytes = f"{self._line}\r\nContent-Length: 0\r\nDate: {date}\r\n\r\n".encode()
             self._second = second
         request.transport.write(self._bytes)
         return None
@@ -176,11 +178,11 @@ class _Stored(web.StreamResponse):
         """Do nothing: the answer is complete."""
 
 
-_STORED = _Stored()
+_STORED = {status.value: _Stored(status) for status in (HTTPStatus.OK, HTTPStatus.ACCEPTED)}
 
 
-def stored(request: web.BaseRequest) -> web.StreamResponse:
-    """Return the answer to a request that is on disk."""
+def stored(request: web.BaseRequest, status: int) -> web.StreamResponse:
+    """Return the answer to a request that is on disk: 200 or 202."""
     is_usual = request.version == HttpVersion11 and request.keep_alive
     # aiohttp's own answer waits for a client that sends and sends, and does not read its answers.
-    return _STORED if is_usual and not request.protocol.writing_paused else web.Response(status=202)
+    return _STORED[status] if is_usual and not request.protocol.writing_paused else web.Response(status=status)

@@ -271,7 +271,7 @@ class Requests:
 
 def rows_of(decoder: Decoder, include: Sequence[str], headers: Sequence[str]) -> MessageRows:
     """Return what decodes requests into the columns of bodies, of parts of requests, and of headers."""
-    fields = [pa.field(f"http_{part}", _PARTS[part][0]) for part in include]
+    fields = [pa.field(f"http_{part}", _PARTS[part]) for part in include]
     fields += [pa.field(column, pa.string()) for column in headers]
     return MessageRows(decoder, pa.schema([*decoder.schema, *fields]), partial(_metadata, include, len(headers)))
 
@@ -298,9 +298,20 @@ def faults_of(decoder: Decoder) -> Faults:
 
 
 def _metadata(include: Sequence[str], headers: int, fields: Sequence[pa.Field], requests: Requests) -> list[pa.Array]:
-    parts = [_PARTS[part][1](requests) for part in include]
-    kept = [unpacked(entry.headers) for entry in requests.entries] if headers else []
-    return parts + [pa.array([values[number] for values in kept], pa.string()) for number in range(headers)]
+    needs_kept = headers or "client" in include
+    kept = [unpacked(entry.headers) if entry.headers else [] for entry in requests.entries] if needs_kept else []
+    columns: dict[str, Callable[[], pa.Array]] = {
+        "key": lambda: _keys(requests),
+        "received_at": lambda: _times(requests),
+        # The receiver keeps it behind the headers.
+        "client": lambda: _kept(kept, headers),
+    }
+    return [*(columns[part]() for part in include), *(_kept(kept, number) for number in range(headers))]
+
+
+def _kept(kept: Sequence[Sequence[str | None]], number: int) -> pa.Array:
+    """Return what was kept of each request; null where a receiver with other settings has not kept it."""
+    return pa.array([values[number] if number < len(values) else None for values in kept], pa.string())
 
 
 def _keys(requests: Requests) -> pa.Array:
@@ -312,7 +323,4 @@ def _times(requests: Requests) -> pa.Array:
     return pa.array(requests.times, pa.timestamp("us", "UTC"))
 
 
-_PARTS: dict[str, tuple[pa.DataType, Callable[[Requests], pa.Array]]] = {
-    "key": (pa.string(), _keys),
-    "received_at": (pa.timestamp("us", "UTC"), _times),
-}
+_PARTS = {"key": pa.string(), "received_at": pa.timestamp("us", "UTC"), "client": pa.string()}

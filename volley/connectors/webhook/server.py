@@ -9,19 +9,23 @@ import math
 import sqlite3
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from aiohttp import web
 
-from volley.connectors.webhook.auth import BearerAuth, HmacAuth, verifier
-from volley.connectors.webhook.batches import BatchWriter, RequestBatch
+from volley.connectors.webhook.auth import BearerAuth, HmacAuth, SnsAuth
+from volley.connectors.webhook.batches import Added, BatchWriter
 from volley.connectors.webhook.connections import Connections, Refused, answer, stored
+from volley.connectors.webhook.events import Split, cloud_events, cloud_key, json_events
 from volley.connectors.webhook.frames import MOST_HEADER_BYTES, Entry, packed
 from volley.connectors.webhook.keys import json_key, json_path
 from volley.connectors.webhook.limits import Deadlines, RateLimit, Seldom
 from volley.connectors.webhook.log import LogFolder
+from volley.connectors.webhook.proxies import Proxies
 from volley.connectors.webhook.settings import ReceiverSettings
+from volley.connectors.webhook.signatures import verifier
+from volley.connectors.webhook.sns import Topics
 from volley.errors import SourceError
 
 __all__ = ["Responder"]
@@ -33,6 +37,7 @@ _LONGEST_KEY = 1024
 _GZIP = 16 + zlib.MAX_WBITS
 _GZIP_PIECE = 16 << 10
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_SPLITS: dict[str, Split] = {"json": json_events, "cloudevents": cloud_events}
 
 
 class Responder:
@@ -43,12 +48,19 @@ class Responder:
         self._path = settings.path
         self._writer = writer
         self._folder = LogFolder(settings.folder)
-        self._verify = verifier(settings.auth)
-        self._is_early = isinstance(settings.auth, BearerAuth)
-        self._is_slack = isinstance(settings.auth, HmacAuth) and settings.auth.scheme == "slack"
+        auth = settings.auth
+        self._topics = Topics(auth.topics) if isinstance(auth, SnsAuth) else None
+        self._verify = verifier(None if isinstance(auth, SnsAuth) else auth)
+        self._is_early = isinstance(auth, BearerAuth)
+        self._is_slack = isinstance(auth, HmacAuth) and auth.scheme == "slack"
+        # Slack shows an error for another one in answer to a command; SNS documents 200, too.
+        self._status = 200 if self._is_slack or self._topics else 202
+        self._split = _SPLITS.get(settings.value_format)
+        self._proxies = Proxies(settings.trusted_proxies) if settings.trusted_proxies else None
         place, _, rest = (settings.idempotency or "").partition(":")
         self._key_header = rest if place == "header" else None
         self._key_path = json_path(rest) if place == "json" else None
+        self._is_cloud_key = place == "cloudevents"
         self._rate = None if settings.max_rate is None else RateLimit(settings.max_rate)
         self._released = self._folder.released.position
         self._waiting = self._waiting_bytes = 0
@@ -97,10 +109,13 @@ class Responder:
         path = request.raw_path
         if path != self._path and path.partition("?")[0] != self._path:
             return self._probe(request.path)
+        if request.method == "OPTIONS" and self._settings.allowed_origins:
+            return self._permission(request.headers)
         if request.method != "POST":
             raise Refused(405, "send requests with POST", Allow="POST")
-        self._check_load(request)
         headers = request.headers
+        client = self._client(request)
+        self._check_load(client)
         if self._is_early:
             self._check_sender(headers, b"")
         sent = await self._body(request)
@@ -110,7 +125,9 @@ class Responder:
             body = self._decompressed(headers, sent)
             if self._is_slack and (challenge := _challenge(body)):
                 return answer(200, challenge=challenge)
-            return await self._store(request, Entry(self._key(headers, body), self._kept(headers), body))
+            if self._topics and not await self._topics.receive(body):
+                return answer(200)
+            return await self._store(request, self._entries(headers, body, client))
         finally:
             self._waiting_bytes -= len(sent)
 
@@ -130,10 +147,24 @@ class Responder:
             return "too many bytes wait for the job"
         return None
 
-    def _check_load(self, request: web.BaseRequest) -> None:
+    def _client(self, request: web.BaseRequest) -> str:
+        peer = request.remote or ""
+        if self._proxies is None:
+            return peer
+        return self._proxies.client(peer, ",".join(request.headers.getall("X-Forwarded-For", ())))
+
+    def _permission(self, headers: Mapping[str, str]) -> web.Response:
+        """Answer the question of a sender of CloudEvents whether it may send."""
+        origin, allowed = headers.get("WebHook-Request-Origin", ""), self._settings.allowed_origins
+        if "*" not in allowed and origin.lower() not in allowed:
+            raise Refused(403, "WebHook-Request-Origin has a sender that may not send")
+        rate = "*" if self._settings.max_rate is None else str(int(self._settings.max_rate * 60))
+        return answer(200, {"Allow": "POST", "WebHook-Allowed-Origin": origin or "*", "WebHook-Allowed-Rate": rate})
+
+    def _check_load(self, client: str) -> None:
         if busy := self._busy():
             raise Refused(503, busy, Retry_After="5")
-        if self._rate and (seconds := self._rate.wait(request.remote or "", time.monotonic())):
+        if self._rate and (seconds := self._rate.wait(client, time.monotonic())):
             raise Refused(429, "too many requests of this address", Retry_After=str(math.ceil(seconds)))
 
     def _check_sender(self, headers: Mapping[str, str], body: bytes) -> None:
@@ -206,57 +237,78 @@ class Responder:
     def _too_large(self) -> Refused:
         return Refused(413, f"the body is larger than {self._settings.max_body} bytes", Connection="close")
 
-    def _key(self, headers: Mapping[str, str], body: bytes) -> bytes:
+    def _entries(self, headers: Mapping[str, str], body: bytes, client: str) -> list[Entry]:
+        """Return the events of a request."""
+        kept = self._kept(headers, client)
+        events = self._events(headers, body)
+        if len(events) == 1 and events[0] is body:
+            return [Entry(self._key(headers, body), kept, body)]
+        return [Entry(self._key(headers, event, number), kept, event) for number, event in enumerate(events)]
+
+    def _events(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
+        if self._split is None:
+            return [body]
+        try:
+            return self._split(headers, body)
+        except ValueError as error:
+            if self._settings.keeps_bad:
+                return [body]
+            raise Refused(400, str(error)) from error
+
+    def _key(self, headers: Mapping[str, str], body: bytes, number: int | None = None) -> bytes:
+        """Return the key of a body; of an event that is not alone, a header's key with its number."""
         if self._key_header is not None:
             encoded = headers.get(self._key_header, "").encode(errors="surrogateescape")
-        elif self._key_path is not None:
-            encoded = self._key_in(body, self._key_path)
+            if encoded and number is not None:
+                encoded += f"/{number}".encode()
+        elif self._key_path is not None or self._is_cloud_key:
+            encoded = self._key_in(body)
         else:
             return b""
         if not 0 < len(encoded) <= _LONGEST_KEY:
             raise Refused(400, f"no idempotency key of 1 to {_LONGEST_KEY} bytes in {self._settings.idempotency}")
         return encoded
 
-    def _key_in(self, body: bytes, path: tuple[str, ...]) -> bytes:
+    def _key_in(self, body: bytes) -> bytes:
         try:
-            return (json_key(body, path) or "").encode()
+            return (cloud_key(body) if self._key_path is None else json_key(body, self._key_path) or "").encode()
         except UnicodeEncodeError as error:
             raise Refused(400, f"the key in {self._settings.idempotency} has half a surrogate pair") from error
         except ValueError as error:
             raise Refused(400, f"the body is not JSON: {error}") from error
 
-    def _kept(self, headers: Mapping[str, str]) -> bytes:
-        names = self._settings.headers
-        if not names:
+    def _kept(self, headers: Mapping[str, str], client: str) -> bytes:
+        names, clients = self._settings.headers, [client] if self._settings.keeps_client else []
+        if not names and not clients:
             return b""
-        kept = packed([headers.get(name) for name in names])
+        kept = packed([*(headers.get(name) for name in names), *clients])
         if len(kept) > MOST_HEADER_BYTES:
             raise Refused(431, f"{', '.join(names)} have more than {MOST_HEADER_BYTES} bytes together")
         return kept
 
-    def _added_once(self, entry: Entry) -> tuple[RequestBatch, int, bool] | None:
+    def _added(self, entries: Sequence[Entry]) -> list[Added]:
         try:
-            return self._writer.add_once(entry)
+            added = self._writer.add(entries)
         except sqlite3.Error as error:
             if self._faults.is_due("keys"):
                 _log.warning("the keys of earlier requests can't be read: %s", error)
             raise Refused(503, "the request's key can't be looked up", Retry_After="10") from error
+        if added is None:
+            raise Refused(409, "a request with this key had another body")
+        return added
 
-    async def _store(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
-        if entry.key:
-            added = self._added_once(entry)
-            if added is None:
-                raise Refused(409, "a request with this key had another body")
-            batch, number, is_duplicate = added
-        else:
-            (batch, number), is_duplicate = self._writer.add(entry), False
-        try:
-            await batch.done
-        except (OSError, SourceError) as error:
-            raise Refused(503, "the request can't be stored", Retry_After="10") from error
-        if batch.faults and number in batch.faults:
-            raise Refused(400, batch.faults[number])
-        return answer(200, status="duplicate") if is_duplicate else stored(request)
+    async def _store(self, request: web.BaseRequest, entries: Sequence[Entry]) -> web.StreamResponse:
+        added = self._added(entries)
+        for batch, number, _ in added:
+            try:
+                await batch.done
+            except (OSError, SourceError) as error:
+                raise Refused(503, "the request can't be stored", Retry_After="10") from error
+            if batch.faults and number in batch.faults:
+                raise Refused(400, batch.faults[number])
+        if added and all(event.is_duplicate for event in added):
+            return answer(200, status="duplicate")
+        return stored(request, self._status)
 
 
 def _expire(limit: asyncio.Timeout) -> None:

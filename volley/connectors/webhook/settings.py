@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import optional, text
-from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
+from volley.checks import names, optional, text
+from volley.connectors.webhook.auth import Auth, ServerTls
 from volley.connectors.webhook.keys import json_path
 from volley.errors import ConfigError
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("METADATA", "UNKNOWN", "ReceiverSettings"),
-    *("check_headers", "check_idempotency", "check_path"),
+    *("check_headers", "check_idempotency", "check_origins", "check_path"),
 ]
 
-METADATA = ("key", "received_at")
+METADATA = ("key", "received_at", "client")
 """The parts of a request besides its body; their columns are named ``http_…``."""
 
 UNKNOWN = "http_unknown"
@@ -35,7 +35,7 @@ class ReceiverSettings:
     host: str
     port: int
     path: str
-    auth: HmacAuth | BearerAuth | None
+    auth: Auth | None
     tls: ServerTls | None
     idempotency: str | None
     headers: tuple[str, ...]
@@ -47,6 +47,11 @@ class ReceiverSettings:
     max_rate: float | None
     timeout: float  # seconds
     decoder: Decoder | None  # decodes bodies, to refuse those that it can't; None = all are stored
+    value_format: str
+    keeps_bad: bool  # True: also what is no JSON is stored
+    keeps_client: bool  # True: the client's address is kept behind the headers
+    trusted_proxies: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
 
 
 def check_path(name: str, value: Any) -> str:
@@ -59,12 +64,17 @@ def check_path(name: str, value: Any) -> str:
 def check_idempotency(name: str, value: Any) -> str | None:
     """Return where a request's idempotency key is."""
     place, colon, rest = (optional(text)(name, value) or "").partition(":")
-    if value is None or (place == "header" and re.fullmatch(r"[\w-]+", rest)):
+    if value is None or value == "cloudevents" or (place == "header" and re.fullmatch(r"[\w-]+", rest)):
         return None if value is None else str(value)
     if place != "json" or not colon:
         raise ConfigError(f"{name} {value!r} is not valid", hint='"header:Idempotency-Key", or "json:$.id"')
     json_path(rest)
     return str(value)
+
+
+def check_origins(name: str, value: Any) -> tuple[str, ...]:
+    """Return names of senders in lower case."""
+    return tuple(origin.lower() for origin in names(name, value))
 
 
 def check_headers(name: str, value: Any) -> Mapping[str, str]:

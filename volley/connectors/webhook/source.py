@@ -24,7 +24,8 @@ from volley.checks import (
     text,
 )
 from volley.connectors.webhook import settings
-from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
+from volley.connectors.webhook.auth import Auth, ServerTls, SnsAuth
+from volley.connectors.webhook.proxies import check_networks
 from volley.contracts.reports import Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
@@ -59,19 +60,23 @@ class WebhookSource(Source):
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null.
         value_format: The format of bodies. ``"json"`` (the default): an object, its fields are the columns.
-            ``"string"``: text, in the column ``value``. ``"raw"``: bytes, in the column ``value``.
+            An array of objects is a row for each; the fields of a form are those of an object, as texts.
+            ``"cloudevents"``: CloudEvents 1.0, in the binary, structured or batch mode; its attributes and ``data``
+            are the columns. ``"string"``: text, in the column ``value``. ``"raw"``: bytes, in the column ``value``.
         include: The parts of a request to add as columns: ``"key"`` (the idempotency key) as ``http_key``,
-            ``"received_at"`` as ``http_received_at``.
+            ``"received_at"`` as ``http_received_at``, ``"client"`` (the client's address) as ``http_client``.
         header_columns: Columns to add, with the headers that they have: ``{"event": "X-GitHub-Event"}``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
             and warns once of each, ``"keep"`` keeps them as JSON in the column ``http_unknown``, ``"fail"`` makes the
             body bad, ``"drop"`` leaves them out. A body without any field of the schema is bad, unless they are kept.
         on_bad: What to do with a body that does not fit the format and schema: ``"reject"`` it with status 400 (the
             default), or store it and send it to the sink's ``"dead_letter"``.
-        auth: Who may send: `HmacAuth` or `BearerAuth`; others get 401. None = everyone who reaches the port.
-        idempotency: Where a request's key is: ``"header:Idempotency-Key"``, or ``"json:$.event.id"``. A repeated
-            request gets 200 and is stored once; another body under a known key gets 409; without a key 400. None = each
-            request is stored.
+        auth: Who may send: `HmacAuth`, `PublicKeyAuth`, `SnsAuth` or `BearerAuth`; others get 401. None = everyone
+            who reaches the port.
+        idempotency: Where a request's key is: ``"header:Idempotency-Key"``, or ``"json:$.event.id"``;
+            ``"cloudevents"`` = the source and id of a CloudEvent. A repeated request gets 200 and is stored once;
+            another body under a known key gets 409; without a key 400. Of an array each event has the key in its own
+            JSON, or that of the header with ``/0``, ``/1``, … behind it. None = each request is stored.
         remember_keys: How long keys are known, at least: a timedelta, seconds or a text such as ``"7d"``.
         host: The address to listen at; ``"0.0.0.0"`` = all of this machine.
         tls: The files for HTTPS, also for client certificates; None = HTTP.
@@ -82,6 +87,10 @@ class WebhookSource(Source):
         max_connections: The most connections; more get 503. Fewer, with a warning, if the hard limit of open files is
             lower.
         max_rate: The most requests a second from one address; more get 429. None = no limit.
+        trusted_proxies: The networks or addresses of proxies in front, such as ``"10.0.0.0/8"``: the address that the
+            last of them names in ``X-Forwarded-For`` is the client's. None of them = the one that is connected.
+        allowed_origins: The senders of CloudEvents that may ask by OPTIONS (``WebHook-Request-Origin``) whether they
+            may send, such as ``"eventgrid.azure.net"``; ``"*"`` = all. None of them = OPTIONS gets 405.
         timeout: How long a connection may take for the TLS handshake and a request's headers, for its body, and
             between two requests. Time in which the receiver could not read does not count.
         max_requests_per_epoch: The most requests per epoch, or those of one write if they are more; None = all.
@@ -93,6 +102,7 @@ class WebhookSource(Source):
         ConfigError: If a setting is wrong.
 
     Example:
+        >>> from volley import HmacAuth
         >>> WebhookSource(8080, "/github", schema="action string", auth=HmacAuth("github", "secret"))
         WebhookSource(path='/github', schema='action string', auth='***')
     """
@@ -100,12 +110,12 @@ class WebhookSource(Source):
     port: int = 8080
     path: str = "/events"
     schema: SchemaLike | None = None
-    value_format: Literal["json", "string", "raw"] = "json"
+    value_format: Literal["json", "cloudevents", "string", "raw"] = "json"
     include: Sequence[str] = ()
     header_columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     on_unknown: OnUnknown = "warn"
     on_bad: Literal["reject", "dead_letter"] = "reject"
-    auth: HmacAuth | BearerAuth | None = None
+    auth: Auth | None = None
     idempotency: str | None = None
     remember_keys: Duration = timedelta(days=7)
     host: str = "127.0.0.1"
@@ -115,6 +125,8 @@ class WebhookSource(Source):
     max_staged: int | str = 10 << 30
     max_connections: int = 10_000
     max_rate: int | None = None
+    trusted_proxies: Sequence[str] = ()
+    allowed_origins: Sequence[str] = ()
     timeout: Duration = timedelta(seconds=30)
     max_requests_per_epoch: int | None = None
     folder: str | None = None
@@ -122,20 +134,25 @@ class WebhookSource(Source):
 
     def __post_init__(self) -> None:
         keep(self, port=port, path=settings.check_path, host=text, bounded=flag)
-        keep(self, value_format=one_of(("json", "string", "raw")), on_unknown=on_unknown)
+        keep(self, value_format=one_of(("json", "cloudevents", "string", "raw")), on_unknown=on_unknown)
         keep(self, on_bad=one_of(("reject", "dead_letter")), header_columns=settings.check_headers)
         keep(self, idempotency=settings.check_idempotency, remember_keys=duration, timeout=duration)
         keep(self, max_body=size, max_staged=size, max_waiting=count, max_connections=count)
+        keep(self, trusted_proxies=check_networks, allowed_origins=settings.check_origins)
         keep(self, max_rate=optional(count), max_requests_per_epoch=optional(count), folder=optional(path))
         keep(self, tls=optional(of_type(ServerTls, 'ServerTls("server.pem", "server.key")')))
-        if not isinstance(self.auth, HmacAuth | BearerAuth | None):
+        if not isinstance(self.auth, Auth | None):
             raise ConfigError("auth is of another type", hint=_AUTH_HINT)
-        object.__setattr__(self, "schema", value_schema(self.value_format, self.schema))
+        object.__setattr__(self, "schema", value_schema(self._format, self.schema))
         object.__setattr__(self, "include", parts_of(self.include, settings.METADATA))
         added = [*(f"http_{part}" for part in self.include), *self.header_columns]
-        check_columns(self.value_format, self.schema, self.on_unknown, settings.UNKNOWN, added)
+        check_columns(self._format, self.schema, self.on_unknown, settings.UNKNOWN, added)
         if "key" in self.include and self.idempotency is None:
             raise ConfigError("include has the key, and requests have none", hint='idempotency="header:…"')
+        if self.idempotency == "cloudevents" != self.value_format:
+            raise ConfigError(
+                f"idempotency='cloudevents', and bodies are {self.value_format!r}", hint='value_format="cloudevents"'
+            )
 
     @property
     def identity(self) -> str:
@@ -160,7 +177,7 @@ class WebhookSource(Source):
         return f"{self.host}:{self.port} is free"
 
     def explain(self, context: SourceContext) -> str | None:
-        return fate_of_unknown(self.on_unknown, settings.UNKNOWN) if self.value_format == "json" else None
+        return fate_of_unknown(self.on_unknown, settings.UNKNOWN) if self._format == "json" else None
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.webhook.log import LogFolder
@@ -185,10 +202,15 @@ class WebhookSource(Source):
         )
 
     def payload_decoder(self, format: str, schema: pa.Schema) -> PayloadDecoder | None:
-        return self._decoder(warns=True) if format == self.value_format == "json" else None
+        return self._decoder(warns=True) if format == self._format == "json" else None
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html
+
+    @property
+    def _format(self) -> str:
+        """The format of events."""
+        return "json" if self.value_format == "cloudevents" else self.value_format
 
     def _rows(self) -> MessageRows:
         from volley.connectors.webhook.reader import rows_of
@@ -200,9 +222,13 @@ class WebhookSource(Source):
         from volley.formats.messages import decoder_of
 
         policy = "drop" if self.on_unknown == "warn" and not warns else self.on_unknown
-        return decoder_of(self.value_format, self.schema, policy, settings.UNKNOWN)
+        return decoder_of(self._format, self.schema, policy, settings.UNKNOWN)
 
     def _receiver(self, folder: str) -> settings.ReceiverSettings:
+        from volley.connectors.webhook.signatures import verifier
+
+        # A key that is none fails here, not in the receiver's process.
+        verifier(None if isinstance(self.auth, SnsAuth) else self.auth)
         checks_bodies = self.on_bad == "reject" and self.value_format != "raw"
         return settings.ReceiverSettings(
             folder=folder,
@@ -221,6 +247,11 @@ class WebhookSource(Source):
             max_rate=self.max_rate,
             timeout=seconds("timeout", self.timeout),
             decoder=self._decoder(warns=False) if checks_bodies else None,
+            value_format=self.value_format,
+            keeps_bad=self.on_bad == "dead_letter",
+            keeps_client="client" in self.include,
+            trusted_proxies=tuple(self.trusted_proxies),
+            allowed_origins=tuple(self.allowed_origins),
         )
 
 
