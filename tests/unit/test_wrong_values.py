@@ -390,7 +390,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         Upsert,
         {"key_fields": "id"},
         {"key_fields": "None x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG}
-        | {"unchanged_field": "None x", "sequence": "None x", "tombstones": "None"},
+        | {"unchanged_field": "None x", "sequence": "None x", "tombstones": "None"}
+        | {"ignore_nulls": FLAG + " x", "update_columns": "None x"},
     ),
     (
         WebhookSource,

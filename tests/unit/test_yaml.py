@@ -24,6 +24,7 @@ from volley import (
     KafkaSink,
     KafkaSource,
     RateSource,
+    coalesce,
     col,
     load_config,
     sql,
@@ -734,6 +735,31 @@ def test_an_upsert_by_sequence(tmp_path: Path) -> None:
     assert isinstance(sink, IcebergSink)
     assert sink.config.commit_mode == Upsert("id", sequence=["day", "at"], tombstones="7d")
     validator().validate(yaml.safe_load(text))
+
+
+def test_an_upsert_by_an_expression_with_nulls_that_leave_values_as_they_are(tmp_path: Path) -> None:
+    settings = "namespace: db, table: t, local: {path: /lake}, commit_mode: upsert, key_fields: id"
+    settings += ', sequence: ["coalesce(updated_at, created_at)", "version"], ignore_nulls: [name, "e-mail"]'
+    text = f"sinks: {{lake: {{connector: iceberg, config: {{{settings}}}}}}}\n"
+    sink = config_of(tmp_path, text).sinks["lake"]
+    assert isinstance(sink, IcebergSink)
+    sequence: list[Any] = [coalesce(col("updated_at"), col("created_at")), "version"]
+    assert sink.config.commit_mode == Upsert("id", sequence=sequence, ignore_nulls=["name", "e-mail"])
+    validator().validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ('sequence: "coalesce(a"', "sequence"),
+        ("sequence: a, update_columns: [b]", "update_columns and sequence are both given"),
+        ("unchanged_field: m, ignore_nulls: true", "unchanged_field and ignore_nulls"),
+    ],
+)
+def test_upserts_that_make_no_sense(settings: str, said: str, tmp_path: Path) -> None:
+    config = f"namespace: db, table: t, local: {{path: /lake}}, commit_mode: upsert, key_fields: id, {settings}"
+    with pytest.raises(ConfigError, match=said):
+        config_of(tmp_path, f"sinks: {{lake: {{connector: iceberg, config: {{{config}}}}}}}\n")
 
 
 @pytest.mark.parametrize("settings", seeds())

@@ -345,6 +345,13 @@ class Sink(ABC):
         """True if the first rows of a bounded run replace earlier ones: its epochs then name their run."""
         return False
 
+    def explain(self) -> str | None:
+        """Return one line about what becomes of rows, such as which of several stays, for `DataStream.explain`.
+
+        None (default) = nothing more than the sink's repr says.
+        """
+        return None
+
     @property
     def dead_letter(self) -> Sink | None:
         """The sink for rows that can't be processed for this one or written by it; None = such a row fails the job."""

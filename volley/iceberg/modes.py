@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from volley.checks import Duration, between, count, duration, flag, keep, names, one_of, optional, size
 from volley.errors import ConfigError, near
 from volley.html_table import settings_html
+from volley.plan.expression_nodes import Call, Column, ExprNode, output_name
+from volley.plan.expressions import Expr
 
 __all__ = [
     "Append",
@@ -25,6 +27,8 @@ __all__ = [
 
 Strategy = Literal["auto", "merge_on_read", "copy_on_write"]
 EvolutionMode = Literal["strict", "add_columns", "full"]
+_SEQUENCE = "_volley_sequence"
+"""The column of an expression of `sequence` that has no name of its own."""
 
 
 @dataclass(frozen=True)
@@ -115,18 +119,28 @@ class Upsert:
             epoch they come: a row replaces the stored one only if its sequence is greater. A deletion beats a row of
             the same sequence; of two such rows, the one with the greater values stays, column by column. So the table
             does not depend on how rows fall into epochs, nor on rows that come twice. The columns are written; a null
-            in one is an error. Not together with `order_by` or `unchanged_field`.
+            in one is an error. An expression in place of a column, such as ``coalesce(col("updated_at"),
+            col("created_at"))``, is computed for each row and written as a column of the table, ``_volley_sequence``,
+            or of the name that ``.alias(…)`` gives it. Not together with `order_by`.
         tombstones: How long a deletion is remembered under `sequence`, such as ``"7d"``: a row that is older than the
             deletion, but comes after that time, is taken for a new one. None = for ever. Deletions are remembered in a
             branch of the table, ``volley-tombstones-main`` for main, which no query of the table reads.
         unchanged_field: A column of the stream with a list of columns' names: the row does not have their values, as
             they have not changed; they are taken from the row that it replaces, or, if the row numbered just before it
-            is a deletion, from the row that this one deletes: its key has changed. The column itself is not written.
-            None = the stream's own, if it has one.
+            is a deletion, from the row that this one deletes: its key has changed. Without a `sequence`, a row whose
+            values are nowhere is an error. The column itself is not written. None = the stream's own, if it has one.
+        ignore_nulls: True = a null keeps the value of the row that it replaces, in all columns, or in those of a list.
+        update_columns: The columns that are replaced if the key is there already; the row of a new key is written
+            whole. None = all. Not together with `sequence`: which row came first would have to be known for ever.
+
+    With `unchanged_field` or `ignore_nulls`, rows may be *incomplete*. Under `sequence`, each column has the value of
+    the greatest sequence that had one, in whatever order the rows come; of two values of the same sequence, the greater
+    one. A column that no row has a value of is null. The table gets the column ``_volley_older`` then, which tells the
+    sequences of values that are older than their row.
 
     Raises:
         ConfigError: If `key_fields` is empty, or one is given twice; if `op_field` or `unchanged_field` is a key or
-            `order_by`; if the strategy is unknown.
+            `order_by`; if the strategy is unknown; if settings exclude each other.
 
     Example:
         >>> Upsert(["id", "event_date"]).key_fields
@@ -141,8 +155,10 @@ class Upsert:
     strategy: Strategy = "auto"
     write_order: bool = True
     unchanged_field: str | None = None
-    sequence: str | Sequence[str] | None = None
+    sequence: str | Expr | Sequence[str | Expr] | None = None
     tombstones: Duration | None = None
+    ignore_nulls: bool | str | Sequence[str] = False
+    update_columns: str | Sequence[str] | None = None
 
     @classmethod
     def of_changes(cls, key_fields: Sequence[str] | None = None, strategy: Strategy = "auto") -> Upsert:
@@ -165,8 +181,28 @@ class Upsert:
 
     @property
     def sequence_fields(self) -> tuple[str, ...]:
-        """The columns of `sequence`; empty = the order of epochs counts."""
-        return tuple(self.sequence or ())
+        """The columns of the table that tell the sequence; empty = the order of epochs counts."""
+        return tuple(_sequence_name(part, number) for number, part in enumerate(self._sequence))
+
+    @property
+    def computed(self) -> dict[str, ExprNode]:
+        """The expressions of `sequence`, by the column that each becomes."""
+        named = zip(self.sequence_fields, self._sequence, strict=True)
+        return {name: part for name, part in named if isinstance(part, ExprNode)}
+
+    @property
+    def _sequence(self) -> tuple[str | ExprNode, ...]:
+        return self.sequence or ()  # type: ignore[return-value]
+
+    @property
+    def is_partial(self) -> bool:
+        """True if rows may be incomplete: they leave values as they are."""
+        return self.unchanged_field is not None or self.is_whole_if_new
+
+    @property
+    def is_whole_if_new(self) -> bool:
+        """True if the row of a new key has all its values, also those that it would leave as they are."""
+        return bool(self.ignore_nulls) or self.update_columns is not None
 
     @property
     def retention(self) -> timedelta | None:
@@ -201,17 +237,35 @@ class Upsert:
                 )
         one_of(get_args(Strategy))("strategy", self.strategy)
         self._check_sequence()
+        self._check_partial()
+
+    def _check_partial(self) -> None:
+        keep(self, ignore_nulls=_flag_or_names, update_columns=optional(names))
+        if self.unchanged_field is not None and self.is_whole_if_new:
+            raise ConfigError(
+                "unchanged_field and ignore_nulls or update_columns are both given",
+                hint="name one way in which rows are incomplete",
+            )
+        if self.update_columns is not None and self.sequence is not None:
+            raise ConfigError(
+                "update_columns and sequence are both given: the first row of a key would count whole, and which one "
+                "that is may change with each row that comes late",
+                hint="ignore_nulls with a sequence: leave null what a row does not set",
+            )
+        for name in ("ignore_nulls", "update_columns"):
+            listed: Any = getattr(self, name)
+            if listed == () or (listed not in (None, True, False) and {*self.keys, self.op_field}.intersection(listed)):
+                raise ConfigError(f"{name} is {listed!r}", hint="name columns that are no key and no op_field")
 
     def _check_sequence(self) -> None:
-        keep(self, sequence=optional(names), tombstones=optional(duration))
+        keep(self, sequence=optional(_names_or_expressions), tombstones=optional(duration))
         if self.sequence is None:
             if self.tombstones is not None:
                 raise ConfigError("tombstones are kept with a sequence only", hint='name one: sequence="updated_at"')
             return
-        for name in ("order_by", "unchanged_field"):
-            if getattr(self, name) is not None:
-                raise ConfigError(f"sequence and {name} are both given", hint=f"leave {name} out")
-        taken = {*self.keys, self.op_field}.intersection(self.sequence_fields)
+        if self.order_by is not None:
+            raise ConfigError("sequence and order_by are both given", hint="leave order_by out")
+        taken = {*self.keys, self.op_field, self.unchanged_field}.intersection(self.sequence_fields)
         if taken or len(set(self.sequence_fields)) < len(self.sequence_fields) or not self.sequence_fields:
             raise ConfigError(
                 f"sequence is {self.sequence_fields!r}", hint="name columns that are no key and no op_field, each once"
@@ -221,6 +275,29 @@ class Upsert:
 
 
 CommitMode = Append | Overwrite | Upsert
+
+
+def _sequence_name(part: str | ExprNode, number: int) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Call) and part.op == "alias":
+        return output_name(part)
+    return f"{_SEQUENCE}_{number + 1}" if number else _SEQUENCE
+
+
+def _names_or_expressions(name: str, value: Any) -> tuple[str | ExprNode, ...]:
+    """Return columns and expressions: an expression that is a column counts as its name."""
+    listed = [value] if isinstance(value, str | Expr | ExprNode) else value
+    if not isinstance(listed, list | tuple):
+        return names(name, value)
+    parts = [part.node if isinstance(part, Expr) else part for part in listed]
+    plain = [part.name if isinstance(part, Column) else part for part in parts]
+    names(name, [part for part in plain if not isinstance(part, ExprNode)])
+    return tuple(plain)
+
+
+def _flag_or_names(name: str, value: Any) -> bool | tuple[str, ...]:
+    return value if isinstance(value, bool) else names(name, value)
 
 
 def _is_partition(partition: object) -> bool:

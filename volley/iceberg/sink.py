@@ -15,7 +15,7 @@ from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.modes import Overwrite, Upsert
+from volley.iceberg.modes import CommitMode, Overwrite, Upsert
 from volley.iceberg.route.routing import KeyFields, KeyFieldsLike, Routing, TableNames
 from volley.plan.expressions import Expr
 from volley.registry import load
@@ -26,6 +26,27 @@ if TYPE_CHECKING:
 
 
 __all__ = ["IcebergSink", "RoutedSink"]
+
+
+def _which_stays(mode: CommitMode) -> str | None:
+    """Return which of several rows of a key a table has in the end; None if it has all."""
+    if not isinstance(mode, Upsert):
+        return None
+    if mode.sequence is None:
+        order = f"with the greatest {mode.order_by!r} of an epoch" if mode.order_by else "that comes last in an epoch"
+        text = f"of the rows of a key, the one {order} stays, and that of a later epoch"
+    else:
+        columns = " and ".join(map(repr, mode.sequence_fields))
+        remembered = "for ever" if mode.retention is None else f"for {mode.retention}"
+        text = f"of the rows of a key, the one with the greatest {columns} stays, in whatever order and epoch they come"
+        text += f"; deletions are remembered {remembered}" if mode.op_field else ""
+    partial = {
+        "what a row leaves out": mode.unchanged_field,
+        "nulls": mode.ignore_nulls,
+        "columns but " + ", ".join(mode.update_columns or ()): mode.update_columns,
+    }
+    kept = " and ".join(name for name, is_kept in partial.items() if is_kept)
+    return f"{text}; values stay for {kept}" if kept else text
 
 
 @brief_methods
@@ -87,6 +108,9 @@ class IcebergSink(Sink, Rows):
     @property
     def overwrites(self) -> bool:
         return isinstance(self.config.commit_mode, Overwrite)
+
+    def explain(self) -> str | None:
+        return _which_stays(self.config.commit_mode)
 
     @property
     def dead_letter(self) -> Sink | None:
@@ -277,6 +301,10 @@ class RoutedSink(Sink):
     @property
     def flush_interval(self) -> timedelta | None:
         return self.sink.flush_interval
+
+    def explain(self) -> str | None:
+        modes = dict.fromkeys(map(_which_stays, self.routing.key_fields.modes))
+        return "; ".join(filter(None, modes)) or None
 
     @property
     def dead_letter(self) -> Sink | None:

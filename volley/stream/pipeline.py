@@ -113,8 +113,15 @@ class Pipeline:
 
 
 def explained(roots: Sequence[nodes.Node]) -> str:
-    """Return plans, by the last node of each, and what the sources leave out."""
-    return "\n".join([*map(graph.describe, roots), *_of_sources(roots)])
+    """Return plans, by the last node of each, what the sources leave out, and what stays in the sinks."""
+    return "\n".join([*map(graph.describe, roots), *_of_sources(roots), *_of_sinks(roots)])
+
+
+def _of_sinks(roots: Sequence[nodes.Node]) -> Iterator[str]:
+    """Yield what becomes of the rows in each sink, if it tells more than its repr."""
+    for write in (root for root in roots if isinstance(root, nodes.Write)):
+        if (line := write.sink.explain()) is not None:
+            yield f"{write.sink.label}: {line}"
 
 
 def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:

@@ -33,7 +33,7 @@ from volley.iceberg.schema.compare import plan
 from volley.iceberg.schema.evolve import evolved, update
 from volley.iceberg.schema.types import to_iceberg_schema
 from volley.iceberg.table import TableRef
-from volley.iceberg.upsert.columns import check_keys, with_own_columns
+from volley.iceberg.upsert.columns import check_keys, own_columns, with_own_columns
 
 __all__ = [
     "change_schema",
@@ -211,17 +211,24 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
 
 
 def _written_schema(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
-    """Return the schema of the written rows: all columns but those that only tell an upsert what to do."""
-    hidden = config.commit_mode.hidden if isinstance(config.commit_mode, Upsert) else frozenset()
-    return pa.schema([field for field in stream if field.name not in hidden])
+    """Return the schema of the written rows: all columns but those that only tell an upsert what to do, and its own."""
+    mode = config.commit_mode
+    if not isinstance(mode, Upsert):
+        return stream
+    columns = pa.schema([field for field in [*stream, *own_columns(mode, stream)] if field.name not in mode.hidden])
+    if mode.sequence is None or not mode.is_partial:
+        return columns
+    # A column that no row has a value of yet is null.
+    whole = {*mode.keys, *mode.sequence_fields}
+    return pa.schema([field.with_nullable(field.nullable or field.name not in whole) for field in columns])
 
 
 def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     """Return the same schema; columns whose nulls are checked row by row count as required."""
     mode = config.commit_mode
     # With a dead letter, rows with nulls are rejected one by one: only a mismatch of all rows is an error here.
-    # A row that deletes another may have nulls, except in its keys.
-    if config.dead_letter or (isinstance(mode, Upsert) and mode.op_field):
+    # A row that deletes another, or leaves values as they are, may have nulls, except in its keys.
+    if config.dead_letter or (isinstance(mode, Upsert) and (mode.op_field or mode.is_partial)):
         required = set(stream.names)
     else:
         required = set(mode.keys) if isinstance(mode, Upsert) else set()

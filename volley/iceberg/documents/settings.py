@@ -18,6 +18,8 @@ from volley.iceberg.layout.partitioning import Granularity, Partitioning, Transf
 from volley.iceberg.modes import Append, CommitMode, Maintenance, Overwrite, Strategy, Upsert
 from volley.iceberg.storage.values import LocalStorage
 from volley.iceberg.table import TableRef
+from volley.plan.expressions import Expr
+from volley.plan.sql import sql
 
 __all__ = ["sink_config", "sink_model", "source_config", "source_model"]
 
@@ -138,8 +140,8 @@ class _SinkDocument(TableDocument):
     )
     sequence: Names | None = Field(
         None,
-        description="For upsert: the columns that tell which of two rows of a key is the later one, in whatever epoch"
-        " they come.",
+        description="For upsert: the columns, or SQL expressions, that tell which of two rows of a key is the later"
+        " one, in whatever epoch they come.",
     )
     tombstones: Span | None = Field(
         None, description="For upsert by sequence: how long deletions are remembered; without it, for ever."
@@ -148,6 +150,17 @@ class _SinkDocument(TableDocument):
         None,
         description="For upsert: the column that says what to do: d or delete deletes; postgres has its own.",
     )
+    unchanged_field: str | None = Field(
+        None,
+        description="For upsert: the column with the names of the columns that a row leaves as they are; postgres has"
+        " its own.",
+    )
+    ignore_nulls: bool | Names | None = Field(
+        None, description="For upsert: true = nulls keep the values that are stored, or those of some columns do."
+    )
+    update_columns: Names | None = Field(
+        None, description="For upsert: the columns that are replaced if the key is there; a new row is written whole."
+    )
     write_order: bool | None = Field(None, description="For upsert: false = the column of order_by is not written.")
     strategy: Strategy | None = Field(None, description="For upsert: merge_on_read, copy_on_write or auto.")
     maintenance: bool | _Maintenance | None = Field(
@@ -155,7 +168,10 @@ class _SinkDocument(TableDocument):
     )
 
 
-_UPSERT = ("key_fields", "order_by", "sequence", "tombstones", "op_field", "strategy", "write_order")
+_UPSERT = (
+    *("key_fields", "order_by", "sequence", "tombstones", "op_field", "strategy", "write_order"),
+    *("unchanged_field", "ignore_nulls", "update_columns"),
+)
 
 
 def sink_model(settings: Any) -> type[Model]:
@@ -241,6 +257,12 @@ def _transforms(listed: list[str], collector: Collector, path: Path) -> dict[str
     return without_nones(partitioning=collector.make(combine, {}, path))
 
 
+def _upsert(sequence: list[str] | None = None, **settings: Any) -> Upsert:
+    """Return the mode of settings, in which what is no plain name of a column is SQL."""
+    parts: list[str | Expr] = [text if text.isidentifier() else sql(text) for text in sequence or ()]
+    return Upsert(**settings, sequence=None if sequence is None else parts)
+
+
 def _commit_mode(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
     settings = {name: getattr(document, name) for name in _UPSERT if getattr(document, name) is not None}
     if document.commit_mode != "upsert":
@@ -251,7 +273,7 @@ def _commit_mode(document: Any, collector: Collector, path: Path) -> dict[str, A
     if document.overwrite_partitions is not None and document.commit_mode != "overwrite":
         collector.add((*path, "overwrite_partitions"), "overwrite_partitions is for commit_mode overwrite", None, True)
     if document.commit_mode == "upsert":
-        return without_nones(commit_mode=collector.make(Upsert, settings, path))
+        return without_nones(commit_mode=collector.make(_upsert, settings, path))
     mode: CommitMode | None = Append()
     if document.commit_mode == "overwrite":
         mode = _overwrite(document.overwrite_partitions, collector, (*path, "overwrite_partitions"))

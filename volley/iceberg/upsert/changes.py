@@ -24,7 +24,7 @@ from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.columns import check_nulls, deletions, truncates, without_earlier
+from volley.iceberg.upsert.columns import OLDER, check_nulls, deletions, truncates, with_computed, without_earlier
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import StateFormat
@@ -33,7 +33,7 @@ from volley.store.files import checked
 
 __all__ = [
     *("BUCKETS", "DELETED", "ORDER", "STORED_AT", "STORED_IN", "UNCHANGED"),
-    *("ChangeFile", "ChangeWriter", "UpsertWriter", "is_incomplete", "lacks", "moves"),
+    *("ChangeFile", "ChangeWriter", "UpsertWriter", "is_incomplete", "lacks"),
 ]
 
 BUCKETS = 32
@@ -95,7 +95,7 @@ class UpsertWriter(Writer):
     def schema(self) -> pa.Schema:
         """The schema of changes; all columns are nullable, since a deletion needs only the keys."""
         order = [] if self.mode.write_order else [(ORDER, pa.int64())]
-        unchanged = [] if self.mode.unchanged_field is None else [(UNCHANGED, pa.list_(pa.string()))]
+        unchanged = [(UNCHANGED, pa.list_(pa.string()))] if self.mode.is_partial else []
         stored_in = [(STORED_IN, pa.int32()), (STORED_AT, pa.int64())] if self.mode.sequence else []
         columns = (field.with_nullable(True) for field in self.rows.rows_schema)
         return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged, *stored_in])
@@ -129,25 +129,55 @@ class UpsertWriter(Writer):
         """
         batch = without_earlier(batch, self.mode)
         deleted = deletions(batch, self.mode.op_field)
-        rows = conform(batch, self.rows.rows_schema)
+        rows = conform(with_computed(self.mode, batch), self.rows.rows_schema)
+        unchanged = self._unchanged(batch, rows, deleted)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
             check_nulls(self.mode, field.name, values.null_count)
-            if not field.nullable and pc.any(pc.and_(values.is_null(), self._must_have(batch, deleted, field))).as_py():
+            if (
+                not field.nullable
+                and pc.any(pc.and_(values.is_null(), self._must_have(unchanged, deleted, field))).as_py()
+            ):
                 raise SchemaMismatchError(
                     f"column {field.name!r} has nulls, the table requires values",
                     hint="filter those rows out before the sink, or make the table's column optional",
                 )
         order = [] if self.mode.write_order else [batch.column(self.mode.order_by).cast(pa.int64())]
-        unchanged = [] if self.mode.unchanged_field is None else [batch.column(self.mode.unchanged_field)]
-        columns = [*rows.columns, deleted, *order, *unchanged]
+        columns = [*rows.columns, deleted, *order, *([] if unchanged is None else [unchanged])]
         stored_in = (pa.nulls(batch.num_rows, field.type) for field in list(self.schema)[len(columns) :])
         return pa.RecordBatch.from_arrays([*columns, *stored_in], schema=self.schema)
 
-    def _must_have(self, batch: pa.RecordBatch, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
+    def _must_have(self, unchanged: pa.ListArray | None, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
         """Return for each row whether it must have a value of a required column."""
-        if self.mode.unchanged_field is None:
+        if unchanged is None or self.mode.sequence is not None:
             return pc.invert(deleted)
-        return pc.invert(pc.or_(deleted, pa.array(lacks(batch.column(self.mode.unchanged_field), field.name))))
+        return pc.invert(pc.or_(deleted, pa.array(lacks(unchanged, field.name))))
+
+    def _unchanged(self, batch: pa.RecordBatch, rows: pa.RecordBatch, deleted: pa.BooleanArray) -> pa.ListArray | None:
+        """Return for each row the columns whose values it leaves as they are; None if no row may."""
+        mode = self.mode
+        if mode.unchanged_field is not None:
+            return batch.column(mode.unchanged_field)
+        if not mode.is_partial:
+            return None
+        names = [name for name in rows.schema.names if name not in self._always]
+        kept = np.zeros((rows.num_rows, len(names)), np.bool_)
+        for number, name in enumerate(names):
+            if mode.update_columns is not None and name not in mode.update_columns:
+                kept[:, number] = True
+            elif mode.ignore_nulls is True or (mode.ignore_nulls and name in mode.ignore_nulls):
+                kept[:, number] = rows.column(name).is_null().to_numpy(zero_copy_only=False)
+        kept[deleted.to_numpy(zero_copy_only=False)] = False
+        return _lists_of(names, kept)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The table's columns."""
+        return frozenset(self.rows.rows_schema.names)
+
+    @cached_property
+    def _always(self) -> frozenset[str]:
+        """The columns that no row leaves as they are."""
+        return frozenset([*self.keys, *self.mode.sequence_fields, *filter(None, [self.mode.order_by]), OLDER])
 
     def without_truncations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int | None]:
         """Return the rows that are no truncations, and the order of the last one that is; None if there is none."""
@@ -174,7 +204,15 @@ class UpsertWriter(Writer):
         """
         tables = [self.marked_keys([file]) for file in files if file.unchanged]
         incomplete = (rows.filter(is_incomplete(rows)) for rows in tables)
-        return self.keys_of(pa.concat_tables([*incomplete, *map(moves, tables)]))
+        return self.keys_of(pa.concat_tables([*incomplete, *map(self.moves, tables)]))
+
+    def moves(self, changes: pa.Table) -> pa.Table:
+        """Return the deletions whose rows got another key: those just before an incomplete change, of that key."""
+        if self.mode.unchanged_field is None or ORDER not in changes.column_names:
+            return changes.slice(0, 0)
+        incomplete = changes.filter(is_incomplete(changes))
+        before = pc.is_in(changes[ORDER], pc.subtract(incomplete[ORDER], 1).combine_chunks())
+        return changes.filter(pc.and_(changes[DELETED], before))
 
     def marked_keys(self, files: Sequence[ChangeFile]) -> pa.Table:
         """Return the keys of all changes, and what tells how they follow from each other."""
@@ -223,21 +261,19 @@ def is_incomplete(changes: pa.Table) -> pa.ChunkedArray:
     return pc.greater(pc.list_value_length(changes[UNCHANGED]), 0).fill_null(False)
 
 
-def moves(changes: pa.Table) -> pa.Table:
-    """Return the deletions whose rows got another key: those just before an incomplete change, which is of that key."""
-    if ORDER not in changes.column_names:
-        return changes.slice(0, 0)
-    incomplete = changes.filter(is_incomplete(changes))
-    before = pc.is_in(changes[ORDER], pc.subtract(incomplete[ORDER], 1).combine_chunks())
-    return changes.filter(pc.and_(changes[DELETED], before))
-
-
 def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
     """Return for each change whether it leaves out the value of a column."""
     missing = np.zeros(len(unchanged), np.bool_)
     of_column = pc.equal(pc.list_flatten(unchanged), column).fill_null(False)
     missing[pc.list_parent_indices(unchanged).filter(of_column).to_numpy()] = True
     return missing
+
+
+def _lists_of(names: list[str], chosen: np.ndarray[Any, Any]) -> pa.ListArray:
+    """Return for each row of an array of flags the list of the names whose flags are set."""
+    places = pa.array(np.nonzero(chosen)[1])
+    ends = pa.array([0, *np.cumsum(np.count_nonzero(chosen, axis=1))], pa.int32())
+    return pa.ListArray.from_arrays(ends, pa.array(names, pa.string()).take(places))
 
 
 def _damaged(path: str, fault: str) -> StorageError:
@@ -275,17 +311,18 @@ class ChangeWriter(TaskWriter):
         if truncated is not None:
             self._truncations.append(truncated)
         changes = self._writer.changes_of(rows)
-        if self._writer.mode.unchanged_field is not None:
+        if self._writer.mode.is_partial:
             self._note_unchanged(changes)
         self.add(changes)
         self._result = self._result.with_batch(batch.num_rows)
         self._seconds += time.perf_counter() - began
 
     def _note_unchanged(self, changes: pa.RecordBatch) -> None:
-        unchanged = {*pc.unique(pc.list_flatten(changes[UNCHANGED])).to_pylist()}
+        named = pc.unique(pc.list_flatten(changes[UNCHANGED])).to_pylist()
+        unchanged = self._writer.written.intersection(named)
         if unchanged and not self._moves:
             # The deletion of the earlier key comes just before, perhaps in the batch before.
-            self._moves = moves(pa.Table.from_batches([*self._last, changes])).num_rows > 0
+            self._moves = self._writer.moves(pa.Table.from_batches([*self._last, changes])).num_rows > 0
         self._unchanged |= unchanged
         self._last = [changes.slice(max(0, changes.num_rows - 1))]
 

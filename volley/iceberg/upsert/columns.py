@@ -7,13 +7,21 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.columns.expressions import compile_expression
 from volley.columns.roles import ChangeColumns
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
 
-__all__ = ["check_keys", "check_nulls", "deletions", "truncates", "with_own_columns", "without_earlier"]
+__all__ = [
+    *("OLDER", "OLDER_COLUMN", "OLDER_SEQUENCE", "check_keys", "check_nulls", "deletions", "own_columns", "truncates"),
+    *("with_computed", "with_own_columns", "without_earlier"),
+]
 
+OLDER = "_volley_older"
+"""The table's column with the values of an incomplete row that are older than its sequence, or missing."""
+OLDER_COLUMN, OLDER_SEQUENCE = "column_id", "sequence"
+"""The fields of each: the column's field id, and the sequence of its value; null = no row has had a value of it."""
 _DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
 _EARLIER = pa.array(["update_before"])
 
@@ -36,29 +44,34 @@ def _completed(mode: Upsert, stream: pa.Schema) -> Upsert:
             hint='name them: Upsert(["id"]); a PostgresSource tells the primary key while all its columns are in the '
             "stream",
         )
-    if mode.sequence is not None:
-        if own.unchanged is not None:
-            raise ConfigError(
-                f"the stream leaves out values that have not changed (column {own.unchanged!r}), which an upsert by "
-                "sequence can't complete",
-                hint="make the source send whole rows, or leave sequence out: such a stream comes in order",
-            )
-        return replace(mode, key_fields=keys, op_field=mode.op_field or own.operation)
-    return replace(
+    known = replace(
         mode,
         key_fields=keys,
-        order_by=mode.order_by or own.order,
         op_field=mode.op_field or own.operation,
         unchanged_field=mode.unchanged_field or own.unchanged,
+    )
+    if mode.sequence is not None:
+        return known
+    return replace(
+        known,
+        order_by=mode.order_by or own.order,
         write_order=mode.write_order and (mode.order_by is not None or own.order is None),
     )
 
 
 def check_keys(mode: Upsert, stream: pa.Schema) -> None:
     """Check that a stream has the columns of the mode."""
-    for name in (*mode.keys, *mode.sequence_fields, mode.order_by, mode.op_field, mode.unchanged_field):
-        if name is not None and name not in stream.names:
+    listed = () if isinstance(mode.ignore_nulls, bool) else mode.ignore_nulls
+    named = [*mode.keys, *mode.sequence_fields, mode.order_by, mode.op_field, mode.unchanged_field]
+    for name in (*named, *listed, *(mode.update_columns or ())):
+        if name is not None and name not in stream.names and name not in mode.computed:
             raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
+    own = own_columns(mode, stream)
+    if taken := set(own.names).intersection(stream.names):
+        raise ConfigError(
+            f"the stream has the column {min(taken)!r}, which the upsert computes",
+            hint="rename or drop it before the sink, or give the expression of sequence another name: .alias(…)",
+        )
     for key in mode.keys:
         data_type = stream.field(key).type
         if pa.types.is_floating(data_type) or pa.types.is_nested(data_type):
@@ -67,7 +80,8 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
                 hint="use columns of whole numbers, decimals, texts, dates, times or bytes as keys",
             )
     for name in mode.sequence_fields:
-        if pa.types.is_nested(data_type := stream.field(name).type) or not _is_ordered(data_type):
+        column = own if name in mode.computed else stream
+        if pa.types.is_nested(data_type := column.field(name).type) or not _is_ordered(data_type):
             raise ConfigError(
                 f"sequence {name!r} is of type {data_type}, whose values have no order",
                 hint="use columns of numbers, texts, dates, times or bytes",
@@ -87,6 +101,27 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
             f"op_field {mode.op_field!r} is of type {data_type}, which can't tell that a row is removed",
             hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
         )
+
+
+def own_columns(mode: Upsert, stream: pa.Schema) -> pa.Schema:
+    """Return the columns that an upsert adds to those of the stream.
+
+    Raises:
+        ExpressionError: If an expression of the sequence does not fit the stream.
+    """
+    types = {name: compile_expression(node, stream).type for name, node in mode.computed.items()}
+    if mode.sequence is None or not mode.is_partial:
+        return pa.schema(types)
+    sequence = [(name, types.get(name) or stream.field(name).type) for name in mode.sequence_fields]
+    entry = pa.struct([(OLDER_COLUMN, pa.int32()), (OLDER_SEQUENCE, pa.struct(sequence))])
+    return pa.schema([*types.items(), (OLDER, pa.list_(entry))])
+
+
+def with_computed(mode: Upsert, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the stream's rows with the columns of the sequence that are computed."""
+    for name, node in mode.computed.items():
+        batch = batch.append_column(name, compile_expression(node, batch.schema).column(batch))
+    return batch
 
 
 def check_nulls(mode: Upsert, column: str, nulls: int) -> None:

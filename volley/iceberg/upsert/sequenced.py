@@ -27,6 +27,7 @@ from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, ChangeFile, UpsertWriter
+from volley.iceberg.upsert.partial import PartialChanges
 from volley.iceberg.upsert.plan import EpochUpsert, having, parts_of, shared, suited, version_of, without_history
 from volley.iceberg.upsert.settled import Changed, LastChange, Settling
 from volley.iceberg.upsert.tasks import Deletions, FilesTask, Finder, Places, Replace, Replaced, UpsertTask, columns_of
@@ -52,7 +53,7 @@ _Numbers = np.ndarray[Any, Any]
 
 def _settling_of(writer: UpsertWriter) -> Settling:
     """Return how the changes of a commit mode are settled."""
-    return LastChange(writer)
+    return PartialChanges(writer) if writer.mode.is_partial else LastChange(writer)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from volley.columns.keys.order import ascending_order, ordered, ranks
 from volley.columns.keys.search import Numbers, whole_numbers
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UpsertWriter
 
-__all__ = ["Changed", "LastChange", "Outcome", "Settled", "Settling"]
+__all__ = ["Changed", "LastChange", "Outcome", "Settled", "Settling", "exact_ranks", "ranks_of", "repeated"]
 
 _Numbers = np.ndarray[Any, Any]
 _PLACE_BITS = 18
@@ -188,11 +188,11 @@ class Settled:
         if changes.num_rows == 0:
             return Settled(np.zeros(0, np.int64), np.zeros(0, np.int64))
         deleted, stored = (pc.cast(column, pa.int8()) for column in _marks(changes))
-        keys = _ranks(normal_rows(writer.keys_of(changes)), writer.key_schema.names)
-        sequence = _ranks(changes, writer.mode.sequence_fields)
+        keys = ranks_of(normal_rows(writer.keys_of(changes)), writer.key_schema.names)
+        sequence = ranks_of(changes, writer.mode.sequence_fields)
         order = np.array(ascending_order([*keys, *sequence, deleted]))
-        same_key = _repeated(keys, order)
-        tied = same_key & _repeated([*sequence, deleted], order)
+        same_key = repeated(keys, order)
+        tied = same_key & repeated([*sequence, deleted], order)
         if tied.any():
             places = np.flatnonzero(tied | np.append(tied[1:], False))
             order[places] = order[places][_by_values(changes, order[places], np.cumsum(~tied)[places], writer)]
@@ -209,18 +209,18 @@ def _marks(changes: pa.Table) -> tuple[pa.Array, pa.Array]:
     return changes[DELETED].combine_chunks(), changes[STORED_IN].combine_chunks().is_valid()
 
 
-def _ranks(rows: pa.Table, names: Iterable[str]) -> list[pa.Array]:
+def ranks_of(rows: pa.Table, names: Iterable[str]) -> list[pa.Array]:
     """Return columns of numbers and texts by which rows are compared."""
     return [rank for name in names for rank in ranks(rows[name].combine_chunks())]
 
 
-def _exact_ranks(values: pa.Array) -> Iterator[pa.Array]:
+def exact_ranks(values: pa.Array) -> Iterator[pa.Array]:
     """Yield columns that tell all values apart, -0.0 and 0.0 too."""
     if values.null_count:
         yield values.is_valid().cast(pa.int8())
     if pa.types.is_struct(values.type):
         for field in values.flatten():
-            yield from _exact_ranks(field)
+            yield from exact_ranks(field)
     elif pa.types.is_nested(values.type):
         # Lists and maps have no order of their own: any that is the same each time will do.
         yield pa.array(hashes(numbered([values])))
@@ -238,13 +238,13 @@ def _by_values(changes: pa.Table, numbers: _Numbers, runs: _Numbers, writer: Ups
     rows = changes.take(pa.array(numbers))
     deleted, stored = _marks(rows)
     names = (name for name in writer.rows.rows_schema.names if name not in writer.keys)
-    values = (rank for name in names for rank in _exact_ranks(rows[name].combine_chunks()))
+    values = (rank for name in names for rank in exact_ranks(rows[name].combine_chunks()))
     # A deletion that is remembered need not be remembered again, nor a row written that the table has.
     known_deletion, is_stored = (pc.cast(column, pa.int8()) for column in (pc.and_(deleted, stored), stored))
     return np.asarray(ascending_order([pa.array(runs), known_deletion, *values, is_stored]))
 
 
-def _repeated(columns: Sequence[pa.Array], order: _Numbers) -> _Numbers:
+def repeated(columns: Sequence[pa.Array], order: _Numbers) -> _Numbers:
     """Return for each row, in an order, whether it equals the one before in all columns."""
     equal = np.ones(len(order), bool)
     equal[0] = False

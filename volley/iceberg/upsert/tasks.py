@@ -26,7 +26,6 @@ from volley.columns.keys.normal import normal_rows
 from volley.columns.keys.order import ascending_order, ranks
 from volley.columns.keys.search import KeySearch
 from volley.contracts.epoch import WriteResult
-from volley.errors import SourceError
 from volley.iceberg.read.delete_files import Mask, deleted_by_position, remember_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import RowReader, file_task
@@ -39,9 +38,8 @@ from volley.iceberg.upsert.changes import (
     ChangeFile,
     UpsertWriter,
     is_incomplete,
-    lacks,
-    moves,
 )
+from volley.iceberg.upsert.partial import completed_rows, without_source
 from volley.iceberg.upsert.ranges import may_have, ranges_of
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import write_batches
@@ -65,7 +63,7 @@ __all__ = [
 # From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
 _REWRITTEN_PART = 0.2
-_AT, _WINNER = "at", "winner"
+_AT = "at"
 
 _Numbers = np.ndarray[Any, Any]
 _Sources = Mapping[str, int]
@@ -117,18 +115,13 @@ def _after(changes: pa.Table, truncated: int | None) -> pa.Table:
 
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     """Return the winning row of each key, in order of arrival, without deletions."""
-    keys = normal_rows(writer.keys_of(rows))
     order = _ascending(rows, writer)
+    if writer.mode.is_partial and pc.any(is_incomplete(rows)).as_py():
+        return completed_rows(rows, order, writer)
+    keys = normal_rows(writer.keys_of(rows))
     winners = np.sort(_last(keys, order)[_AT].to_numpy())
     winners = winners[~rows[DELETED].to_numpy()[winners]]
-    last = rows.take(pa.array(winners))
-    if UNCHANGED not in rows.column_names:
-        return last
-    unchanged = rows[UNCHANGED].combine_chunks()
-    for column in pc.unique(pc.list_flatten(last[UNCHANGED].combine_chunks())).to_pylist():
-        sources = _sources(rows, keys, order, winners, lacks(unchanged, column), column)
-        last = last.set_column(last.column_names.index(column), column, rows[column].take(pa.array(sources)))
-    return last
+    return rows.take(pa.array(winners))
 
 
 def _ascending(rows: pa.Table, writer: UpsertWriter) -> _Numbers:
@@ -144,37 +137,6 @@ def _last(keys: pa.Table, order: _Numbers) -> pa.Table:
     ranked = keys.take(pa.array(order)).append_column(_AT, pa.array(np.arange(len(order))))
     last = ranked.group_by(keys.column_names, use_threads=False).aggregate([(_AT, "max")])
     return last.select(keys.column_names).append_column(_AT, pa.array(order[last[f"{_AT}_max"].to_numpy()]))
-
-
-def _sources(
-    rows: pa.Table,
-    keys: pa.Table,
-    order: _Numbers,
-    winners: _Numbers,
-    missing: _Numbers,
-    column: str,
-) -> _Numbers:
-    """Return for each winning row the number of the row that has its value of a column: the last one of its key."""
-    has_value = ~missing & ~rows[DELETED].to_numpy()
-    sources = winners.copy()
-    lacking = np.flatnonzero(missing[winners])
-    searched = keys.take(pa.array(winners[lacking])).append_column(_WINNER, pa.array(lacking))
-    matches = searched.join(
-        _last(keys, order[has_value[order]]), keys.column_names, join_type="inner", use_threads=False
-    )
-    if matches.num_rows < len(lacking):
-        raise _without_source(len(lacking) - matches.num_rows, column)
-    sources[matches[_WINNER].to_numpy()] = matches[_AT].to_numpy()
-    return sources
-
-
-def _without_source(rows: int, column: str) -> SourceError:
-    """Return the error for rows that leave out a value that neither the epoch nor the table has."""
-    return SourceError(
-        f"{rows} rows have no value of column {column!r}, as it has not changed, and the table does not have the rows "
-        "that they replace",
-        hint='load all rows first (load="snapshot"), or make the source send whole rows',
-    )
 
 
 @dataclass(frozen=True)
@@ -389,7 +351,7 @@ class FollowMoves(UpsertTask):
     def _keys(self) -> pa.Table:
         """Return all keys that the rows in question have or had, each once."""
         changes = self.writer.marked_keys([file for file in self.changes if file.moves])
-        deletions = moves(changes)
+        deletions = self.writer.moves(changes)
         orders = pc.add(deletions[ORDER], 1).combine_chunks()
         moved = changes.filter(pc.and_(is_incomplete(changes), pc.is_in(changes[ORDER], orders)))
         return distinct(normal_rows(self.writer.keys_of(pa.concat_tables([deletions, moved]))))
@@ -415,7 +377,7 @@ def _completed(rows: pa.Table, writer: UpsertWriter, columns: frozenset[str]) ->
         missing = unchanged[row] or ()
         if moves_row and missing:
             if lacking := [column for column in missing if column not in earlier]:
-                raise _without_source(1, lacking[0])
+                raise without_source(1, lacking[0])
             yield row, {column: earlier[column] for column in missing}
         own = {column: row for column in columns if column not in missing}
         current[keys[row]] = {**own, **{column: earlier[column] for column in missing if column in earlier}}
