@@ -51,7 +51,22 @@ class MessageFormat:
                 return self._avro(state)
             case "protobuf":
                 return self._protobuf(state)
+            case "json" if self.registry is not None:
+                return self._framed_json(state)
         return self._plain()
+
+    def _framed_json(self, state: str) -> Decoder:
+        from volley.formats.framed_values import FramedValues
+        from volley.formats.json_schema_values import JsonSchemaValues, from_text, to_text
+
+        if self.schema is not None:
+            return FramedValues(self._plain())
+
+        def latest() -> bytes:
+            return to_text(self._latest("JSON")).encode()
+
+        schema = read_or_create(f"{state}/schema.json", SCHEMA, latest, from_text)
+        return FramedValues(JsonSchemaValues(schema, self.on_unknown, self.unknown))
 
     def _plain(self) -> Decoder:
         from volley.formats.messages import decoder_of

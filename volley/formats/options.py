@@ -110,7 +110,7 @@ def check_columns(value_format: str, schema: Any, policy: OnUnknown, unknown: st
     """
     if policy != "warn" and value_format != "json":
         raise ConfigError(f"on_unknown={policy!r} is for JSON, not for {value_format}", hint="leave it out")
-    values = {"json": lambda: column_names(schema), "avro": list, "protobuf": list}.get(
+    values = {"json": lambda: [] if schema is None else column_names(schema), "avro": list, "protobuf": list}.get(
         value_format, lambda: ["value"]
     )()
     columns = [*values, *added, *([unknown] if policy == "keep" else [])]

@@ -32,6 +32,7 @@ METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
 
 _REGISTERED = {
     "avro": ("Avro", "schema=…, the text of an .avsc file; or subject=…"),
+    "json": ("JSON", 'schema="id long, name string"; or subject=…'),
     "protobuf": ("Protobuf", 'schema=…, the path of a descriptor file, "events.desc"; or subject=…'),
 }
 
@@ -130,7 +131,8 @@ def check_registry(value_format: str, registry: str | None, subject: str | None,
     """Check the settings of a schema registry and its schemas."""
     if registry is not None and (value_format not in _REGISTERED or not re.match("https?://", registry)):
         raise ConfigError(
-            "registry is the URL of a schema registry, for Avro and Protobuf", hint='for example "http://host:8081"'
+            "registry is the URL of a schema registry, for Avro, Protobuf and JSON",
+            hint='for example "http://host:8081"',
         )
     if subject is not None and registry is None:
         raise ConfigError(f"subject {subject!r} is one of a schema registry", hint="give the registry, too")
@@ -148,6 +150,8 @@ def schema_of(value_format: str, schema: Any, registry: str | None, named: bool)
         ConfigError: If the format needs a schema and there is none, or takes none.
     """
     if value_format not in _REGISTERED:
+        return value_schema(value_format, schema)
+    if value_format == "json" and (schema is not None or registry is None):
         return value_schema(value_format, schema)
     name, way = _REGISTERED[value_format]
     if schema is not None:

@@ -70,8 +70,8 @@ class KafkaSource(Source):
         on_lost_offsets: What to do if messages were deleted before they were read: ``"fail"`` (the default), or
             ``"skip"`` them and log a warning with the number of offsets to Spark's log. Of topics, the others go on
             without one that is deleted; one that is made again is read from its beginning.
-        registry: The URL of a schema registry (Confluent's protocol) for Avro and Protobuf; messages then start
-            with the id of their schema, or have it in a header. None = they start with the record.
+        registry: The URL of a schema registry (Confluent's protocol) for Avro, Protobuf and JSON; messages then
+            start with the id of their schema, or have it in a header. None = they start with the record.
         subject: The registry's subject whose latest schema gives the columns; None = the topic's, ``"events-value"``.
         message: The message of the Protobuf schema to read, by its full name or that within its package; another one
             is a bad row. None = the first one of the file.
