@@ -857,3 +857,76 @@ def test_bytes_of_no_encoding_are_named(tmp_path: Path) -> None:
     assert "encoding" in str(caught.value.hint)
     with pytest.raises(ConfigError, match="encoding 'klingon' is unknown"):
         FileSource(tmp_path / "a.csv", options={"encoding": "klingon"})
+
+
+def follow(source: Reader, offset: dict[str, int]) -> tuple[list[int], dict[str, int]]:
+    """The rows that came since an offset, and the offset behind them."""
+    end = source.latest_offset(offset, None, None)
+    return ids(source, offset, end), end
+
+
+def test_a_file_that_is_written_again_is_read_again_on_request(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1, age=50)
+    put(folder, "b.json", 2, age=10)
+    state = tmp_path / "state"
+    rows, offset = follow(opened(folder, state, bounded=False), START)
+    assert rows == [1, 2]
+    source = opened(folder, state, bounded=False, on_replaced="read")
+    # Another size at an earlier time than that of the newest, the same size at another time, and a new one.
+    put(folder, "a.json", 3, 4, age=40)
+    put(folder, "b.json", 5, age=5)
+    put(folder, "c.json", 6)
+    rows, offset = follow(source, offset)
+    assert rows == [3, 4, 5, 6]
+    assert follow(source, offset) == ([], offset)
+    # So after a restart, and if it is what it was before: that version has been read.
+    source = opened(folder, state, bounded=False, on_replaced="read")
+    put(folder, "a.json", 1, age=50)
+    assert follow(source, offset) == ([], offset)
+    put(folder, "b.json", 7, 8, age=5)
+    assert follow(source, offset)[0] == [7, 8]
+    # What was read again is no surprise where replaced files are warned of.
+    source = opened(folder, state, bounded=False)
+    assert notes() == []
+
+
+def test_a_file_that_is_written_again_before_it_is_read_is_read_once(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1, age=50)
+    put(folder, "b.json", 2, age=50)
+    source = opened(folder, tmp_path / "state", bounded=False, on_replaced="read")
+    offset = source.latest_offset(START, None, None)
+    # One byte for one byte.
+    put(folder, "a.json", 3, age=40)
+    assert ids(source, START, offset) == [2]
+    assert [str(folder / "a.json") in note for note in notes()] == [True]
+    assert follow(source, offset)[0] == [3]
+    (folder / "b.json").unlink()
+    with pytest.raises(SourceError, match=r"b\.json can't be read"):
+        ids(source, START, offset)
+
+
+def test_a_file_that_is_written_again_is_an_error_on_request(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1, age=50)
+    source = opened(folder, tmp_path / "state", bounded=False, on_replaced="fail")
+    rows, offset = follow(source, START)
+    assert (rows, follow(source, offset)) == ([1], ([], offset))
+    put(folder, "a.json", 2, age=60)
+    put(folder, "b.json", 3)
+    with pytest.raises(SourceError, match=r"a\.json was written again after it was found") as error:
+        source.latest_offset(offset, None, None)
+    assert 'on_replaced="read"' in str(error.value.hint)
+    # Nothing was logged: "b.json" comes once the user has decided.
+    assert follow(opened(folder, tmp_path / "state", bounded=False, on_replaced="read"), offset)[0] == [2, 3]
+
+
+def test_names_that_are_left_out(folder: Path, tmp_path: Path) -> None:
+    for name in ("a.json", "a.bak.json", "old/b.json", "new/c.json", "new/x-1.json", "new/X-1.json"):
+        put(folder, name, len(name))
+    exclude = ["*.bak.*", "old", "x-?.json"]
+    expected = sorted(map(len, ("a.json", "new/c.json", "new/X-1.json")))
+    for number, path in enumerate((folder, f"{folder}/**/*.json")):
+        assert sorted(everything(opened(path, tmp_path / str(number), exclude=exclude))) == expected
+    # A folder above the path has any name.
+    assert everything(opened(folder / "old", tmp_path / "above", exclude="old")) == [10]
+    with pytest.raises(SourceError, match="matches no file to read"):
+        opened(folder / "old", tmp_path / "none", exclude="b*")

@@ -251,6 +251,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {
             **{"path": "", "format": "None", "schema": "None", "max_files_per_epoch": "None 5", "bounded": FLAG},
             **{"options": "dict", "include": "list", "storage_options": "dict", "on_unknown": ""},
+            **{"exclude": "x list", "on_replaced": ""},
         },
     ),
     (FileSink, {"path": "out"}, {"path": "x", "format": "", "storage_options": "dict"}),

@@ -20,6 +20,7 @@ __all__ = [
     "Files",
     "Format",
     "FormatReader",
+    "OnReplaced",
     "Part",
     "WrittenFormat",
     "format_of",
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
 
 FileFormat = Literal["json", "csv", "parquet", "orc", "avro"]
 WrittenFormat = Literal["json", "csv", "parquet"]
+OnReplaced = Literal["warn", "read", "fail"]
+"""What a FileSource does with a file that was written again after it was found."""
 
 INCLUDE = ("file", "row")
 """What a FileSource can add to each row: its file, and its number in the file."""
@@ -175,6 +178,8 @@ class Files:
         must_exist: True: raise if there is no file.
         include: What to add to each row: ``"file"``, ``"row"``.
         on_unknown: What to do with fields that the schema lacks.
+        exclude: Patterns of names of files and folders that are left out.
+        on_replaced: What to do with a file that was written again after it was found.
     """
 
     url: str = field(repr=False)
@@ -185,6 +190,8 @@ class Files:
     must_exist: bool
     include: tuple[str, ...] = ()
     on_unknown: OnUnknown = "drop"
+    exclude: tuple[str, ...] = ()
+    on_replaced: OnReplaced = "warn"
 
     def undivided(self, path: str) -> str | None:
         """Return why a file is read by one task, however large it is; None if it is read in parts."""

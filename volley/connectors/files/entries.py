@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, compress, islice
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from volley.connectors.files.listing import LoggedFile
 
-__all__ = ["BLOCK", "Names", "blocks_of", "files_of", "names_of", "rows_of"]
+__all__ = ["BLOCK", "Names", "blocks_of", "files_of", "names_of", "rows_of", "version_of", "versions_of"]
 
 BLOCK = 4096
 """The entries of a block of a merged file."""
@@ -76,6 +76,17 @@ def _name_of(path: str) -> bytes:
     return hashlib.blake2b(path.encode(errors="surrogatepass"), digest_size=_NAME_BYTES).digest()
 
 
+def version_of(file: LoggedFile) -> bytes:
+    """Return the hash of a file's path, size and time, by which it is known as read as it is."""
+    entry = json.dumps([file.path, file.size, file.modified]).encode()
+    return hashlib.blake2b(entry, digest_size=_NAME_BYTES).digest()
+
+
+def versions_of(files: Sequence[LoggedFile]) -> pa.Array:
+    """Return the hashes by which files are known as read as they are."""
+    return pa.array(map(version_of, files), pa.binary(_NAME_BYTES))
+
+
 def _chained(before: bytes, file: LoggedFile) -> bytes:
     """Return the hash of a file and all files before it, given theirs."""
     entry = json.dumps([file.path, file.size, file.modified]).encode()
@@ -92,9 +103,11 @@ class Names:
     def __contains__(self, path: str) -> bool:
         return not self.unknown([LoggedFile(path, 0)])
 
-    def unknown(self, listed: Sequence[LoggedFile]) -> list[LoggedFile]:
-        """Return the files that are not among the names, in their order."""
-        names = [_name_of(file.path) for file in listed]
+    def unknown(
+        self, listed: Sequence[LoggedFile], name: Callable[[LoggedFile], bytes] = lambda file: _name_of(file.path)
+    ) -> list[LoggedFile]:
+        """Return the files that are not among the names, in their order; `name` returns that of a file."""
+        names = [name(file) for file in listed]
         is_new = np.array([name not in self._latest for name in names], bool)
         if len(self._sorted):
             asked = np.array(names, _NAME)

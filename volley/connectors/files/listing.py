@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import posixpath
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -72,14 +73,14 @@ def check_exists(path: str, options: Mapping[str, Any], known: Container[str] = 
     raise SourceNotFoundError(f"{redact_uri(path)} does not exist{folder}", hint=hint)
 
 
-def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
+def check_not_empty(path: str, options: Mapping[str, Any], exclude: Sequence[str] = ()) -> None:
     """Raise SourceNotFoundError if a glob matches no file, or a folder has none, or only files that are left out."""
     files, root = _searched(path, options)
     with _listing(path):
         globbed = _is_glob(files, root)
-        left_out = []
+        left_out, excluded = [], _excluded(exclude)
         for info in files.glob(root, detail=True).values() if globbed else _entries(files, root):
-            if _is_readable(info, root, globbed):
+            if _is_readable(info, root, globbed, excluded):
                 return
             if info["type"] != "directory" and not _is_of_a_sink(info["name"]):
                 left_out.append(info["name"])
@@ -92,8 +93,13 @@ def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
     raise SourceNotFoundError(f"{redact_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
 
 
-def list_files(path: str, options: Mapping[str, Any], known: Container[str] = ()) -> list[LoggedFile]:
+def list_files(
+    path: str, options: Mapping[str, Any], known: Container[str] = (), exclude: Sequence[str] = ()
+) -> list[LoggedFile]:
     """Return all complete files of a folder, file or glob, oldest first, then by name.
+
+    Args:
+        exclude: Patterns of names of files and folders below it that are left out.
 
     Raises:
         SourceError: If the folder or file does not exist, or can't be listed.
@@ -102,7 +108,8 @@ def list_files(path: str, options: Mapping[str, Any], known: Container[str] = ()
     with _listing(path):
         check_exists(path, options, known)
         entries = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _files_below(files, root)
-    complete = [info for info in entries.values() if _is_readable(info, root, globbed)]
+    excluded = _excluded(exclude)
+    complete = [info for info in entries.values() if _is_readable(info, root, globbed, excluded)]
     logged = [LoggedFile(info["name"], info["size"], modified_time(info)) for info in complete]
     return sorted(logged, key=lambda file: (file.modified or 0.0, file.path))
 
@@ -167,15 +174,20 @@ def _entries(files: Any, root: str) -> Iterator[dict[str, Any]]:
         yield from entries.values()
 
 
-def _is_readable(info: Mapping[str, Any], root: str, globbed: bool) -> bool:
-    return info["type"] == "file" and not _is_hidden(info["name"], root, globbed)
+def _is_readable(info: Mapping[str, Any], root: str, globbed: bool, excluded: re.Pattern[str] | None = None) -> bool:
+    return info["type"] == "file" and not _is_hidden(info["name"], root, globbed, excluded)
+
+
+def _excluded(patterns: Sequence[str]) -> re.Pattern[str] | None:
+    """Return what matches the names that are left out; None if there are no patterns."""
+    return re.compile("|".join(map(fnmatch.translate, patterns))) if patterns else None
 
 
 def _is_of_a_sink(name: str) -> bool:
     return f"/{MARKERS}/" in name or posixpath.basename(name).startswith(HIDDEN_PREFIX)
 
 
-def _is_hidden(name: str, root: str, globbed: bool) -> bool:
+def _is_hidden(name: str, root: str, globbed: bool, excluded: re.Pattern[str] | None) -> bool:
     """Return True if the name of the file, or of a folder between the source's path and it, marks it as hidden.
 
     A folder may have the name of one that is still copied, too. One that names a column may begin with _.
@@ -183,7 +195,9 @@ def _is_hidden(name: str, root: str, globbed: bool) -> bool:
     parts = [part for part in name.removeprefix(_base(root) if globbed else root).split("/") if part]
     names = [part.lower() for part in (*parts[:-1], posixpath.basename(name))]
     named = [part for part in parts[:-1] if not (part.startswith("_") and "=" in part)] + parts[-1:]
-    return any(part.startswith((".", "_")) for part in named) or any(map(_is_unfinished, names))
+    if any(part.startswith((".", "_")) for part in named) or any(map(_is_unfinished, names)):
+        return True
+    return excluded is not None and any(excluded.match(part) for part in parts or [posixpath.basename(name)])
 
 
 def _is_unfinished(name: str) -> bool:

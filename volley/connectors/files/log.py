@@ -16,7 +16,16 @@ from dataclasses import asdict, dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.connectors.files.entries import BLOCK, Names, blocks_of, files_of, names_of, rows_of
+from volley.connectors.files.entries import (
+    BLOCK,
+    Names,
+    blocks_of,
+    files_of,
+    names_of,
+    rows_of,
+    version_of,
+    versions_of,
+)
 from volley.connectors.files.listing import LoggedFile
 from volley.contracts.source import Offset
 from volley.errors import StorageError
@@ -107,6 +116,8 @@ class FileLog:
     folder: str  # the fsspec URL of the log's folder; it may not exist yet
     _parts: list[Part] | None = field(default=None, repr=False)
     _names: Names | None = field(default=None, repr=False)
+    # Those of files with their sizes and times; known where files are read again.
+    _versions: Names | None = field(default=None, repr=False)
     # When the newest file that was ever listed was written, and which files were told to have changed.
     _newest: float = field(default=0.0, repr=False)
     _told: set[str] = field(default_factory=set, repr=False)
@@ -154,15 +165,40 @@ class FileLog:
             raise damaged(self._root, f"has other files than the {count} that the checkpoint has read")
         return count
 
-    def append(self, listed: Sequence[LoggedFile]) -> None:
-        """Log the new files of a listing, in its order."""
+    def append(self, listed: Sequence[LoggedFile], again: bool = False) -> None:
+        """Log the new files of a listing, in its order.
+
+        Args:
+            again: True: also those that were written again.
+        """
         self._merge()
         known = self._known()
-        if new := known.unknown(listed):
+        new = known.unknown(listed)
+        if again and (replaced := {file.path for file in self.replaced(listed)}):
+            paths = replaced | {file.path for file in new}
+            new = [file for file in listed if file.path in paths]
+        if new:
             count = len(self)
             rows = rows_of(new, self._hash(count))
             self._listed().append(self._written(count, new, rows))
             known.add(rows.column("name"))
+            if self._versions is not None:
+                self._versions.add(versions_of(new))
+
+    def replaced(self, listed: Sequence[LoggedFile]) -> list[LoggedFile]:
+        """Return logged files of which no entry has the size and the time that they have in a listing."""
+        known = {file.path for file in self._known().unknown(listed)}
+        listed = [file for file in listed if file.path not in known]
+        other = self._known_versions().unknown(listed, version_of)
+        # What does not tell its time, as entries of Volley 0.2, is known by its size.
+        return self._known_versions().unknown(other, lambda file: version_of(replace(file, modified=None)))
+
+    def _known_versions(self) -> Names:
+        """Return the versions of all entries."""
+        if self._versions is None:
+            self._versions = Names()
+            self._versions.load(versions_of(files_of(rows)) for part in self._listed() for rows in self._blocks(part))
+        return self._versions
 
     def changed(self, listed: Sequence[LoggedFile]) -> list[tuple[LoggedFile, LoggedFile]]:
         """Return logged files that were written again, as they are logged and as they are listed: the first hundred.
@@ -174,8 +210,9 @@ class FileLog:
         self._newest = max((file.modified or 0.0 for file in later), default=self._newest)
         new = {file.path for file in known.unknown(later)} | self._told
         again = {file.path: file for file in later if file.path not in new} if len(self._told) < _MOST_TOLD else {}
-        entries = ((file, again[file.path]) for file in self._entries([*again]))
-        pairs = [(file, now) for file, now in entries if file not in (now, replace(now, modified=None))]
+        # The last entry of each: one that was read again has several.
+        last = {file.path: (file, again[file.path]) for file in self._entries([*again])}
+        pairs = [(file, now) for file, now in last.values() if file not in (now, replace(now, modified=None))]
         self._told.update(file.path for file, _ in pairs)
         return pairs
 

@@ -26,7 +26,7 @@ from volley.formats.input_file import Columns, InputFile
 from volley.formats.options import CsvOptions
 from volley.formats.rows import strict
 from volley.secrets import redact_uri, redacted
-from volley.storage.paths import filesystem
+from volley.storage.paths import filesystem, modified_time
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import SCHEMA
 from volley.types.arrow import arrow_schema, canonical_schema, read_schema
@@ -39,6 +39,10 @@ _PACKED = "it is damaged or cut, or other bytes stand behind what is compressed:
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
+
+
+class _ReplacedError(SourceError):
+    """A file is not the one any more that was found."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,23 @@ class FileReader(Reader):
         # New files would take the numbers of entries that the log has lost.
         first = self.log.count(start)
         if target is None and (limit is None or first + limit > len(self.log)):
-            listed = list_files(self.files.url, self.files.storage_options, self.log)
-            self._note_changed(listed)
-            self.log.append(listed)
+            self._append(list_files(self.files.url, self.files.storage_options, self.log, self.files.exclude))
         last = len(self.log) if target is None else self.log.count(target)
         end = last if limit is None else min(last, first + limit)
         return self.log.offset(end) if end > first else start
+
+    def _append(self, listed: Sequence[LoggedFile]) -> None:
+        """Log new files; those that were written again as the settings say."""
+        policy = self.files.on_replaced
+        if policy == "warn":
+            self._note_changed(listed)
+        elif policy == "fail" and (replaced := self.log.replaced(listed)):
+            path = redact_uri(replaced[0].path)
+            raise SourceError(
+                f"{path} was written again after it was found: it has {replaced[0].size} bytes now",
+                hint='on_replaced="read" reads it again, "warn" leaves it; what is new belongs into a new file',
+            )
+        self.log.append(listed, again=policy == "read")
 
     def _note_changed(self, listed: Sequence[LoggedFile]) -> None:
         """Warn of files that were written again after they were listed, as they are not looked at again."""
@@ -99,17 +114,31 @@ class FileReader(Reader):
         reader = self._format.reader
         rows = (reader.encoded_rows if self.dictionaries else None) or reader.rows
         for logged, part in self._with_rows(split):
-            with _reading(self.files, logged):
+            with self._reading(logged):
                 file, columns = self._opened(logged, part, self.dictionaries)
                 items = rows(file, self._own(columns), part, self.files.options)
                 yield from columns.add(strict(items, reader.hint))
 
     def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         for logged, part in self._with_rows(split):
-            with _reading(self.files, logged):
+            with self._reading(logged):
                 file, columns = self._opened(logged, part)
                 items = self._format.reader.rows(file, self._own(columns), part, self.files.options)
                 yield from columns.add_tolerant(items)
+
+    @contextmanager
+    def _reading(self, logged: LoggedFile) -> Iterator[None]:
+        """Read a file, or nothing if it was written again since, and is read again for that."""
+        try:
+            with _reading(self.files, logged):
+                yield
+        except _ReplacedError:
+            if self.files.on_replaced != "read":
+                raise
+            note_lost(
+                f"{redact_uri(logged.path)} was written again before it was read: what it had then is gone",
+                "write what is new to a file of a new name",
+            )
 
     @property
     def _format(self) -> Format:
@@ -223,7 +252,7 @@ def _check_found(files: Files, log: FileLog) -> None:
     """Raise SourceError if the path does not exist, or a bounded source finds no file: the path is likely wrong."""
     check_exists(files.url, files.storage_options, log)
     if files.must_exist and not len(log):
-        check_not_empty(files.url, files.storage_options)
+        check_not_empty(files.url, files.storage_options, files.exclude)
 
 
 def _declared(files: Files) -> pa.Schema | None:
@@ -239,7 +268,7 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
 
     def infer() -> bytes:
         # The log stays as it is: only a reader that knows an offset can tell whether an entry is missing.
-        listed = [*log.files(), *list_files(files.url, files.storage_options, log)]
+        listed = [*log.files(), *list_files(files.url, files.storage_options, log, files.exclude)]
         schemas = (_schema_of(files, file) for file in listed if file.size)
         schema = next((schema for schema in schemas if schema is not None), None)
         if schema is None:
@@ -290,11 +319,12 @@ def _input_file(files: Files, logged: LoggedFile) -> InputFile:
     """Return the input file; raise SourceError if its size is not the logged one."""
     storage, _ = filesystem(files.url, files.storage_options)
     try:
-        size = storage.size(logged.path)
+        info = storage.info(logged.path)
     except Exception as error:
         raise _unreadable(logged.path, error) from redacted(error)
-    if size != logged.size:
-        raise SourceError(
+    size, modified = info["size"], modified_time(info)
+    if size != logged.size or (files.on_replaced != "warn" and logged.modified not in (None, modified)):
+        raise _ReplacedError(
             f"{logged.path} has {size} bytes now, it had {logged.size} when it was found",
             hint="files must be complete when they get their name, and never change",
         )

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
 from volley.contracts.datasets import Dataset
 from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods, near
-from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, format_of
+from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, OnReplaced, format_of
 from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.storage.paths import absolute
@@ -57,6 +57,11 @@ class FileSource(Source):
         max_files_per_epoch: The maximum number of files per epoch; None = all.
         bounded: True: read the files that exist when the run starts, then stop; the next run with the same checkpoint
             reads the files that were added since. False: keep watching for new files.
+        exclude: Patterns of names to leave out, of files and of folders below the path, such as ``"*.bak"``; ``*`` and
+            ``?`` stand for any characters.
+        on_replaced: What to do with a file that was written again after it was found, which its size or the time of
+            its last change tells: ``"warn"`` (the default) leaves it and warns of it, as far as the time is later than
+            that of all files before; ``"read"`` reads it again, as a new file; ``"fail"`` is an error that names it.
         options: Options of the format. Of CSV: ``header``, ``column_names``, ``skip_rows``, ``delimiter``, ``quote``,
             ``escape``, ``null_values``, ``decimal_point``, ``date_formats`` and ``newlines_in_values``, as in
             ``{"delimiter": ";", "decimal_point": ",", "null_values": ["NA"]}``. A field is null if it is empty without
@@ -92,10 +97,13 @@ class FileSource(Source):
     include: Sequence[str] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     on_unknown: OnUnknown = "warn"
+    exclude: Sequence[str] = ()
+    on_replaced: OnReplaced = "warn"
 
     def __post_init__(self) -> None:
         keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
         keep(self, options=mapping, storage_options=mapping, on_unknown=on_unknown)
+        keep(self, exclude=names, on_replaced=one_of(get_args(OnReplaced)))
         _check_url(self._url)
         name: Any = format_of(self._url) if self.format is None else self.format
         if not isinstance(name, str) or name not in FORMATS:
@@ -163,6 +171,8 @@ class FileSource(Source):
             must_exist=self.bounded,
             include=tuple(self.include),
             on_unknown=self.on_unknown,
+            exclude=tuple(self.exclude),
+            on_replaced=self.on_replaced,
         )
 
 

@@ -44,7 +44,7 @@ class FileDimensionReader(DimensionReader):
         self._check(self._listed(), version)
 
     def _listed(self) -> list[LoggedFile]:
-        listed = list_files(self._files.url, self._files.storage_options)
+        listed = list_files(self._files.url, self._files.storage_options, exclude=self._files.exclude)
         if not listed:
             check_not_empty(self._files.url, self._files.storage_options)
         return listed
