@@ -90,8 +90,8 @@ INCLUDE = ("file", "row")
 UNKNOWN = "file_unknown"
 """The column of unknown fields that are kept."""
 
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-_PACKED = (".xz", ".zip", ".7z", ".lz4", ".lzma", ".br", ".tar", ".tgz", ".sz", ".snappy", ".Z")
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
+_PACKED = (".7z", ".lz4", ".lzma", ".br", ".tar", ".tgz", ".sz", ".snappy", ".Z")
 """How names of files end that are packed in a way that is not read."""
 
 

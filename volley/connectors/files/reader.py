@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,34 +14,26 @@ from volley.columns.dictionaries import as_keys
 from volley.connectors.files.columns import FileColumns, folder_texts, folder_values, with_folders, with_included
 from volley.connectors.files.listing import LoggedFile, check_exists, check_not_empty, list_files, start_of
 from volley.connectors.files.log import FileLog
+from volley.connectors.files.opening import ReplacedError, input_files, reading, url_of
 from volley.connectors.files.unread import Unread
 from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
-from volley.formats.gunzip import Gunzip
 from volley.formats.input_file import Columns, InputFile
 from volley.formats.options import CsvOptions
 from volley.formats.rows import strict
-from volley.secrets import redact_uri, redacted
-from volley.storage.paths import filesystem, modified_time
+from volley.secrets import redact_uri
+from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import SCHEMA
 from volley.types.arrow import arrow_schema, canonical_schema, read_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
 
-_REASON = 400
-_GONE = "it was there when it was found: was it removed or cut?"
-_PACKED = "it is damaged or cut, or other bytes stand behind what is compressed: compress it again"
-
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
-
-
-class _ReplacedError(SourceError):
-    """A file is not the one any more that was found."""
 
 
 @dataclass(frozen=True)
@@ -115,24 +106,24 @@ class FileReader(Reader):
         rows = (reader.encoded_rows if self.dictionaries else None) or reader.rows
         for logged, part in self._with_rows(split):
             with self._reading(logged):
-                file, columns = self._opened(logged, part, self.dictionaries)
-                items = rows(file, self._own(columns), part, self.files.options)
-                yield from columns.add(strict(items, reader.hint))
+                for file, columns in self._opened(logged, part, self.dictionaries):
+                    items = rows(file, self._own(columns), part, self.files.options)
+                    yield from columns.add(strict(items, reader.hint))
 
     def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         for logged, part in self._with_rows(split):
             with self._reading(logged):
-                file, columns = self._opened(logged, part)
-                items = self._format.reader.rows(file, self._own(columns), part, self.files.options)
-                yield from columns.add_tolerant(items)
+                for file, columns in self._opened(logged, part):
+                    items = self._format.reader.rows(file, self._own(columns), part, self.files.options)
+                    yield from columns.add_tolerant(items)
 
     @contextmanager
     def _reading(self, logged: LoggedFile) -> Iterator[None]:
         """Read a file, or nothing if it was written again since, and is read again for that."""
         try:
-            with _reading(self.files, logged):
+            with reading(self.files, logged):
                 yield
-        except _ReplacedError:
+        except ReplacedError:
             if self.files.on_replaced != "read":
                 raise
             note_lost(
@@ -150,17 +141,18 @@ class FileReader(Reader):
 
     def _opened(
         self, logged: LoggedFile, part: tuple[int, int], dictionaries: bool = False
-    ) -> tuple[InputFile, FileColumns]:
-        """Return a file, and what sets the columns that it does not have itself."""
+    ) -> Iterator[tuple[InputFile, FileColumns]]:
+        """Yield a file, or those in it, each with what sets the columns that it does not have itself."""
         texts = _folders_of(self.files, logged.path)
         if texts:
             self.columns.check_unknown(logged.path, pa.schema({name: pa.string() for name in texts}))
-        file = replace(_input_file(self.files, logged), columns=self.columns)
         values = folder_values(logged.path, texts, self.content)
         rows_before = self._format.reader.rows_before if "row" in self.files.include and part[0] else None
-        before = 0 if rows_before is None else rows_before(file, part)
-        path = _url_of(self.files, file.name)
-        return file, FileColumns(self.content, values, self.files.include, path, before, dictionaries)
+        for input_file in input_files(self.files, logged):
+            file = replace(input_file, columns=self.columns)
+            before = 0 if rows_before is None else rows_before(file, part)
+            path = url_of(self.files, file.name)
+            yield file, FileColumns(self.content, values, self.files.include, path, before, dictionaries)
 
     def _own(self, columns: FileColumns) -> pa.Schema:
         """Return the columns to read of a file itself."""
@@ -285,10 +277,12 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
 
 def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
     try:
-        with _reading(files, logged):
-            schema = FORMATS[files.format].reader.infer(_input_file(files, logged), files.options)
-        # JSON objects without fields are rows, but have no columns.
-        return canonical_schema(schema) if schema else None
+        with reading(files, logged):
+            infer = FORMATS[files.format].reader.infer
+            schemas = (infer(file, files.options) for file in input_files(files, logged) if file.size)
+            # JSON objects without fields are rows, but have no columns.
+            schema = next(filter(None, schemas), None)
+        return None if schema is None else canonical_schema(schema)
     except VolleyError as error:
         if logged.path in error.message:
             raise
@@ -298,76 +292,3 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
 def _folders_of(files: Files, path: str) -> dict[str, str | None]:
     """Return the columns that the folders of a file name, with their texts."""
     return folder_texts(path, start_of(filesystem(files.url, files.storage_options)[1], path)) if "=" in path else {}
-
-
-@contextmanager
-def _reading(files: Files, logged: LoggedFile) -> Iterator[None]:
-    """Translate exceptions of the storage, of the text's encoding and of Arrow, into SourceErrors."""
-    try:
-        yield
-    except OSError as error:
-        # Arrow's decompressors set no number, storages do.
-        is_packed = error.errno is None and FORMATS[files.format].compression(logged.path) is not None
-        raise _unreadable(logged.path, error, _PACKED if is_packed else _GONE) from redacted(error)
-    except (pa.ArrowException, OverflowError) as error:
-        raise _damaged(logged.path, error) from error
-    except UnicodeDecodeError as error:
-        raise _misencoded(files, logged.path, error) from error
-
-
-def _input_file(files: Files, logged: LoggedFile) -> InputFile:
-    """Return the input file; raise SourceError if its size is not the logged one."""
-    storage, _ = filesystem(files.url, files.storage_options)
-    try:
-        info = storage.info(logged.path)
-    except Exception as error:
-        raise _unreadable(logged.path, error) from redacted(error)
-    size, modified = info["size"], modified_time(info)
-    if size != logged.size or (files.on_replaced != "warn" and logged.modified not in (None, modified)):
-        raise _ReplacedError(
-            f"{logged.path} has {size} bytes now, it had {logged.size} when it was found",
-            hint="files must be complete when they get their name, and never change",
-        )
-
-    @contextmanager
-    def opened() -> Iterator[Any]:
-        with storage.open(logged.path, "rb") as file:
-            text = _decompressed(file, FORMATS[files.format].compression(logged.path))
-            encoding = files.encoding
-            yield text if encoding is None else pa.transcoding_input_stream(pa.input_stream(text), encoding, "utf8")
-
-    return InputFile(logged.path, size, opened)
-
-
-def _decompressed(file: Any, codec: str | None) -> Any:
-    if codec is None:
-        return file
-    return Gunzip(file) if codec == "gzip" else pa.input_stream(file, compression=codec)
-
-
-def _url_of(files: Files, path: str) -> str:
-    """Return the path of a local file, or the URL of another, without secrets."""
-    if "://" not in files.url:
-        return path
-    storage, _ = filesystem(files.url, files.storage_options)
-    return redact_uri(storage.unstrip_protocol(path))
-
-
-def _misencoded(files: Files, path: str, error: UnicodeDecodeError) -> SourceError:
-    encoding = files.encoding or error.encoding
-    return SourceError(
-        f"{redact_uri(path)} is not in the encoding {encoding!r}: {error.reason}", hint='options={"encoding": …}'
-    )
-
-
-def _damaged(path: str, error: Exception) -> SourceError:
-    return SourceError(
-        f"{redact_uri(path)} can't be read: {type(error).__name__}: {str(error)[:_REASON]}",
-        hint="it is damaged, or has values that Arrow can't take: write it again",
-    )
-
-
-def _unreadable(path: str, error: Exception, hint: str = _GONE) -> SourceError:
-    if isinstance(error, PermissionError):
-        hint = "let this user read it"
-    return SourceError(f"{redact_uri(path)} can't be read: {redact_uri(str(error))}", hint=hint)

@@ -46,7 +46,7 @@ class FileSource(Source):
             bounded source one where there is no file yet.
         format: ``"json"`` (one object per line, or one array of objects), ``"csv"``, ``"parquet"``, ``"orc"`` or
             ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. JSON and CSV files may be
-            compressed: .gz, .bz2, .zst.
+            compressed: .gz, .bz2, .zst, .xz, .zip (all of its members).
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. Missing columns are null; a folder below the path such as
             ``day=2026-01-01`` gives the column `day` of its files a value, as in Hive. None = infer it from the names
