@@ -27,6 +27,7 @@ columns
 store
 task formats
 spark connectors.*
+iceberg.keyed_modes
 iceberg.modes iceberg.settings iceberg.pyiceberg_private.access
 iceberg.schema iceberg.storage
 iceberg.layout
@@ -84,6 +85,7 @@ VALUES = [
         "*.settings",
         "iceberg.config",
         "iceberg.source_config",
+        "iceberg.keyed_modes",
         "iceberg.modes",
         "iceberg.table",
         "iceberg.layout.partitioning",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, col
-from volley.iceberg import Append, Upsert
+from volley.iceberg import Append, History, Upsert
 
 CONFIG = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("/tmp/lake"))
 STAYS = "of the rows of a key, the one"
+VERSIONS = "the rows of a key are its versions in the order of"
 FOR_EVER = "stays, in whatever order and epoch they come"
 
 MODES = [
@@ -25,13 +26,23 @@ MODES = [
         "values stay for nulls",
     ),
     (
+        History("id", sequence="at"),
+        f"{VERSIONS} 'at', in whatever order and epoch they come, a new one where a value changed; what they "
+        "don't show is remembered for ever",
+    ),
+    (
+        History("id", sequence=["day", "at"], track=["name", "price"], tombstones="7d"),
+        f"{VERSIONS} 'day' and 'at', in whatever order and epoch they come, a new one where the columns 'name' and "
+        "'price' changed; what they don't show is remembered for 7 days, 0:00:00",
+    ),
+    (
         Upsert("id", update_columns=["a", "b"]),
         f"{STAYS} that comes last in an epoch stays, and that of a later epoch; values stay for columns but a, b",
     ),
 ]
 
 
-def explained(mode: Append | Upsert, routed: bool, capsys: pytest.CaptureFixture[str]) -> str:
+def explained(mode: Append | Upsert | History, routed: bool, capsys: pytest.CaptureFixture[str]) -> str:
     sink = IcebergSink(CONFIG.with_commit_mode(mode))
     stream = Environment().from_source(MemorySource([{"id": 1, "shop": "x"}]))
     stream.to_sink(sink.routed("{shop}") if routed else sink).explain()
@@ -40,7 +51,9 @@ def explained(mode: Append | Upsert, routed: bool, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("routed", [False, True])
 @pytest.mark.parametrize(("mode", "said"), MODES)
-def test_which_row_of_a_key_stays(mode: Upsert, said: str, routed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_row_of_a_key_stays(
+    mode: Upsert | History, said: str, routed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert explained(mode, routed, capsys) == f"{'{shop}' if routed else 'db.t'}: {said}"
 
 

@@ -75,6 +75,7 @@ from volley.engine.options import StartOptions
 from volley.iceberg import (
     Batch,
     GlueCatalog,
+    History,
     HiveCatalog,
     IcebergTable,
     Incremental,
@@ -393,6 +394,12 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"key_fields": "None x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG}
         | {"unchanged_field": "None x", "sequence": "None x", "tombstones": "None"}
         | {"ignore_nulls": FLAG + " x", "update_columns": "None x"},
+    ),
+    (
+        History,
+        {"key_fields": "id", "sequence": "version"},
+        {"key_fields": "None x", "sequence": "x", "op_field": "None x", "track": "None x"}
+        | {"strategy": "", "valid_from": "x", "valid_to": "x", "is_current": "x", "tombstones": f"None {DURATION}"},
     ),
     (
         WebhookSource,

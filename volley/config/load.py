@@ -176,17 +176,18 @@ def _check_writers(
 
 
 def _check_keys(document: DocumentModel, pipelines: Mapping[str, ConfiguredPipeline], collector: Collector) -> None:
-    """Note each upsert without keys that gets rows of a source that does not tell them."""
+    """Note each upsert and history without keys that gets rows of a source that does not tell them."""
     connectors = {name: _mapping(values).get("connector") for name, values in (document.sources or {}).items()}
     for name, values in (document.sinks or {}).items():
         config = _mapping(_mapping(values).get("config"))
-        if config.get("commit_mode") != "upsert" or {"key_fields", "route"} & {*config}:
+        mode = config.get("commit_mode")
+        if mode not in ("upsert", "history") or {"key_fields", "route"} & {*config}:
             continue
         sources = {pipeline.sources[0] for pipeline in pipelines.values() if name in pipeline.sinks}
         known = [connector_of(str(connectors.get(source)), SOURCE_CONNECTORS) for source in sources]
         if not known or not all(connector is not None and connector.tells_keys for connector in known):
             path = ("sinks", name, "config", "key_fields")
-            collector.add(path, "key_fields are missing: commit_mode upsert needs them", "key_fields: [id]")
+            collector.add(path, f"key_fields are missing: commit_mode {mode} needs them", "key_fields: [id]")
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:

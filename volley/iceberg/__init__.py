@@ -25,7 +25,7 @@ from volley.iceberg.maintain.values import (
     SnapshotList,
 )
 from volley.iceberg.maintain.verdict import HealthFinding, TableHealth
-from volley.iceberg.modes import Append, Maintenance, Overwrite, Upsert
+from volley.iceberg.modes import Append, History, Maintenance, Overwrite, Upsert
 from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink, RoutedSink
 from volley.iceberg.source import IcebergSource
@@ -48,6 +48,7 @@ __all__ = [
     "GcsStorage",
     "GlueCatalog",
     "HealthFinding",
+    "History",
     "HiveCatalog",
     "IcebergSink",
     "IcebergSinkConfig",

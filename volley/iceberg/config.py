@@ -227,7 +227,7 @@ class IcebergSinkConfig(FromDocuments):
         return replace(self, partitioning=partitioning(strategy))
 
     def with_commit_mode(self, mode: CommitMode | Literal["append", "overwrite"]) -> IcebergSinkConfig:
-        """Set how an epoch's rows change the table: "append", "overwrite", an `Append`, `Overwrite` or `Upsert`."""
+        """Set how an epoch's rows change the table: "append", "overwrite", or a mode such as `Upsert` or `History`."""
         return replace(self, commit_mode=commit_mode(mode))
 
     def with_schema_evolution(

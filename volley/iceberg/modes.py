@@ -10,13 +10,15 @@ from typing import Any, Literal, get_args
 from volley.checks import Duration, between, count, duration, flag, keep, names, one_of, optional, size
 from volley.errors import ConfigError, near
 from volley.html_table import settings_html
-from volley.plan.expression_nodes import Call, Column, ExprNode, output_name
+from volley.iceberg.keyed_modes import History, KeyedMode, Strategy, names_or_expressions
 from volley.plan.expressions import Expr
 
 __all__ = [
     "Append",
     "CommitMode",
     "EvolutionMode",
+    "History",
+    "KeyedMode",
     "Maintenance",
     "Overwrite",
     "Strategy",
@@ -25,10 +27,7 @@ __all__ = [
     "commit_mode",
 ]
 
-Strategy = Literal["auto", "merge_on_read", "copy_on_write"]
 EvolutionMode = Literal["strict", "add_columns", "full"]
-_SEQUENCE = "_volley_sequence"
-"""The column of an expression of `sequence` that has no name of its own."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Overwrite:
 
 
 @dataclass(frozen=True)
-class Upsert:
+class Upsert(KeyedMode):
     """Replace the table's rows that have the same keys as a row of the epoch, add the others.
 
     Of several rows of an epoch with the same keys, the last one wins; later epochs replace rows of earlier ones. So
@@ -174,48 +173,6 @@ class Upsert:
         """
         return cls(key_fields, "_seq", "_op", strategy, write_order=False, unchanged_field="_unchanged")
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The columns that identify a row; empty = those that the stream tells."""
-        return tuple(self.key_fields or ())
-
-    @property
-    def sequence_fields(self) -> tuple[str, ...]:
-        """The columns of the table that tell the sequence; empty = the order of epochs counts."""
-        return tuple(_sequence_name(part, number) for number, part in enumerate(self._sequence))
-
-    @property
-    def computed(self) -> dict[str, ExprNode]:
-        """The expressions of `sequence`, by the column that each becomes."""
-        named = zip(self.sequence_fields, self._sequence, strict=True)
-        return {name: part for name, part in named if isinstance(part, ExprNode)}
-
-    @property
-    def _sequence(self) -> tuple[str | ExprNode, ...]:
-        return self.sequence or ()  # type: ignore[return-value]
-
-    @property
-    def is_partial(self) -> bool:
-        """True if rows may be incomplete: they leave values as they are."""
-        return self.unchanged_field is not None or self.is_whole_if_new
-
-    @property
-    def is_whole_if_new(self) -> bool:
-        """True if the row of a new key has all its values, also those that it would leave as they are."""
-        return bool(self.ignore_nulls) or self.update_columns is not None
-
-    @property
-    def retention(self) -> timedelta | None:
-        """How long tombstones are kept; None = for ever."""
-        assert self.tombstones is None or isinstance(self.tombstones, timedelta)
-        return self.tombstones
-
-    @property
-    def hidden(self) -> frozenset[str]:
-        """The columns of the stream that are not written."""
-        order = None if self.write_order else self.order_by
-        return frozenset(filter(None, [self.op_field, self.unchanged_field, order]))
-
     def __post_init__(self) -> None:
         flag("write_order", self.write_order)
         keep(self, key_fields=optional(names))
@@ -258,7 +215,7 @@ class Upsert:
                 raise ConfigError(f"{name} is {listed!r}", hint="name columns that are no key and no op_field")
 
     def _check_sequence(self) -> None:
-        keep(self, sequence=optional(_names_or_expressions), tombstones=optional(duration))
+        keep(self, sequence=optional(names_or_expressions), tombstones=optional(duration))
         if self.sequence is None:
             if self.tombstones is not None:
                 raise ConfigError("tombstones are kept with a sequence only", hint='name one: sequence="updated_at"')
@@ -274,26 +231,7 @@ class Upsert:
     _repr_html_ = settings_html
 
 
-CommitMode = Append | Overwrite | Upsert
-
-
-def _sequence_name(part: str | ExprNode, number: int) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Call) and part.op == "alias":
-        return output_name(part)
-    return f"{_SEQUENCE}_{number + 1}" if number else _SEQUENCE
-
-
-def _names_or_expressions(name: str, value: Any) -> tuple[str | ExprNode, ...]:
-    """Return columns and expressions: an expression that is a column counts as its name."""
-    listed = [value] if isinstance(value, str | Expr | ExprNode) else value
-    if not isinstance(listed, list | tuple):
-        return names(name, value)
-    parts = [part.node if isinstance(part, Expr) else part for part in listed]
-    plain = [part.name if isinstance(part, Column) else part for part in parts]
-    names(name, [part for part in plain if not isinstance(part, ExprNode)])
-    return tuple(plain)
+CommitMode = Append | Overwrite | Upsert | History
 
 
 def _flag_or_names(name: str, value: Any) -> bool | tuple[str, ...]:
@@ -302,6 +240,9 @@ def _flag_or_names(name: str, value: Any) -> bool | tuple[str, ...]:
 
 def _is_partition(partition: object) -> bool:
     return isinstance(partition, Mapping) and bool(partition) and all(isinstance(name, str) for name in partition)
+
+
+_WITH_SETTINGS = {"upsert": 'Upsert(["id"])', "history": 'History(["id"], sequence="updated_at")'}
 
 
 def commit_mode(value: CommitMode | str) -> CommitMode:
@@ -314,13 +255,13 @@ def commit_mode(value: CommitMode | str) -> CommitMode:
         >>> commit_mode("append")
         Append()
     """
-    if isinstance(value, Append | Overwrite | Upsert):
+    if isinstance(value, CommitMode):
         return value
-    if value == "upsert":
-        raise ConfigError("commit_mode 'upsert' needs key fields", hint='Upsert(["id"])')
+    if isinstance(value, str) and value in _WITH_SETTINGS:
+        raise ConfigError(f"commit_mode {value!r} needs key fields", hint=_WITH_SETTINGS[value])
     named: dict[str, CommitMode] = {"append": Append(), "overwrite": Overwrite()}
     if not isinstance(value, str) or value not in named:
-        raise ConfigError(f"commit_mode {value!r} is unknown", hint=near(str(value), [*named, "upsert"]))
+        raise ConfigError(f"commit_mode {value!r} is unknown", hint=near(str(value), [*named, *_WITH_SETTINGS]))
     return named[value]
 
 

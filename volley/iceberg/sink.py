@@ -15,7 +15,7 @@ from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.modes import CommitMode, Overwrite, Upsert
+from volley.iceberg.modes import CommitMode, History, KeyedMode, Overwrite, Upsert
 from volley.iceberg.route.routing import KeyFields, KeyFieldsLike, Routing, TableNames
 from volley.plan.expressions import Expr
 from volley.registry import load
@@ -30,16 +30,17 @@ __all__ = ["IcebergSink", "RoutedSink"]
 
 def _which_stays(mode: CommitMode) -> str | None:
     """Return which of several rows of a key a table has in the end; None if it has all."""
+    if isinstance(mode, History):
+        return _versions(mode)
     if not isinstance(mode, Upsert):
         return None
     if mode.sequence is None:
         order = f"with the greatest {mode.order_by!r} of an epoch" if mode.order_by else "that comes last in an epoch"
         text = f"of the rows of a key, the one {order} stays, and that of a later epoch"
     else:
-        columns = " and ".join(map(repr, mode.sequence_fields))
-        remembered = "for ever" if mode.retention is None else f"for {mode.retention}"
+        columns = _and(mode.sequence_fields)
         text = f"of the rows of a key, the one with the greatest {columns} stays, in whatever order and epoch they come"
-        text += f"; deletions are remembered {remembered}" if mode.op_field else ""
+        text += f"; deletions are remembered {_how_long(mode)}" if mode.op_field else ""
     partial = {
         "what a row leaves out": mode.unchanged_field,
         "nulls": mode.ignore_nulls,
@@ -47,6 +48,23 @@ def _which_stays(mode: CommitMode) -> str | None:
     }
     kept = " and ".join(name for name, is_kept in partial.items() if is_kept)
     return f"{text}; values stay for {kept}" if kept else text
+
+
+def _versions(mode: History) -> str:
+    """Return which rows a history has."""
+    columns = f"the columns {_and(mode.track)}" if mode.track else "a value"
+    return (
+        f"the rows of a key are its versions in the order of {_and(mode.sequence_fields)}, in whatever order and epoch "
+        f"they come, a new one where {columns} changed; what they don't show is remembered {_how_long(mode)}"
+    )
+
+
+def _and(columns: str | Sequence[str]) -> str:
+    return " and ".join(map(repr, columns))
+
+
+def _how_long(mode: KeyedMode) -> str:
+    return "for ever" if mode.retention is None else f"for {mode.retention}"
 
 
 @brief_methods
@@ -102,8 +120,8 @@ class IcebergSink(Sink, Rows):
 
     @property
     def takes_dictionaries(self) -> bool:
-        """True except for upserts, which compare the values of keys."""
-        return not isinstance(self.config.commit_mode, Upsert)
+        """True except for upserts and histories, which compare the values of keys."""
+        return not isinstance(self.config.commit_mode, KeyedMode)
 
     @property
     def overwrites(self) -> bool:

@@ -31,7 +31,7 @@ from volley.iceberg.commit.tables import evolution
 from volley.iceberg.commit.tombstones import tombstones_with
 from volley.iceberg.commit.totals import totals_of
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.modes import Append, Overwrite, Upsert
+from volley.iceberg.modes import Append, KeyedMode, Overwrite
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import added_files, head_of
 from volley.iceberg.schema.changes import Evolution
@@ -131,7 +131,7 @@ class IcebergCommitter(Committer):
         `last_epoch` has just reloaded the table, with fresh credentials.
         """
         table = self._evolution().of(self._table)
-        if isinstance(self._config.commit_mode, Upsert):
+        if isinstance(self._config.commit_mode, KeyedMode):
             return self._upsert_writer(self._config.commit_mode, epoch, table)
         return IcebergWriter.for_table(table, self._config, epoch)
 
@@ -185,7 +185,7 @@ class IcebergCommitter(Committer):
         mode, branch = self._config.commit_mode, self._config.branch
         if self._overwriting is not None:
             return partial(self._overwriting.changes, epoch, files)
-        if isinstance(mode, Upsert):
+        if isinstance(mode, KeyedMode):
             writer = partial(self._upsert_writer, mode, epoch)
             parts = files, branch, self._context.run, writer
             ordered = mode.sequence is not None
@@ -193,7 +193,7 @@ class IcebergCommitter(Committer):
             return self._upsert.changes
         return lambda table: SnapshotFiles(files)
 
-    def _upsert_writer(self, mode: Upsert, epoch: Epoch, table: Table) -> UpsertWriter:
+    def _upsert_writer(self, mode: KeyedMode, epoch: Epoch, table: Table) -> UpsertWriter:
         return UpsertWriter(IcebergWriter.for_table(table, self._config, epoch), mode)
 
     def _reload(self) -> Table:

@@ -32,7 +32,7 @@ from volley.iceberg.commit.tables import evolution
 from volley.iceberg.commit.tombstones import as_settled, begins, forgetting, remember
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
-from volley.iceberg.modes import Overwrite, Upsert
+from volley.iceberg.modes import KeyedMode, Overwrite
 from volley.iceberg.pyiceberg_private.access import snapshot_ids
 from volley.iceberg.pyiceberg_private.access import stage as add_updates
 from volley.iceberg.schema.changes import Evolution
@@ -125,7 +125,7 @@ class EpochStage(Stage[Staged]):
             if changes.changes_rows or table.current_snapshot() is None:
                 write_manifests(transaction, changes, snapshot_id, summary, config.branch)
             mode = config.commit_mode
-            if not isinstance(mode, Upsert) or mode.sequence is None:
+            if not isinstance(mode, KeyedMode) or mode.sequence is None:
                 return Staged(transaction)
             if changes.tombstones or changes.forgotten or begins(table.metadata, config.branch):
                 remember(transaction, changes, config.branch, mode, epoch)

@@ -26,14 +26,14 @@ from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec, spec_of
-from volley.iceberg.modes import Overwrite, Upsert
+from volley.iceberg.modes import KeyedMode, Overwrite
 from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
 from volley.iceberg.schema.evolve import evolved, update
 from volley.iceberg.schema.types import to_iceberg_schema
 from volley.iceberg.table import TableRef
-from volley.iceberg.upsert.columns import check_keys, own_columns, with_own_columns
+from volley.iceberg.upsert.columns import check_keys, own_fields, with_own_columns
 
 __all__ = [
     "change_schema",
@@ -70,7 +70,7 @@ def open_table(
             tag; if the commit mode names columns or partitions that don't exist.
     """
     mode = config.commit_mode
-    if isinstance(mode, Upsert):
+    if isinstance(mode, KeyedMode):
         check_keys(mode, stream)
     # Safe to retry: each step finds the namespace or table that an earlier attempt created.
     opened, table = retry_reads(lambda: _open(config, stream, create, catalog))
@@ -114,7 +114,7 @@ def check_columns(config: IcebergSinkConfig, stream: pa.Schema) -> None:
 def _with_keys(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSinkConfig:
     """Return the settings with the keys that the stream tells; the stream has the columns of the upsert."""
     config = with_own_columns(config, stream)
-    if isinstance(config.commit_mode, Upsert):
+    if isinstance(config.commit_mode, KeyedMode):
         check_keys(config.commit_mode, stream)
     return config
 
@@ -211,11 +211,11 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
 
 
 def _written_schema(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
-    """Return the schema of the written rows: all columns but those that only tell an upsert what to do, and its own."""
+    """Return the schema of the written rows: all columns but those that only tell what to do, and those of the mode."""
     mode = config.commit_mode
-    if not isinstance(mode, Upsert):
+    if not isinstance(mode, KeyedMode):
         return stream
-    columns = pa.schema([field for field in [*stream, *own_columns(mode, stream)] if field.name not in mode.hidden])
+    columns = pa.schema([field for field in [*stream, *own_fields(mode, stream)] if field.name not in mode.hidden])
     if mode.sequence is None or not mode.is_partial:
         return columns
     # A column that no row has a value of yet is null.
@@ -228,10 +228,11 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     mode = config.commit_mode
     # With a dead letter, rows with nulls are rejected one by one: only a mismatch of all rows is an error here.
     # A row that deletes another, or leaves values as they are, may have nulls, except in its keys.
-    if config.dead_letter or (isinstance(mode, Upsert) and (mode.op_field or mode.is_partial)):
-        required = set(stream.names)
+    if config.dead_letter or (isinstance(mode, KeyedMode) and (mode.op_field or mode.is_partial)):
+        # No other version has begun or ended the current one.
+        required = set(stream.names).difference(mode.own_columns if isinstance(mode, KeyedMode) else ())
     else:
-        required = set(mode.keys) if isinstance(mode, Upsert) else set()
+        required = set(mode.keys) if isinstance(mode, KeyedMode) else set()
     return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
 
 

@@ -12,7 +12,7 @@ from volley.contracts.epoch import Epoch
 from volley.errors import CommitConflictError
 from volley.iceberg.commit.loop import unchanged, write_manifests
 from volley.iceberg.commit.marks import snapshot_id_of
-from volley.iceberg.modes import Upsert
+from volley.iceberg.modes import KeyedMode
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.upsert.tombstones import (
     REMEMBERED_BY,
@@ -50,7 +50,7 @@ def begins(metadata: TableMetadata, branch: str) -> bool:
     return branch != MAIN_BRANCH and bool(metadata.snapshots) and not remembers(metadata, branch)
 
 
-def remember(transaction: Transaction, changes: SnapshotFiles, branch: str, mode: Upsert, epoch: Epoch) -> None:
+def remember(transaction: Transaction, changes: SnapshotFiles, branch: str, mode: KeyedMode, epoch: Epoch) -> None:
     """Add the tombstones of an epoch to those of a branch, and remove what it forgets."""
     metadata, name = transaction.table_metadata, tombstone_branch(branch)
     snapshot_id = snapshot_id_of(metadata.table_uuid, epoch, _PART)

@@ -15,10 +15,9 @@ from volley.documents.models import Model, Names, Span, Time, Whole, given, mode
 from volley.iceberg.catalogs.values import without_nones
 from volley.iceberg.documents.tables import TableDocument, table_of
 from volley.iceberg.layout.partitioning import Granularity, Partitioning, Transform
-from volley.iceberg.modes import Append, CommitMode, Maintenance, Overwrite, Strategy, Upsert
+from volley.iceberg.modes import Append, CommitMode, History, Maintenance, Overwrite, Strategy, Upsert
 from volley.iceberg.storage.values import LocalStorage
 from volley.iceberg.table import TableRef
-from volley.plan.expressions import Expr
 from volley.plan.sql import sql
 
 __all__ = ["sink_config", "sink_model", "source_config", "source_model"]
@@ -122,7 +121,7 @@ class _SinkDocument(TableDocument):
     num_buckets: Whole | None = Field(None, description="The number of buckets, for bucket; 16 by default.")
     truncate_width: Whole | None = Field(None, description="The length to truncate to, for truncate.")
     time_granularity: Granularity | None = Field(None, description="For time; day by default.")
-    commit_mode: Literal["append", "overwrite", "upsert"] = Field(
+    commit_mode: Literal["append", "overwrite", "upsert", "history"] = Field(
         "append", description="How the rows of an epoch change the table."
     )
     overwrite_partitions: Literal["touched"] | list[dict[str, Any]] | None = Field(
@@ -132,7 +131,8 @@ class _SinkDocument(TableDocument):
     )
     key_fields: Names | None = Field(
         None,
-        description="For upsert: the columns that identify a row; for postgres, its primary key is the default.",
+        description="For upsert and history: the columns that identify a row; for postgres, its primary key is the"
+        " default.",
     )
     order_by: str | None = Field(
         None,
@@ -140,15 +140,18 @@ class _SinkDocument(TableDocument):
     )
     sequence: Names | None = Field(
         None,
-        description="For upsert: the columns, or SQL expressions, that tell which of two rows of a key is the later"
-        " one, in whatever epoch they come.",
+        description="For upsert and history: the columns, or SQL expressions, that tell which of two rows of a key is"
+        " the later one, in whatever epoch they come.",
     )
     tombstones: Span | None = Field(
-        None, description="For upsert by sequence: how long deletions are remembered; without it, for ever."
+        None,
+        description="For upsert by sequence and history: how long deletions, and whatever else the table does not show,"
+        " are remembered; without it, for ever.",
     )
     op_field: str | None = Field(
         None,
-        description="For upsert: the column that says what to do: d or delete deletes; postgres has its own.",
+        description="For upsert and history: the column that says what to do: d or delete deletes; postgres has its"
+        " own.",
     )
     unchanged_field: str | None = Field(
         None,
@@ -161,17 +164,27 @@ class _SinkDocument(TableDocument):
     update_columns: Names | None = Field(
         None, description="For upsert: the columns that are replaced if the key is there; a new row is written whole."
     )
+    track: Names | None = Field(
+        None,
+        description="For history: the columns that make a new version when they change; without it, all but the keys"
+        " and the sequence.",
+    )
+    valid_from: str | None = Field(None, description="For history: the name of the column; valid_from by default.")
+    valid_to: str | None = Field(None, description="For history: the name of the column; valid_to by default.")
+    is_current: str | None = Field(None, description="For history: the name of the column; is_current by default.")
     write_order: bool | None = Field(None, description="For upsert: false = the column of order_by is not written.")
-    strategy: Strategy | None = Field(None, description="For upsert: merge_on_read, copy_on_write or auto.")
+    strategy: Strategy | None = Field(None, description="For upsert and history: merge_on_read, copy_on_write or auto.")
     maintenance: bool | _Maintenance | None = Field(
         None, description="How the job keeps the table in shape while it writes it: true, or settings."
     )
 
 
-_UPSERT = (
-    *("key_fields", "order_by", "sequence", "tombstones", "op_field", "strategy", "write_order"),
-    *("unchanged_field", "ignore_nulls", "update_columns"),
-)
+_KEYED = ("key_fields", "sequence", "tombstones", "op_field", "strategy")
+# The modes with settings of their own: what makes each, and the settings.
+_KEYED_MODES: dict[str, tuple[type[Upsert | History], tuple[str, ...]]] = {
+    "upsert": (Upsert, (*_KEYED, "order_by", "write_order", "unchanged_field", "ignore_nulls", "update_columns")),
+    "history": (History, (*_KEYED, "track", "valid_from", "valid_to", "is_current")),
+}
 
 
 def sink_model(settings: Any) -> type[Model]:
@@ -257,27 +270,33 @@ def _transforms(listed: list[str], collector: Collector, path: Path) -> dict[str
     return without_nones(partitioning=collector.make(combine, {}, path))
 
 
-def _upsert(sequence: list[str] | None = None, **settings: Any) -> Upsert:
-    """Return the mode of settings, in which what is no plain name of a column is SQL."""
-    parts: list[str | Expr] = [text if text.isidentifier() else sql(text) for text in sequence or ()]
-    return Upsert(**settings, sequence=None if sequence is None else parts)
+def _keyed(mode: type[Upsert | History], sequence: list[str] | None = None, **settings: Any) -> Upsert | History:
+    """Return the mode of settings, in which a sequence that is no plain name of a column is SQL."""
+    if sequence is None:
+        return mode(**settings)
+    return mode(**settings, sequence=[text if text.isidentifier() else sql(text) for text in sequence])
 
 
 def _commit_mode(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
-    settings = {name: getattr(document, name) for name in _UPSERT if getattr(document, name) is not None}
-    if document.commit_mode != "upsert":
-        for name in settings:
-            collector.add(
-                (*path, name), f"{name} is for commit_mode upsert, not {document.commit_mode}", "leave it out", True
-            )
+    users: dict[str, list[str]] = {}
+    for mode, (_, names) in _KEYED_MODES.items():
+        for name in names:
+            users.setdefault(name, []).append(mode)
+    settings = {name: getattr(document, name) for name in users if getattr(document, name) is not None}
+    for name in settings:
+        if document.commit_mode not in users[name]:
+            text = f"{name} is for commit_mode {' or '.join(users[name])}, not {document.commit_mode}"
+            collector.add((*path, name), text, "leave it out", of_key=True)
     if document.overwrite_partitions is not None and document.commit_mode != "overwrite":
         collector.add((*path, "overwrite_partitions"), "overwrite_partitions is for commit_mode overwrite", None, True)
-    if document.commit_mode == "upsert":
-        return without_nones(commit_mode=collector.make(_upsert, settings, path))
-    mode: CommitMode | None = Append()
+    if document.commit_mode in _KEYED_MODES:
+        allowed = {name: settings[name] for name in settings if document.commit_mode in users[name]}
+        build = partial(_keyed, _KEYED_MODES[document.commit_mode][0])
+        return without_nones(commit_mode=collector.make(build, allowed, path))
+    otherwise: CommitMode | None = Append()
     if document.commit_mode == "overwrite":
-        mode = _overwrite(document.overwrite_partitions, collector, (*path, "overwrite_partitions"))
-    return without_nones(commit_mode=mode)
+        otherwise = _overwrite(document.overwrite_partitions, collector, (*path, "overwrite_partitions"))
+    return without_nones(commit_mode=otherwise)
 
 
 def _overwrite(partitions: Any, collector: Collector, path: Path) -> CommitMode | None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from volley.checks import count, keep, names, one_of, optional, text
 from volley.errors import ConfigError
-from volley.iceberg.modes import Append, CommitMode, Upsert
+from volley.iceberg.modes import Append, CommitMode, History, KeyedMode, Upsert
 from volley.iceberg.table import check_name, check_namespace
 from volley.plan.expression_nodes import Column, ExprNode
 from volley.plan.expressions import Expr
@@ -129,20 +129,20 @@ class KeyFields:
         Raises:
             ConfigError: If they are not columns.
         """
-        if fields is None and not (isinstance(mode, Upsert) and not mode.keys):
+        if fields is None and not (isinstance(mode, KeyedMode) and not mode.keys):
             return cls(mode)
         if fields is None or fields == _PRIMARY_KEY:
             return cls(mode, own=True)
         by_table = fields if isinstance(fields, Mapping) else {"": fields}
         keys = cls(mode, {table: names("key_fields", columns) for table, columns in by_table.items()})
         for columns in keys.by_table.values():
-            _upsert(mode, columns)
+            _keyed(mode, columns)
         return keys
 
     @property
     def modes(self) -> list[CommitMode]:
         """The commit modes that are known before a row is."""
-        return [_upsert(self.mode, columns) for columns in self.by_table.values()] if self.by_table else [self.mode]
+        return [_keyed(self.mode, columns) for columns in self.by_table.values()] if self.by_table else [self.mode]
 
     def mode_of(self, identifier: Sequence[str], own: Sequence[str]) -> CommitMode:
         """Return the commit mode of a table.
@@ -154,7 +154,7 @@ class KeyFields:
             return self.mode
         tables = (".".join(identifier), identifier[-1], "")
         columns = own if self.own else next((self.by_table[table] for table in tables if table in self.by_table), ())
-        return _upsert(self.mode, columns) if columns else Append()
+        return _keyed(self.mode, columns) if columns else Append()
 
     def __repr__(self) -> str:
         if self.own or not self.by_table:
@@ -163,10 +163,10 @@ class KeyFields:
         return f"key_fields={fields.get('', fields)!r}"
 
 
-def _upsert(mode: CommitMode, columns: Sequence[str]) -> Upsert:
+def _keyed(mode: CommitMode, columns: Sequence[str]) -> Upsert | History:
     if not columns:
         raise ConfigError("key_fields name no column", hint='key_fields=["id"]; leave a table out to append to it')
-    return replace(mode, key_fields=columns) if isinstance(mode, Upsert) else Upsert(columns)
+    return replace(mode, key_fields=columns) if isinstance(mode, Upsert | History) else Upsert(columns)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from volley.columns.compiled import as_array
 from volley.columns.expressions import compile_expression
 from volley.columns.keys.buckets import divided
 from volley.errors import ConfigError, SchemaMismatchError, near
-from volley.iceberg.modes import Upsert
+from volley.iceberg.modes import KeyedMode
 from volley.iceberg.route.routing import SEPARATOR, Routing, TableNames
 from volley.iceberg.upsert.columns import check_keys
 
@@ -75,7 +75,7 @@ def check_stream(routing: Routing, stream: pa.Schema) -> None:
     if len(columns) == 0:
         raise ConfigError("omit leaves no column to write", hint="omit fewer columns")
     for mode in routing.key_fields.modes:
-        if isinstance(mode, Upsert):
+        if isinstance(mode, KeyedMode):
             check_keys(mode, columns)
 
 

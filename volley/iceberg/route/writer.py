@@ -19,7 +19,7 @@ from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ConfigError, SchemaMismatchError, VolleyError
 from volley.formats.packed_rows import key_fields_of, unpack_rows
-from volley.iceberg.modes import Upsert
+from volley.iceberg.modes import KeyedMode
 from volley.iceberg.route.parking import ParkingWriter
 from volley.iceberg.route.routing import Routing
 from volley.iceberg.route.rows import Keys, divide, keys_of, written
@@ -284,7 +284,7 @@ class _RoutedTask(TaskWriter):
         mode = self._epoch.routing.key_fields.mode_of(self._names.identifier(key), key_fields_of(rows.schema))
         if (operation := ChangeColumns.of(rows.schema).operation) is not None:
             rows = rows.filter(pc.invert(truncates(rows.column(operation))))
-        if isinstance(mode, Upsert):
+        if isinstance(mode, KeyedMode):
             for name, values in zip(rows.schema.names, rows.columns, strict=True):
                 check_nulls(mode, name, values.null_count)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, no_rows
 from volley.columns.exact import stored
 from volley.columns.keys.buckets import buckets_of, divided
 from volley.columns.keys.equality import rows_among
@@ -22,7 +22,7 @@ from volley.columns.keys.normal import normal_rows
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError, StorageError
-from volley.iceberg.modes import Upsert
+from volley.iceberg.modes import History, KeyedMode
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.columns import OLDER, check_nulls, deletions, truncates, with_computed, without_earlier
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
@@ -32,12 +32,14 @@ from volley.store.batch_file import BatchFileWriter, open_batches
 from volley.store.files import checked
 
 __all__ = [
-    *("BUCKETS", "DELETED", "ORDER", "STORED_AT", "STORED_IN", "UNCHANGED"),
+    *("BUCKETS", "DELETED", "EVERYWHERE", "ORDER", "STORED_AT", "STORED_IN", "UNCHANGED"),
     *("ChangeFile", "ChangeWriter", "UpsertWriter", "is_incomplete", "lacks"),
 ]
 
 BUCKETS = 32
 """The number of parts of a change file, by a hash of the keys; a merge holds at least one part in memory."""
+EVERYWHERE = BUCKETS
+"""The part of a change file with the truncates of a history: deletions without keys, which concern all buckets."""
 DELETED = "_volley_deleted"
 """The column of changes that tells deletions."""
 ORDER = "_volley_order"
@@ -62,7 +64,7 @@ class ChangeFile:
 
     Args:
         sizes: The size of each part in Arrow bytes.
-        ranges: For each key column, ranges that contain its values; None = unknown.
+        ranges: For each column of `UpsertWriter.searched`, ranges that contain its values; None = unknown.
         layout: The fingerprint of the layout that the rows will be written for.
         unchanged: The columns that some of the changes leave out.
         moves: True if some of these give a row another key.
@@ -78,6 +80,11 @@ class ChangeFile:
     moves: bool = False
     truncated: int | None = None
 
+    @property
+    def concerns_all(self) -> bool:
+        """True if some of the changes concern the rows of all keys."""
+        return self.truncated is not None or EVERYWHERE in self.buckets
+
 
 @dataclass(frozen=True)
 class UpsertWriter(Writer):
@@ -85,7 +92,7 @@ class UpsertWriter(Writer):
 
     suits_driver: ClassVar[bool] = True
     rows: IcebergWriter
-    mode: Upsert
+    mode: KeyedMode
 
     def open(self, task: int) -> ChangeWriter:
         # Table buckets of SeaweedFS take no file with an extension that Iceberg's data files don't have.
@@ -134,7 +141,8 @@ class UpsertWriter(Writer):
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
             check_nulls(self.mode, field.name, values.null_count)
             if (
-                not field.nullable
+                field.name not in self.mode.own_columns
+                and not field.nullable
                 and pc.any(pc.and_(values.is_null(), self._must_have(unchanged, deleted, field))).as_py()
             ):
                 raise SchemaMismatchError(
@@ -179,9 +187,28 @@ class UpsertWriter(Writer):
         """The columns that no row leaves as they are."""
         return frozenset([*self.keys, *self.mode.sequence_fields, *filter(None, [self.mode.order_by]), OLDER])
 
+    def truncations_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the truncations among the stream's rows as changes without keys, which a history has.
+
+        Raises:
+            SchemaMismatchError: If a sequence is null.
+            SourceError: If a value can't be cast without loss.
+        """
+        if not isinstance(self.mode, History) or self.mode.op_field is None:
+            return no_rows(self.schema)
+        found = with_computed(self.mode, batch.filter(truncates(batch.column(self.mode.op_field))))
+        rows = found.select(self.mode.sequence_fields)
+        for name, values in zip(rows.schema.names, rows.columns, strict=True):
+            check_nulls(self.mode, name, values.null_count)
+        return conform(rows.append_column(DELETED, pa.repeat(pa.scalar(True), rows.num_rows)), self.schema)
+
     def without_truncations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int | None]:
         """Return the rows that are no truncations, and the order of the last one that is; None if there is none."""
-        if self.mode.write_order or self.mode.op_field is None:
+        if self.mode.op_field is None:
+            return batch, None
+        if isinstance(self.mode, History):
+            return batch.filter(pc.invert(truncates(batch.column(self.mode.op_field)))), None
+        if self.mode.write_order:
             return batch, None
         truncations = truncates(batch.column(self.mode.op_field))
         if truncations.true_count == 0:
@@ -196,6 +223,11 @@ class UpsertWriter(Writer):
     def all_keys(self, files: Sequence[ChangeFile]) -> pa.Table:
         """Return the keys of all changes, with duplicates."""
         return self.keys_of(self.marked_keys(files))
+
+    def truncations_in(self, files: Sequence[ChangeFile]) -> pa.Table:
+        """Return the truncations of a history: their sequences, and no keys."""
+        parts = (part for file in files for part in self._read(file, range(EVERYWHERE, EVERYWHERE + 1), only_keys=True))
+        return pa.Table.from_batches(parts, self._marked_keys)
 
     def incomplete_keys(self, files: Sequence[ChangeFile]) -> pa.Table:
         """Return the keys of the rows that have the values that changes leave out, with duplicates.
@@ -226,8 +258,15 @@ class UpsertWriter(Writer):
         return pa.Table.from_batches(matches, self.schema)
 
     def changes_in(self, files: Sequence[ChangeFile], buckets: range) -> pa.Table:
-        """Return the changes of some buckets, in order of arrival."""
-        return pa.Table.from_batches((part for file in files for part in self._read(file, buckets)), self.schema)
+        """Return the changes of some buckets, in order of arrival, and those that concern all."""
+        return pa.Table.from_batches(
+            (part for file in files for part in self._read(file, {*buckets, EVERYWHERE})), self.schema
+        )
+
+    @cached_property
+    def searched(self) -> list[str]:
+        """The columns whose ranges tell which data files matter: the keys, and the first one of a history's order."""
+        return [*self.keys, *(self.mode.sequence_fields[:1] if isinstance(self.mode, History) else ())]
 
     def halves(self, changes: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Return the two batches of a part of a file."""
@@ -240,7 +279,7 @@ class UpsertWriter(Writer):
         return pa.schema([self.schema.field(name) for name in (*self.keys, *self.mode.sequence_fields, *marks)])
 
     def _read(
-        self, file: ChangeFile, buckets: range = range(BUCKETS), only_keys: bool = False
+        self, file: ChangeFile, buckets: Container[int] = range(BUCKETS), only_keys: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield the parts of a file that are in some buckets."""
         schema = self._marked_keys if only_keys else self.schema
@@ -294,7 +333,7 @@ class ChangeWriter(TaskWriter):
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._parts: list[tuple[int, int]] = []
-        self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.keys]
+        self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.searched]
         self._unchanged: set[str] = set()
         self._moves = False
         self._last: list[pa.RecordBatch] = []
@@ -304,6 +343,7 @@ class ChangeWriter(TaskWriter):
 
     def check(self, batch: pa.RecordBatch) -> None:
         self._writer.changes_of(self._writer.without_truncations(batch)[0])
+        self._writer.truncations_of(batch)
 
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
@@ -314,6 +354,7 @@ class ChangeWriter(TaskWriter):
         if self._writer.mode.is_partial:
             self._note_unchanged(changes)
         self.add(changes)
+        self.add(self._writer.truncations_of(batch))
         self._result = self._result.with_batch(batch.num_rows)
         self._seconds += time.perf_counter() - began
 
@@ -366,10 +407,13 @@ class ChangeWriter(TaskWriter):
             return
         changes = pa.concat_batches(self._waiting)
         self._waiting, self._bytes = [], 0
-        keys = normal_rows(changes.select(self._writer.keys))
-        self._note_ranges(keys)
+        searched = normal_rows(changes.select(self._writer.searched))
+        self._note_ranges(searched)
+        buckets = buckets_of(searched.columns[: len(self._writer.keys)], BUCKETS, changes.num_rows)
+        if searched.column(0).null_count:
+            buckets[searched.column(0).is_null().to_numpy(zero_copy_only=False)] = EVERYWHERE
         with storage_errors(self._path):
-            for bucket, part in divided(changes, buckets_of(keys.columns, BUCKETS, keys.num_rows)).parts():
+            for bucket, part in divided(changes, buckets).parts():
                 for half in self._writer.halves(part):
                     self._open().write_batch(half)
                 self._parts.append((bucket, part.nbytes))
@@ -380,10 +424,10 @@ class ChangeWriter(TaskWriter):
             self._file = BatchFileWriter(self._stream, _FORMAT, _LZ4)
         return self._file
 
-    def _note_ranges(self, keys: pa.RecordBatch) -> None:
-        for number, column in enumerate(keys.columns):
+    def _note_ranges(self, searched: pa.RecordBatch) -> None:
+        for number, column in enumerate(searched.columns):
             if (known := self._ranges[number]) is not None:
-                new = ranges_of(column)
+                new = ranges_of(column.drop_null() if column.null_count else column)
                 self._ranges[number] = None if new is None else known + new
 
     def _finished(self, file: BatchFileWriter) -> ChangeFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,10 +12,10 @@ from volley.columns.expressions import compile_expression
 from volley.columns.roles import ChangeColumns
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.modes import Upsert
+from volley.iceberg.modes import History, KeyedMode, Upsert
 
 __all__ = [
-    *("OLDER", "OLDER_COLUMN", "OLDER_SEQUENCE", "check_keys", "check_nulls", "deletions", "own_columns", "truncates"),
+    *("OLDER", "OLDER_COLUMN", "OLDER_SEQUENCE", "check_keys", "check_nulls", "deletions", "own_fields", "truncates"),
     *("with_computed", "with_own_columns", "without_earlier"),
 ]
 
@@ -28,22 +29,29 @@ _EARLIER = pa.array(["update_before"])
 
 def with_own_columns(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSinkConfig:
     """Return a sink's settings with the columns that the stream tells where an upsert names none."""
-    if not isinstance(config.commit_mode, Upsert):
+    if not isinstance(config.commit_mode, Upsert | History):
         return config
     mode = _completed(config.commit_mode, stream)
-    if mode.sequence is not None and mode.op_field is not None:
-        config.ref.check_refs("a branch that remembers deletions, as an upsert by sequence needs it")
+    if isinstance(mode, History) or (mode.sequence is not None and mode.op_field is not None):
+        config.ref.check_refs("a branch that remembers changes, as an upsert by sequence or a history needs it")
     return replace(config, commit_mode=mode)
 
 
-def _completed(mode: Upsert, stream: pa.Schema) -> Upsert:
+def _completed(mode: Upsert | History, stream: pa.Schema) -> Upsert | History:
     own = ChangeColumns.of(stream)
     if not (keys := mode.keys or own.keys):
         raise ConfigError(
-            "Upsert() names no keys, and the stream tells none",
-            hint='name them: Upsert(["id"]); a PostgresSource tells the primary key while all its columns are in the '
-            "stream",
+            f"{type(mode).__name__}() names no keys, and the stream tells none",
+            hint=f'name them: {type(mode).__name__}(["id"]); a PostgresSource tells the primary key while all its '
+            "columns are in the stream",
         )
+    if isinstance(mode, History):
+        if own.unchanged is not None:
+            raise ConfigError(
+                f"the stream leaves out values that have not changed (column {own.unchanged!r}), which a history needs",
+                hint="make the source send whole rows",
+            )
+        return replace(mode, key_fields=keys, op_field=mode.op_field or own.operation)
     known = replace(
         mode,
         key_fields=keys,
@@ -59,18 +67,18 @@ def _completed(mode: Upsert, stream: pa.Schema) -> Upsert:
     )
 
 
-def check_keys(mode: Upsert, stream: pa.Schema) -> None:
+def check_keys(mode: KeyedMode, stream: pa.Schema) -> None:
     """Check that a stream has the columns of the mode."""
-    listed = () if isinstance(mode.ignore_nulls, bool) else mode.ignore_nulls
-    named = [*mode.keys, *mode.sequence_fields, mode.order_by, mode.op_field, mode.unchanged_field]
-    for name in (*named, *listed, *(mode.update_columns or ())):
-        if name is not None and name not in stream.names and name not in mode.computed:
-            raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
-    own = own_columns(mode, stream)
+    kind = type(mode).__name__.lower()
+    for name in mode.named:
+        if name not in stream.names and name not in mode.computed:
+            raise ConfigError(f"{kind} by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
+    own = own_fields(mode, stream)
     if taken := set(own.names).intersection(stream.names):
         raise ConfigError(
-            f"the stream has the column {min(taken)!r}, which the upsert computes",
-            hint="rename or drop it before the sink, or give the expression of sequence another name: .alias(…)",
+            f"the stream has the column {min(taken)!r}, which the {kind} computes",
+            hint="rename or drop it before the sink, or let it have another name: an expression of sequence by "
+            '.alias(…), the columns of a history by valid_from="…", valid_to="…" and is_current="…"',
         )
     for key in mode.keys:
         data_type = stream.field(key).type
@@ -103,28 +111,39 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
         )
 
 
-def own_columns(mode: Upsert, stream: pa.Schema) -> pa.Schema:
-    """Return the columns that an upsert adds to those of the stream.
+def own_fields(mode: KeyedMode, stream: pa.Schema) -> pa.Schema:
+    """Return the columns that a commit mode adds to those of the stream.
 
     Raises:
         ExpressionError: If an expression of the sequence does not fit the stream.
     """
     types = {name: compile_expression(node, stream).type for name, node in mode.computed.items()}
+    sequence = [(name, types.get(name) or stream.field(name).type) for name in mode.sequence_fields]
+    if isinstance(mode, History):
+        return pa.schema([*types.items(), *_version_fields(mode, sequence)])
     if mode.sequence is None or not mode.is_partial:
         return pa.schema(types)
-    sequence = [(name, types.get(name) or stream.field(name).type) for name in mode.sequence_fields]
     entry = pa.struct([(OLDER_COLUMN, pa.int32()), (OLDER_SEQUENCE, pa.struct(sequence))])
     return pa.schema([*types.items(), (OLDER, pa.list_(entry))])
 
 
-def with_computed(mode: Upsert, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _version_fields(mode: History, sequence: Sequence[tuple[str, pa.DataType]]) -> list[pa.Field]:
+    at = sequence[0][1] if len(sequence) == 1 else pa.struct(sequence)
+    return [
+        pa.field(mode.valid_from, at, nullable=False),
+        pa.field(mode.valid_to, at),
+        pa.field(mode.is_current, pa.bool_(), nullable=False),
+    ]
+
+
+def with_computed(mode: KeyedMode, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the stream's rows with the columns of the sequence that are computed."""
     for name, node in mode.computed.items():
         batch = batch.append_column(name, compile_expression(node, batch.schema).column(batch))
     return batch
 
 
-def check_nulls(mode: Upsert, column: str, nulls: int) -> None:
+def check_nulls(mode: KeyedMode, column: str, nulls: int) -> None:
     """Raise SchemaMismatchError if a column with nulls is a key, or tells the sequence."""
     for columns, kind, fault in (
         (mode.keys, "key", "such rows can't be told apart"),
@@ -157,7 +176,7 @@ def deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
     return operations.fill_null(False)
 
 
-def without_earlier(batch: pa.RecordBatch, mode: Upsert) -> pa.RecordBatch:
+def without_earlier(batch: pa.RecordBatch, mode: KeyedMode) -> pa.RecordBatch:
     """Return rows without those that tell what a row was before its update, where a sequence orders them.
 
     Such a row may have the sequence of the update, as the time of a commit, and would then win by greater values.

@@ -137,7 +137,7 @@ class PartialChanges(LastChange):
         """Return that none is for certain: a row that comes before a change may have values that it lacks."""
         return np.zeros(rows.num_rows, bool)
 
-    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[Bools, Bools]:
+    def wanted(self, rows: pa.Table, changes: Changed, remembered: bool) -> tuple[Bools, Bools]:
         """Return that all matter; of rows of the table, all columns do."""
         return np.ones(rows.num_rows, bool), np.full(rows.num_rows, not remembered)
 

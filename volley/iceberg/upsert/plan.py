@@ -7,13 +7,25 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    IsNull,
+    LessThanOrEqual,
+    Or,
+    Reference,
+)
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
     BooleanType,
     DateType,
+    DoubleType,
+    FloatType,
     IcebergType,
+    NestedField,
     TimestampType,
     TimestamptzType,
 )
@@ -29,7 +41,9 @@ from volley.iceberg.upsert.ranges import KeyRange, SearchedKey, may_have, union
 from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replaced, ReplaceKeys, UpsertTask
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
-__all__ = ["EpochUpsert", "cost_of", "having", "parts_of", "shared", "suited", "version_of", "without_history"]
+__all__ = [
+    *("EpochUpsert", "cost_of", "having", "parts_of", "shared", "since", "suited", "version_of", "without_history"),
+]
 
 _MERGE_BYTES = 64 << 20
 # What a task searches, what the driver does in the time of a Spark job, and what opening a file counts for: bytes that
@@ -39,6 +53,7 @@ _LOCAL_BYTES, _REMOTE_BYTES = 1 << 20, 16 << 20
 # The dates that Python has, in days since 1970; a day in microseconds.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
+_ALL_ROWS = AlwaysTrue()
 
 T = TypeVar("T", bound=UpsertTask)
 
@@ -164,8 +179,13 @@ class EpochUpsert:
         if (head := head_of(table, self._branch)) is None:
             return iter(())
         keys = self._searched(table, writer)
-        found = plan(table.io, table.metadata, head, _between(keys), statistics=_ids(keys)).files
+        row_filter = And(_between(keys), self._mattering(table, writer))
+        found = plan(table.io, table.metadata, head, row_filter, statistics=_ids(keys)).files
         return having(keys, found)
+
+    def _mattering(self, table: Table, writer: UpsertWriter) -> BooleanExpression:
+        """Return a filter of the table's rows that may matter to the changes."""
+        return _ALL_ROWS
 
     def _searched(self, table: Table, writer: UpsertWriter) -> list[SearchedKey]:
         """Return the key columns, with the ranges of the rows that may be replaced."""
@@ -173,7 +193,12 @@ class EpochUpsert:
 
     def _ranges(self, key: int) -> list[KeyRange] | None:
         """Return the ranges of a key whose rows may be replaced; None = of any value, as by a truncation."""
-        return None if self._truncated is not None else union(file.ranges[key] for file in self._changes)
+        return None if self._concerns_all else union(file.ranges[key] for file in self._changes)
+
+    @property
+    def _concerns_all(self) -> bool:
+        """True if some of the changes concern the rows of all keys."""
+        return any(file.concerns_all for file in self._changes)
 
     @property
     def _truncated(self) -> int | None:
@@ -245,7 +270,8 @@ def parts_of(changes: Iterable[ChangeFile]) -> Iterator[range]:
     sizes = [0] * BUCKETS
     for file in changes:
         for bucket, size in zip(file.buckets, file.sizes, strict=True):
-            sizes[bucket] += size
+            if bucket < BUCKETS:
+                sizes[bucket] += size
     start, total = 0, 0
     for bucket, size in enumerate(sizes):
         if total and total + size > _MERGE_BYTES:
@@ -264,6 +290,19 @@ def _between(keys: Iterable[SearchedKey]) -> BooleanExpression:
             if _is_planned(key.field_type, high := ranges[-1][1]):
                 row_filter = And(row_filter, LessThanOrEqual(term=Reference(key.name), value=high))
     return row_filter
+
+
+def since(column: NestedField, name: str, ranges: Sequence[KeyRange] | None) -> BooleanExpression:
+    """Return a filter of the rows whose value of a column is null, or not less than the first of some ranges.
+
+    Args:
+        name: The column's full name.
+    """
+    # NaN is in no bounds, and the greatest value here.
+    is_unknown = isinstance(column.field_type, FloatType | DoubleType | BooleanType)
+    if is_unknown or not ranges or not _is_planned(column.field_type, low := ranges[0][0]):
+        return _ALL_ROWS
+    return Or(IsNull(term=Reference(name)), GreaterThanOrEqual(term=Reference(name), value=low))
 
 
 def _is_planned(data_type: IcebergType, value: Any) -> bool:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
@@ -22,13 +24,24 @@ from pyroaring import BitMap64
 from volley.columns.batches import conform, one_batch
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
+from volley.iceberg.modes import History
 from volley.iceberg.read.entries import PlannedFile, to_data_file
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, ChangeFile, UpsertWriter
 from volley.iceberg.upsert.partial import PartialChanges
-from volley.iceberg.upsert.plan import EpochUpsert, having, parts_of, shared, suited, version_of, without_history
+from volley.iceberg.upsert.plan import (
+    EpochUpsert,
+    having,
+    parts_of,
+    shared,
+    since,
+    suited,
+    version_of,
+    without_history,
+)
+from volley.iceberg.upsert.ranges import union
 from volley.iceberg.upsert.settled import Changed, LastChange, Settling
 from volley.iceberg.upsert.tasks import Deletions, FilesTask, Finder, Places, Replace, Replaced, UpsertTask, columns_of
 from volley.iceberg.upsert.tombstones import (
@@ -38,6 +51,7 @@ from volley.iceberg.upsert.tombstones import (
     tombstones_of,
     with_required_values,
 )
+from volley.iceberg.upsert.versions import Versions
 from volley.iceberg.write.writer import write_batches
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
@@ -53,6 +67,8 @@ _Numbers = np.ndarray[Any, Any]
 
 def _settling_of(writer: UpsertWriter) -> Settling:
     """Return how the changes of a commit mode are settled."""
+    if isinstance(writer.mode, History):
+        return Versions(writer)
     return PartialChanges(writer) if writer.mode.is_partial else LastChange(writer)
 
 
@@ -82,16 +98,19 @@ class _ReadStored(FilesTask):
 
     Args:
         remembered: True if the rows are remembered changes.
+        all_keys: True if rows of all keys matter.
         numbers: The numbers of the files.
     """
 
     remembered: bool
+    all_keys: bool
     numbers: tuple[int, ...]
 
     def __call__(self) -> WriteResult:
-        changes, beaten = Changed(self.writer, self.writer.marked_keys(self.changes)), dict[int, bytes]()
-        columns = _settling_of(self.writer).read_first(self.remembered)
-        finder = Finder(self.writer.keys_of(changes.keys), self.writer, self.metadata, columns)
+        truncations = self.writer.truncations_in(self.changes)
+        changes = Changed(self.writer, self.writer.marked_keys(self.changes), truncations)
+        keys, beaten = None if self.all_keys else self.writer.keys_of(changes.keys), dict[int, bytes]()
+        finder = Finder(keys, self.writer, self.metadata, _settling_of(self.writer).read_first(self.remembered))
         rows = (
             batch
             for number, planned in zip(self.numbers, self.files, strict=True)
@@ -115,7 +134,7 @@ class _ReadStored(FilesTask):
                 found, rows = found[live], rows.filter(pa.array(live))
             if len(found) == 0:
                 return
-            matter, whole = _settling_of(self.writer).wanted(rows, changes.keys, self.remembered)
+            matter, whole = _settling_of(self.writer).wanted(rows, changes, self.remembered)
             some = matter & ~whole
             yield self._as_changes(one_batch(rows.filter(pa.array(some))), number, found[some])
             if whole.any():
@@ -125,16 +144,13 @@ class _ReadStored(FilesTask):
                     yield self._as_changes(batch, number, positions)
 
     def _as_changes(self, rows: pa.RecordBatch, number: int, positions: _Numbers) -> pa.RecordBatch:
-        count, remembered = rows.num_rows, self.remembered
-        marks = {
-            DELETED: _settling_of(self.writer).are_deletions(rows)
-            if remembered
-            else pa.repeat(pa.scalar(False), count),
-            STORED_IN: pa.repeat(pa.scalar(number, pa.int32()), count),
-            STORED_AT: pa.nulls(count, pa.int64()) if remembered else pa.array(positions, pa.int64()),
-        }
-        for name, values in marks.items():
-            rows = rows.append_column(name, values)
+        count = rows.num_rows
+        if self.remembered:
+            rows = _settling_of(self.writer).recalled(rows)
+        else:
+            rows = rows.append_column(DELETED, pa.repeat(pa.scalar(False), count))
+            rows = rows.append_column(STORED_AT, pa.array(positions, pa.int64()))
+        rows = rows.append_column(STORED_IN, pa.repeat(pa.scalar(number, pa.int32()), count))
         return conform(rows, self.writer.schema)
 
 
@@ -155,19 +171,31 @@ class _Settle(UpsertTask):
         rows = outcome.rows.select(self.writer.rows.rows_schema.names)
         written = write_batches(self.writer.rows.open(self.number), rows.to_batches(max_chunksize=_BATCH_ROWS))
         try:
-            remembered = _write_remembered(self.writer, self.number, outcome.remembered, self.written_at)
+            remembered = _write_remembered(self.writer, self.number, self._own(outcome.remembered), self.written_at)
         except BaseException:
             delete_new_files(self.writer.rows.io, [file.path for file in written.committables])
             raise
         beaten = _Beaten(_positions(changes.take(pa.array(outcome.beaten))))
         return replace(written, committables=(*written.committables, *remembered, beaten))
 
+    def _own(self, changes: pa.Table) -> pa.Table:
+        """Return changes without those that concern all buckets, which one task remembers for all."""
+        return changes if self.buckets.start == 0 else changes.filter(changes[self.writer.keys[0]].is_valid())
 
-def _write_remembered(writer: UpsertWriter, number: int, changes: pa.Table, at: float) -> Iterator[_Remembered]:
-    batches = _settling_of(writer).as_rows(changes).to_batches(max_chunksize=_BATCH_ROWS)
-    opened = writer.rows.open_named(file_name(number, at))
-    written = write_batches(opened, (with_required_values(batch, writer.rows.rows_schema) for batch in batches))
-    return map(_Remembered, written.committables)
+
+def _write_remembered(writer: UpsertWriter, number: int, changes: pa.Table, at: float) -> list[_Remembered]:
+    """Write changes to files, those that concern all keys to files of their own, which are always read."""
+    has_key, written = changes[writer.keys[0]].is_valid(), list[_Remembered]()
+    for of_all_keys, part in ((False, changes.filter(has_key)), (True, changes.filter(pc.invert(has_key)))):
+        batches = _settling_of(writer).as_rows(part).to_batches(max_chunksize=_BATCH_ROWS)
+        rows = (with_required_values(batch, writer.rows.rows_schema) for batch in batches)
+        try:
+            result = write_batches(writer.rows.open_named(file_name(number, at, of_all_keys)), rows)
+        except BaseException:
+            delete_new_files(writer.rows.io, [file.path for file in written])
+            raise
+        written += map(_Remembered, result.committables)
+    return written
 
 
 def _positions(stored: pa.Table) -> dict[int, bytes]:
@@ -215,7 +243,7 @@ class _MergeRemembered(FilesTask):
         return WriteResult(committables=tuple(_write_remembered(self.writer, self.number, merged, self.written_at)))
 
     def _as_changes(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return conform(rows.append_column(DELETED, _settling_of(self.writer).are_deletions(rows)), self.writer.schema)
+        return conform(_settling_of(self.writer).recalled(rows), self.writer.schema)
 
 
 class SequencedUpsert(EpochUpsert):
@@ -236,6 +264,15 @@ class SequencedUpsert(EpochUpsert):
     def written(self) -> list[WrittenFile]:
         return [*self._unused, *self._files]
 
+    def _mattering(self, table: Table, writer: UpsertWriter) -> BooleanExpression:
+        """Return a filter for the versions that have not ended before all changes, those of a history."""
+        if not isinstance(writer.mode, History):
+            return AlwaysTrue()
+        ranges = union(file.ranges[len(writer.keys)] for file in self._changes)
+        first, *others = writer.mode.sequence_fields
+        name = f"{writer.mode.valid_to}.{first}" if others else writer.mode.valid_to
+        return since(table.schema().find_field(name), name, ranges)
+
     def changes(self, table: Table) -> SnapshotFiles:
         self._attempts += 1
         writer = self._writer(table)
@@ -255,7 +292,7 @@ class SequencedUpsert(EpochUpsert):
         metadata = without_history(table.metadata)
         keys = self._searched(table, writer)
         due = Housekeeping.of(table, self._branch, self._retention, frozenset(field.field_id for field, _ in keys))
-        stored, beaten = self._stored(writer, metadata, files, [*having(keys, due.kept)])
+        stored, beaten = self._stored(writer, metadata, files, [*having(keys, due.of_keys)], due.of_all_keys)
         changes = (*stored, *self._without_ranges)
         parts = enumerate(parts_of(changes))
         settles = [_Settle(writer, number, changes, buckets, due.now) for number, buckets in parts]
@@ -279,17 +316,22 @@ class SequencedUpsert(EpochUpsert):
         metadata: TableMetadata,
         files: Sequence[PlannedFile],
         remembered: Sequence[PlannedFile],
+        of_all_keys: Sequence[PlannedFile],
     ) -> tuple[list[ChangeFile], list[_Beaten]]:
         """Read the stored rows and the remembered changes with the keys of changes; return also which are beaten."""
         tasks = list[_ReadStored]()
-        for is_remembered, read in ((False, files), (True, remembered)):
+        all_keys = self._concerns_all
+        for is_remembered, reads_all, read in (
+            (False, all_keys, files),
+            (True, all_keys, remembered),
+            (True, True, of_all_keys),
+        ):
             first = 0
             for group in shared(read):
                 numbers = tuple(range(first, first := first + len(group)))
-                tasks.append(
-                    _ReadStored(writer, len(tasks), self._without_ranges, metadata, group, is_remembered, numbers)
-                )
-        items = self._do(suited(tasks, self._changes, [*files, *remembered]))
+                marks = is_remembered, reads_all, numbers
+                tasks.append(_ReadStored(writer, len(tasks), self._without_ranges, metadata, group, *marks))
+        items = self._do(suited(tasks, self._changes, [*files, *remembered, *of_all_keys]))
         stored = _of(items, ChangeFile)
         self.temporary += [file.path for file in stored]
         return stored, _of(items, _Beaten)

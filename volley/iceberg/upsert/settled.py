@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.columns.compiled import whole
 from volley.columns.keys.equality import hashes, row_hashes, rows_among
 from volley.columns.keys.normal import Bools, normal, normal_rows, numbered
 from volley.columns.keys.order import ascending_order, ordered, ranks
@@ -44,30 +45,41 @@ class Changed:
 
     Args:
         keys: The keys and sequences of the changes, with duplicates.
+        truncations: The sequences of those that concern all keys.
     """
 
-    def __init__(self, writer: UpsertWriter, keys: pa.Table) -> None:
+    def __init__(self, writer: UpsertWriter, keys: pa.Table, truncations: pa.Table) -> None:
         self._writer = writer
+        self._name = writer.mode.sequence_fields[0]
         self.keys = keys
         # Keys share a place by some bits of their hashes; it has the least sequence of their changes.
         self._least = np.full(1 << _PLACE_BITS, _GREATEST)
-        if (first := self._first(keys)) is not None:
+        if (first := self._first(whole(truncations[self._name]))) is not None:
+            self._least[:] = first.min(initial=_GREATEST)
+        if (first := self._first(whole(keys[self._name]))) is not None:
             np.minimum.at(self._least, self._places(keys), first)
 
     def are_later_than(self, rows: pa.Table) -> Bools:
-        """Return for each stored row whether a change of its key is known to come later."""
-        first = self._first(rows)
+        """Return for each stored row whether all changes of its key are known to come later."""
+        return self.are_after(rows, whole(rows[self._name]))
+
+    def are_after(self, rows: pa.Table, sequence: pa.Array) -> Bools:
+        """Return for each stored row whether all changes of its key are known to come after a sequence.
+
+        Args:
+            rows: The rows, with their keys.
+            sequence: By row, a value of the sequence's first column.
+        """
+        first = self._first(sequence)
         return np.zeros(rows.num_rows, bool) if first is None else first < self._least[self._places(rows)]
 
     def _places(self, rows: pa.Table) -> _Numbers:
         keys = normal_rows(self._writer.keys_of(rows).cast(self._writer.key_schema))
         return (row_hashes(keys) >> np.uint64(64 - _PLACE_BITS)).view(np.int64)
 
-    def _first(self, rows: pa.Table) -> Numbers | None:
-        """Return the first column of the sequence as numbers; None if it has others than numbers and times."""
-        name = self._writer.mode.sequence_fields[0]
-        column = rows[name].combine_chunks().cast(self._writer.schema.field(name).type)
-        return whole_numbers(ordered(normal(column)))
+    def _first(self, sequence: pa.Array) -> Numbers | None:
+        """Return values of the sequence's first column as numbers; None if they are others than numbers and times."""
+        return whole_numbers(ordered(normal(sequence.cast(self._writer.schema.field(self._name).type))))
 
 
 @dataclass(frozen=True)
@@ -90,8 +102,8 @@ class Settling(ABC):
         """Return changes as the rows by which they are remembered; columns that the table requires may lack values."""
 
     @abstractmethod
-    def are_deletions(self, remembered: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row by which a change is remembered whether it is a deletion."""
+    def recalled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the changes that are remembered by some rows: with the column `DELETED`."""
 
     @abstractmethod
     def read_first(self, remembered: bool) -> Sequence[str]:
@@ -110,12 +122,11 @@ class Settling(ABC):
         return np.zeros(rows.num_rows, bool)
 
     @abstractmethod
-    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[Bools, Bools]:
+    def wanted(self, rows: pa.Table, changes: Changed, remembered: bool) -> tuple[Bools, Bools]:
         """Return for each row with the key of a change whether it matters, and whether all of its columns do.
 
         Args:
             rows: Their keys, and the columns of `read_first`.
-            changes: The keys and sequences of the changes, with duplicates.
         """
 
 
@@ -134,8 +145,8 @@ class LastChange(Settling):
     def as_rows(self, changes: pa.Table) -> pa.Table:
         return changes.select(self.writer.rows.rows_schema.names)
 
-    def are_deletions(self, remembered: pa.RecordBatch) -> pa.BooleanArray:
-        return pa.repeat(pa.scalar(True), remembered.num_rows)
+    def recalled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.append_column(DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
 
     def read_first(self, remembered: bool) -> Sequence[str]:
         return self.writer.mode.sequence_fields
@@ -144,12 +155,12 @@ class LastChange(Settling):
         """Return whether rows come before a change of their key; most of those that do are known."""
         return changes.are_later_than(rows)
 
-    def wanted(self, rows: pa.Table, changes: pa.Table, remembered: bool) -> tuple[Bools, Bools]:
+    def wanted(self, rows: pa.Table, changes: Changed, remembered: bool) -> tuple[Bools, Bools]:
         """Return that all matter; of rows with the sequence of a change, too, all columns do, as these decide then."""
-        whole = np.zeros(rows.num_rows, bool)
+        tied = np.zeros(rows.num_rows, bool)
         if not remembered:
-            whole[_tied(self.writer, rows, changes)] = True
-        return np.ones(rows.num_rows, bool), whole
+            tied[_tied(self.writer, rows, changes.keys)] = True
+        return np.ones(rows.num_rows, bool), tied
 
 
 def _tied(writer: UpsertWriter, rows: pa.Table, changes: pa.Table) -> _Numbers:

@@ -40,7 +40,7 @@ from volley.iceberg.upsert.changes import (
     is_incomplete,
 )
 from volley.iceberg.upsert.partial import completed_rows, without_source
-from volley.iceberg.upsert.ranges import may_have, ranges_of
+from volley.iceberg.upsert.ranges import SearchedKey, may_have, ranges_of
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.writer import write_batches
 from volley.iceberg.write.written import WrittenFile
@@ -177,17 +177,23 @@ class Finder(Deletions):
     """Finds the rows of data files with one of some keys.
 
     Args:
+        keys: The keys; None = rows of all keys.
         more: Columns that `find_rows` returns besides the keys.
     """
 
-    def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata, more: Iterable[str] = ()) -> None:
+    def __init__(
+        self, keys: pa.Table | None, writer: UpsertWriter, metadata: TableMetadata, more: Iterable[str] = ()
+    ) -> None:
         super().__init__(writer, metadata)
         self._schema = writer.key_schema
         self._more = RowReader.of(metadata, columns_of(metadata, [*writer.keys, *more]))
-        columns = columns_of(metadata, writer.keys)
-        keys = keys.cast(self._schema)
-        self._keys = KeySearch(keys)
-        self._ranges = [(field, ranges_of(keys[number])) for number, field in enumerate(columns.fields)]
+        columns = columns_of(metadata, writer.keys).fields
+        self._keys: KeySearch | None = None
+        self._ranges: list[SearchedKey] = [(field, None) for field in columns]
+        if keys is not None:
+            keys = keys.cast(self._schema)
+            self._keys = KeySearch(keys)
+            self._ranges = [(field, ranges_of(keys[number])) for number, field in enumerate(columns)]
 
     def find(self, planned: PlannedFile) -> _Numbers:
         """Return the positions of the rows with one of the keys, deleted ones too."""
@@ -200,6 +206,8 @@ class Finder(Deletions):
         return self._more.find_rows(self._io, file_task(planned, self._metadata), self._rows, may_match)
 
     def _rows(self, stored_keys: pa.Table) -> _Numbers:
+        if self._keys is None:
+            return np.arange(stored_keys.num_rows)
         columns = stored_keys.select(range(len(self._schema))).rename_columns(self._schema.names)
         batches = [conform(batch, self._schema) for batch in columns.to_batches()]
         return self._keys.rows(pa.Table.from_batches(batches, self._schema))

@@ -23,14 +23,14 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import ConfigError
-from volley.iceberg.modes import Upsert
+from volley.iceberg.modes import KeyedMode
 from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.history import ancestors_of
 from volley.iceberg.read.planning import partition_of, plan
 
 __all__ = [
-    *("REMEMBERED_BY", "TOMBSTONES", "Housekeeping", "check_remembered", "file_name", "remembered_by", "remembers"),
-    *("tombstone_branch", "tombstones_of", "tombstones_start", "with_required_values"),
+    *("REMEMBERED_BY", "TOMBSTONES", "Housekeeping", "check_remembered", "concerns_all", "file_name", "remembered_by"),
+    *("remembers", "tombstone_branch", "tombstones_of", "tombstones_start", "with_required_values"),
 ]
 
 TOMBSTONES = "volley.tombstones"
@@ -39,6 +39,7 @@ REMEMBERED_BY = "volley.tombstones-by"
 """In the same summary: see `remembered_by`."""
 
 _BRANCH = "volley-tombstones-"
+_OF_ALL_KEYS = "-truncates"
 _WRITTEN_AT = re.compile(r"-tombstones-(\d+)-")
 # More files than so many are merged, and of many partitions more than so many of each; those of this size together.
 _MOST_FILES, _MOST_OF_MANY, _MERGED_BYTES = 32, 8, 64 << 20
@@ -92,7 +93,7 @@ def remembers(metadata: TableMetadata, branch: str) -> bool:
     )
 
 
-def remembered_by(mode: Upsert, schema: Schema) -> str:
+def remembered_by(mode: KeyedMode, schema: Schema) -> str:
     """Return what all jobs have in common that use the same tombstones: by the ids of columns, which renames leave."""
     keys, sequence = (
         [schema.find_field(name).field_id for name in names] for names in (mode.keys, mode.sequence_fields)
@@ -100,7 +101,7 @@ def remembered_by(mode: Upsert, schema: Schema) -> str:
     return f"{type(mode).__name__} by {sorted(keys)} in the order of {sequence}"
 
 
-def check_remembered(table: Table, branch: str, mode: Upsert) -> None:
+def check_remembered(table: Table, branch: str, mode: KeyedMode) -> None:
     """Raise ConfigError if a branch remembers the deletions of other keys, or by another sequence."""
     head = tombstones_of(table, branch)
     summary = head.summary.additional_properties if head and head.summary else {}
@@ -119,13 +120,19 @@ def check_remembered(table: Table, branch: str, mode: Upsert) -> None:
     )
 
 
-def file_name(number: int, written_at: float) -> str:
+def file_name(number: int, written_at: float, concerns_all: bool = False) -> str:
     """Return the beginning of a file's name.
 
     Args:
-        written_at: When the newest of its tombstones was written, in seconds since 1970.
+        written_at: When the newest of its changes was written, in seconds since 1970.
+        concerns_all: True if its changes concern all keys.
     """
-    return f"{number:05}-tombstones-{round(written_at * 1000)}"
+    return f"{number:05}-tombstones-{round(written_at * 1000)}{_OF_ALL_KEYS if concerns_all else ''}"
+
+
+def concerns_all(file: PlannedFile) -> bool:
+    """Return True if the changes of a file concern all keys."""
+    return _OF_ALL_KEYS in file.file.path.rpartition("/")[2]
 
 
 def _written_at(file: PlannedFile, now: float) -> float:
@@ -149,6 +156,16 @@ class Housekeeping:
     kept: Sequence[PlannedFile] = ()
     forgotten: Sequence[PlannedFile] = ()
     merged: Sequence[tuple[tuple[PlannedFile, ...], float]] = ()
+
+    @property
+    def of_keys(self) -> list[PlannedFile]:
+        """The files that count for some keys."""
+        return [file for file in self.kept if not concerns_all(file)]
+
+    @property
+    def of_all_keys(self) -> list[PlannedFile]:
+        """The files that count for all keys."""
+        return [PlannedFile(file.file.without_statistics(), file.deletes) for file in self.kept if concerns_all(file)]
 
     @property
     def removed(self) -> list[PlannedFile]:
@@ -189,7 +206,7 @@ def _groups(
     part = float("inf") if retention is None else retention / _PARTS_OF_RETENTION
     by_partition = defaultdict[Hashable, list[tuple[float, PlannedFile]]](list)
     for at, planned in dated:
-        by_partition[partition_of(planned.file)].append((at, planned))
+        by_partition[concerns_all(planned), partition_of(planned.file)].append((at, planned))
     most = max(_MOST_OF_MANY, _MOST_FILES // max(1, len(by_partition)))
     for files in by_partition.values():
         if len(files) > most:
