@@ -13,9 +13,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from tests.avro import record
+from tests.avro import long, record
 from volley import ConfigError, SourceError
-from volley.formats.avro import AvroValues, avro_columns
+from volley.formats.avro import AvroValues, avro_columns, resolution_of
 
 INSTANT = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
 MILLIS, MICROS = 1_700_000_000_123, 1_700_000_000_123_000
@@ -277,3 +277,116 @@ def test_a_decimal_that_its_column_can_not_hold_is_refused() -> None:
 def test_numbers_of_a_float_column() -> None:
     assert avro_columns(json.dumps(record(("a", "float")))).field("a").type == pa.float32()
     assert column("long", 16_777_217, "float") == 16_777_216.0
+
+
+A, B = record(("id", "long"), name="ns.A"), record(("id", "long"), name="ns.B")
+EITHER = ["null", A, B]
+UNIONS: list[tuple[Any, Any, bytes, Any]] = [
+    # Iceberg's own form: the number of the branch, null counted, and a field for each; null is null as a whole.
+    (EITHER, EITHER, b"\x02\x0a", {"tag": 1, "field1": {"id": 5}, "field2": None}),
+    (EITHER, EITHER, b"\x04\x0a", {"tag": 2, "field1": None, "field2": {"id": 5}}),
+    (EITHER, EITHER, b"\x00", None),
+    (["double", "int"], ["double", "int"], b"\x02\x0a", {"tag": 1, "field0": None, "field1": 5}),
+    (["string", "bytes"], ["string", "bytes"], b"\x02\x02a", {"tag": 1, "field0": None, "field1": b"a"}),
+    (["string", "null", "long"], ["string", "null", "long"], b"\x02", None),
+    # Other branches: the type itself, else the first one that it can be read into.
+    (["int", "string"], ["null", "string", "long"], b"\x00\x0a", {"tag": 2, "field1": None, "field2": 5}),
+    (A, EITHER, b"\x0a", {"tag": 1, "field1": {"id": 5}, "field2": None}),
+    ("int", ["null", "double", "long"], b"\x0a", {"tag": 1, "field1": 5.0, "field2": None}),
+    ("long", ["null", "double", "long"], b"\x0a", {"tag": 2, "field1": None, "field2": 5}),
+    (
+        ["null", logical("long", "timestamp-millis"), "string"],
+        ["null", logical("long", "timestamp-micros"), "string"],
+        b"\x02" + long(MILLIS),
+        {"tag": 1, "field1": INSTANT, "field2": None},
+    ),
+    # One type and null, or one type alone, stays that type.
+    (["long"], ["long"], b"\x00\x0a", 5),
+]
+
+
+@pytest.mark.parametrize(("writer", "reader", "data", "value"), UNIONS)
+def test_unions_of_several_types(writer: Any, reader: Any, data: bytes, value: Any) -> None:
+    texts = [json.dumps(record(("u", schema), ("end", "int"))) for schema in (writer, reader)]
+    decoder = AvroValues(texts[1], Registry(texts[0]))  # type: ignore[arg-type]
+    batch = decoder.decode([b"\0\0\0\0\1" + data + b"\x02"])
+    batch.validate(full=True)
+    assert batch.to_pylist() == [{"u": value, "end": 1}]
+
+
+def test_the_columns_of_a_union_of_several_types() -> None:
+    schema = avro_columns(json.dumps(record(("u", ["null", "long", "string"]))))
+    assert schema == pa.schema({"u": pa.struct({"tag": pa.int32(), "field1": pa.int64(), "field2": pa.string()})})
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "says"),
+    [
+        ("int", ["null", "boolean", "string"], "written as int, which can't be read into one of null, boolean, string"),
+        (["int", "boolean"], ["bytes", "string"], "can't be read into one of bytes, string"),
+    ],
+)
+def test_a_type_that_is_none_of_several_is_refused(writer: Any, reader: Any, says: str) -> None:
+    with pytest.raises(SourceError, match=says):
+        resolution_of(json.dumps(record(("u", writer))), json.dumps(record(("u", reader))))
+
+
+def test_a_branch_that_the_reader_lacks_is_a_bad_row() -> None:
+    texts = [json.dumps(record(("u", schema))) for schema in (["int", "boolean"], ["long", "string"])]
+    decoder = AvroValues(texts[1], Registry(texts[0]))  # type: ignore[arg-type]
+    read = decoder.sort([b"\0\0\0\0\1\x00\x0a", b"\0\0\0\0\1\x02\x01"])
+    assert read.batch.to_pylist() == [{"u": {"tag": 0, "field0": 5, "field1": None}}]
+    assert list(read.faults) == [1]
+
+
+def test_defaults_of_unions_of_several_types() -> None:
+    """A default is one of the first type that it can be."""
+    reader = record(
+        ("x", "int"),
+        ("u", ["string", "long"], "d"),
+        ("v", ["null", "long", "string"], None),
+        ("w", ["long", "bytes"], "ÿ"),
+    )
+    assert read(record(("x", "int")), {"x": 1}, reader) == {
+        "x": 1,
+        "u": {"tag": 0, "field0": "d", "field1": None},
+        "v": None,
+        "w": {"tag": 1, "field0": None, "field1": b"\xff"},
+    }
+
+
+def test_a_record_or_null_has_the_columns_of_the_record() -> None:
+    assert avro_columns(json.dumps(["null", A])) == pa.schema({"id": pa.int64()})
+    assert read(["null", A], {"id": 5}, ["null", A]) == {"id": 5}
+    assert read(["null", A], None, ["null", A]) == {"id": None}
+    assert read(A, {"id": 5}, ["null", A]) == {"id": 5}
+    with pytest.raises(SourceError, match="not Avro of this schema"):
+        read(["null", A], None, A)
+
+
+def test_one_of_several_records_has_a_column_for_each() -> None:
+    rows = [read([A, B], (name, {"id": 5}), [A, B]) for name in ("ns.A", "ns.B")]
+    assert rows == [
+        {"tag": 0, "field0": {"id": 5}, "field1": None},
+        {"tag": 1, "field0": None, "field1": {"id": 5}},
+    ]
+
+
+def test_records_of_a_union_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their length, and where that is not enough by a walk."""
+    schema = json.dumps(["null", record(("a", {"type": "array", "items": "null"}))])
+    bounds = resolution_of(schema, schema).bounds
+    assert bounds.size(b"\x02" + long(3) + b"\0", 0) < 1_000
+    monkeypatch.setattr("volley.formats.avro_bounds.LARGEST_VALUE", 1_000)
+    with pytest.raises(SourceError, match="takes more than"):
+        bounds.size(b"\x02" + long(100) + b"\0", 0)
+
+
+def test_a_message_names_its_schema_by_a_guid() -> None:
+    class ByGuid:
+        def avro(self, head: bytes) -> str:
+            assert head == b"\x01" + bytes(range(16))
+            return json.dumps(A)
+
+    decoder = AvroValues(json.dumps(A), ByGuid())  # type: ignore[arg-type]
+    assert decoder.decode([b"\x01" + bytes(range(16)) + b"\x0a"]).to_pylist() == [{"id": 5}]

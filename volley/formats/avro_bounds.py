@@ -84,7 +84,7 @@ class Bounds:
     def walk(self, data: bytes, start: int) -> tuple[float, int]:
         """Return what a record takes in memory, and where it ends; raises like `size`."""
         walk = _Walk(data, start, self)
-        return walk.record(self.schema), walk.at
+        return walk.all(self.schema), walk.at
 
     def of(self, schema: Any) -> _Size:
         """Return the bounds of a type."""
@@ -187,8 +187,15 @@ class _Walk:
         self._field = ""
         self.at = start
 
-    def record(self, schema: Mapping[str, Any]) -> float:
-        """Pass over the record, and return what it takes in memory."""
+    def all(self, schema: Any) -> float:
+        """Pass over the value, and return what it takes in memory."""
+        if isinstance(schema, list):
+            # One of several records, or null.
+            self._union(schema, 1)
+            return self._spent
+        return self._record(schema)
+
+    def _record(self, schema: Mapping[str, Any]) -> float:
         total = _VALUE + self._bounds.added.get(schema["name"], 0)
         for field in schema["fields"]:
             self._field, self._spent = field["name"], 0

@@ -46,7 +46,7 @@ def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
 
     Args:
         value: The default, as JSON.
-        schema: The field's type; of unions only those of null and one other type.
+        schema: The field's type.
 
     Raises:
         ValueError: If it is no value of the type.
@@ -54,7 +54,7 @@ def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
     """
     schema = names.get(schema, schema) if isinstance(schema, str) else schema
     if isinstance(schema, list):
-        return None if value is None else converted(value, next(member for member in schema if member != "null"), names)
+        return _of_union(value, schema, names)
     kind = logical(schema)
     if kind is not None:
         return _of_logical(kind, value, schema)
@@ -76,6 +76,20 @@ def converted(value: Any, schema: Any, names: Mapping[str, Any]) -> Any:
         case "int" | "long" as name:
             return _of_format({"int": "i", "long": "q"}[name], value)
     return value
+
+
+def _of_union(value: Any, members: list[Any], names: Mapping[str, Any]) -> Any:
+    """Return a default of a union: that of the first type which it is a value of."""
+    numbered = [(number, member) for number, member in enumerate(members) if member != "null"]
+    if value is None or len(numbered) == 1:
+        return None if value is None else converted(value, numbered[0][1], names)
+    for number, member in numbered:
+        try:
+            inner = converted(value, member, names)
+        except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
+            continue
+        return {"tag": number, f"field{number}": inner}
+    raise ValueError(f"{value!r} is of none of its types")
 
 
 def _of_format(format: str, number: Any) -> Any:

@@ -90,6 +90,8 @@ class _Resolver:
         if isinstance(reader, list):
             if _kind(writer) == "null" and "null" in reader:
                 return "null", "null"
+            if len([member for member in reader if member != "null"]) > 1:
+                return self._branch(writer, reader, place)
             reader = _found(next((member for member in reader if member != "null"), "null"), self._readers)
         match _kind(writer), _kind(reader):
             case "array", "array":
@@ -121,6 +123,31 @@ class _Resolver:
         if not readers:
             raise reason
         return writers, readers
+
+    def _branch(self, writer: Any, members: list[Any], place: str) -> _Pair:
+        """Pair a type with the one of several that it is, else the first one that it can be read into.
+
+        A record of one field has the bytes of the field: so the value has its branch, and its number as a default.
+        """
+        numbered = [(number, _found(member, self._readers)) for number, member in enumerate(members)]
+        same = [(number, member) for number, member in numbered if _is_same(writer, member)]
+        reason = _mismatch(writer, members, place)
+        for number, member in [*same, *numbered]:
+            before = dict(self._made)
+            try:
+                written, target = self.pair(writer, member, place)
+            except SourceError as error:
+                self._made, reason = before, error if same else reason
+                continue
+            name = self._name("branch")
+            own = [_field(f"field{number}", written)]
+            tag = {**_field("tag", "null"), "default": None, _DEFAULT: number}
+            read_as = [_field(f"field{number}", target), tag]
+            return (
+                {"type": "record", "name": name, "fields": own},
+                {"type": "record", "name": name, "fields": read_as},
+            )
+        raise reason
 
     def _inside(self, key: str, writer: Any, reader: Any, place: str) -> _Pair:
         inner, target = self.pair(writer[key], reader[key], place)
@@ -262,6 +289,13 @@ def _short(name: str) -> str:
 def _same_name(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> bool:
     names = [reader["name"], *reader.get("aliases", ())]
     return _short(writer["name"]) in map(_short, names[:1]) or writer["name"] in _full(names)
+
+
+def _is_same(writer: Any, reader: Any) -> bool:
+    """Return True if two types have one kind and full name."""
+    if isinstance(writer, dict) and "name" in writer:
+        return isinstance(reader, dict) and reader.get("name") == writer["name"]
+    return _kind(writer) == _kind(reader)
 
 
 def _full(names: list[str]) -> list[str]:
