@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from volley import checks
+from volley.connectors.snapshots.source import OnEmpty
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.contracts.source import Source
@@ -27,6 +28,7 @@ from volley.plan.graph import JobGraph
 from volley.plan.places import caller
 from volley.secrets import redact_uri
 from volley.stream.pipeline import Pipeline
+from volley.stream.snapshots import compared
 from volley.stream.stream import DataStream
 
 if TYPE_CHECKING:
@@ -97,12 +99,56 @@ class Environment:
         Raises:
             ConfigError: If `source` is not a source.
         """
-        if not isinstance(source, Source):
-            raise ConfigError(
-                f"from_source takes a Source, not {checks.class_or_type(source)}",
-                hint="for example FileSource(path), MemorySource(rows), RateSource(rows_per_second)",
-            )
+        _check_source("from_source", source)
         return DataStream(nodes.Read(source, place=caller()), self)
+
+    def changes_from_snapshots(
+        self,
+        source: Source,
+        keys: str | Sequence[str],
+        version: str | None = None,
+        *,
+        ignore: str | Sequence[str] = (),
+        on_empty: OnEmpty = "refuse",
+        max_deleted: float | None = 0.5,
+        buckets: int = 16,
+    ) -> DataStream:
+        """Return a stream of what changes from one full extract of a source to the next: inserts, updates and deletes.
+
+        An epoch compares one extract, a *snapshot* of all rows, with the one before. The rows have the columns of the
+        extracts, the version of the extract and ``_change``: ``insert``, ``update_after`` or ``delete``; a deleted row
+        has its last values, and the version of the extract that lacks it. Rows that stay as they are make no change.
+        The stream tells its keys and operations: ``Upsert(sequence="day")`` needs nothing more.
+
+        Args:
+            source: What has the extracts: a `FileSource` or an `IcebergSource`; or any source with an end: its rows
+                of now are an extract, whenever they are others than at the last look.
+            keys: The columns that identify a row. Two rows of one extract with the same keys are an error.
+            version: Of files, what tells the version of each: the name of a column that folders have in their names
+                (``day=2026-01-01``) or that the rows have, or a pattern of the path with a group, such as
+                ``r"(\\d{4}-\\d\\d-\\d\\d)\\.csv"``; ``(?P<day>…)`` names its column, else that is ``_version``. Files
+                of one version are one extract. A version is a whole number, a date or a time, and orders the extracts.
+                None = the rows of now; the time of the look, or of a table's snapshot, is in the column ``_version``.
+            ignore: Columns that make no change alone, such as the time of the extract.
+            on_empty: ``"refuse"``: an extract without rows is an error; ``"delete_all"``: all rows are gone.
+            max_deleted: The share of the rows that an extract may delete, or their number if it is a whole one; more
+                fail the epoch before anything is committed. An extract of files that is smaller than the one before
+                by more than the share is not read at all. None = any.
+            buckets: In how many parts, by key, extracts are kept and compared: a task holds one part in memory.
+
+        Raises:
+            ConfigError: If a setting is wrong, or the source is a stream without extracts.
+
+        Example:
+            >>> from volley import Environment, FileSource
+            >>> extracts = FileSource("extracts", "csv", "id long, day date")
+            >>> print(Environment().changes_from_snapshots(extracts, keys="id", version="day"))
+            changes from snapshots by 'id'
+              read SnapshotSource(FileSource(path='extracts', format='csv', schema='id long, day date'), version='day')
+        """
+        _check_source("changes_from_snapshots", source)
+        node = compared(source, keys, version, ignore, on_empty, max_deleted, buckets, caller())
+        return DataStream(node, self)
 
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
         """Start pipelines as one job, and return the running job at once: for notebooks and services.
@@ -403,6 +449,14 @@ def _endpoints(start: Start, metrics: Metrics, on_failure: ExitStack) -> dict[in
         endpoints[port] = Endpoint(registry, start.metrics_host, port, start.metrics_allowed_hosts, start.metrics_token)
         on_failure.callback(endpoints[port].close)
     return endpoints
+
+
+def _check_source(verb: str, source: object) -> None:
+    if not isinstance(source, Source):
+        raise ConfigError(
+            f"{verb} takes a Source, not {checks.class_or_type(source)}",
+            hint="for example FileSource(path), MemorySource(rows), RateSource(rows_per_second)",
+        )
 
 
 def _refuse_remote() -> None:

@@ -12,7 +12,8 @@ from tests.chaos.inputs import FILE, KEYS, LATENESS, NEW, late_rows, new_rows, o
 from tests.chaos.kind import Kind
 from tests.chaos.series import FILLED, SERIES
 from tests.recovery.rows import SCHEMA, Row
-from volley import DataStream, col, count, lit, session, sum_, tumbling
+from volley import DataStream, Environment, col, count, lit, session, sum_, tumbling
+from volley.engine.collect import sources
 from volley.iceberg import Upsert
 from volley.iceberg.modes import Strategy
 from volley.plan.windows import Emission, Window
@@ -175,6 +176,22 @@ def _latest_of_each(files: Sequence[list[Row]]) -> Iterable[Row]:
     return _last_of_each([[row for rows in files for row in rows]])
 
 
+def _extract(dice: random.Random, number: int) -> list[Row]:
+    """A full extract: of the ids so far some are missing, some have changed, most are as they were."""
+    ids = [id for id in range((number + 1) * NEW // 2) if dice.random() < 0.8]
+    changed = set(dice.sample(ids, len(ids) // 10))
+    rows = [row_of(random.Random(number if id in changed else 0), 0, id, id % FILE.seconds) for id in ids]
+    dice.shuffle(rows)
+    return rows
+
+
+def _compared(stream: DataStream) -> DataStream:
+    """What changes from one of the source's files to the next."""
+    (read,), environment = sources(stream._node), stream._environment
+    assert isinstance(environment, Environment)
+    return environment.changes_from_snapshots(read, "id", r"(\d+)\.parquet", max_deleted=None)
+
+
 def _upsert(strategy: Strategy) -> Kind:
     mode = Upsert("id", order_by="at", op_field="op", strategy=strategy)
     return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
@@ -226,6 +243,9 @@ KINDS = {
         _latest_of_each,
         mode=Upsert("id", sequence="at", op_field="op"),
         more=(("op", pa.string()),),
+    ),
+    "snapshots": Kind(
+        _extract, _compared, lambda files: files[-1], mode=Upsert(sequence="_version"), points=WINDOW_POINTS
     ),
 }
 """By the name that the job, its input folder and its table have."""

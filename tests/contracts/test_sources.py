@@ -37,6 +37,7 @@ from volley import (
     WebhookSource,
 )
 from volley.connectors.memory import reader as memory_reader
+from volley.connectors.snapshots.source import SnapshotSource
 from volley.connectors.webhook import reader as webhook_reader
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.log import Log
@@ -200,6 +201,30 @@ def rewritten_json(folder: Path, moves: int) -> Source:
     return source
 
 
+def moving_extracts(folder: Path, moves: int) -> Source:
+    """Each file is an extract; the second one is replaced by another of the same version and size."""
+    (folder / "in").mkdir(exist_ok=True)
+    path = folder / "in" / f"{min(moves, 1)}.json"
+    write_json(path, (FIRST, MORE, OTHERS)[moves])
+    os.utime(path, (1_000_000 + moves, 1_000_000 + moves))
+    return SnapshotSource(FileSource(folder / "in", "json", SCHEMA, bounded=False), r"(\d+)\.json")
+
+
+def moving_table_states(folder: Path, moves: int) -> Source:
+    """Each snapshot is an extract; the table is rolled back before another one comes."""
+    ref = TableRef("db", "events", IcebergStorage.Local(str(folder / "lake")))
+    catalog = ref.load_catalog()
+    if moves == 0:
+        catalog.create_namespace("db")
+        catalog.create_table("db.events", SCHEMA).append(pa.Table.from_pylist(FIRST, SCHEMA))
+        return SnapshotSource(IcebergSource(IcebergSourceConfig(ref)))
+    written = catalog.load_table("db.events")
+    if moves == 2:
+        written.manage_snapshots().set_current_snapshot(written.metadata.snapshots[0].snapshot_id).commit()
+    written.overwrite(pa.Table.from_pylist((FIRST, MORE, OTHERS)[moves], SCHEMA))
+    return SnapshotSource(IcebergSource(IcebergSourceConfig(ref)))
+
+
 def moving_webhook(folder: Path, moves: int) -> Source:
     """The log is a part of the checkpoint."""
     source = WebhookSource(0, schema=SCHEMA, folder=str(folder / "state" / "log"))
@@ -234,6 +259,8 @@ MOVING: dict[str, Callable[[Path, int], Source]] = {
     "parquet": moving_parquet,
     "webhook": moving_webhook,
     "iceberg": moving_iceberg,
+    "extracts": moving_extracts,
+    "table-states": moving_table_states,
 }
 """Sources that go on: first they have the rows of `FIRST`, then those of `MORE` too, or instead those of `OTHERS`."""
 
@@ -279,7 +306,9 @@ def read(reader: Reader, split: Split) -> list[pa.RecordBatch]:
 def rows_of(reader: Reader, planner: Planner, start: Offset, end: Offset) -> list[dict[str, Any]]:
     splits = planner.reader.splits(start, end)
     assert reader.splits(start, end) == splits, "the driver has another idea of what lies between two offsets"
-    return [row for split in splits for batch in read(reader, split) for row in batch.to_pylist()]
+    rows = [row for split in splits for batch in read(reader, split) for row in batch.to_pylist()]
+    # Those of extracts have a version, too.
+    return [{name: row[name] for name in SCHEMA.names} for row in rows]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -162,6 +162,14 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         },
     ),
     (ENVIRONMENT.from_source, {"source": MemorySource([])}, {"source": ""}),
+    (
+        ENVIRONMENT.changes_from_snapshots,
+        {"source": MemorySource([]), "keys": "id"},
+        {
+            **{"source": "", "keys": "x", "version": "None", "ignore": "x list", "on_empty": ""},
+            **{"max_deleted": "None 0.5 5", "buckets": "5"},
+        },
+    ),
     (STREAM.filter_expr, {"predicate": col("id") > 0}, {"predicate": "x"}),
     (STREAM.filter, {"predicate": col("id") > 0}, {"predicate": "x"}),
     (STREAM.select, {"columns": "id"}, {"columns": "x", "named": "x"}),

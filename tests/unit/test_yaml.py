@@ -762,6 +762,21 @@ def test_upserts_that_make_no_sense(settings: str, said: str, tmp_path: Path) ->
         config_of(tmp_path, f"sinks: {{lake: {{connector: iceberg, config: {{{config}}}}}}}\n")
 
 
+def test_changes_from_snapshots(tmp_path: Path) -> None:
+    text = """
+sources: {dumps: {connector: files, config: {path: in, format: csv, schema: "id long, day date"}}}
+sinks: {lake: {connector: iceberg, config: {namespace: db, table: t, local: {path: /lake}, commit_mode: upsert}}}
+pipelines:
+  dumps: {source: dumps, changes_from_snapshots: {keys: id, version: day, max_deleted: 0.1}, sink: lake}
+"""
+    stream = config_of(tmp_path, text).pipelines["dumps"].stream
+    source = FileSource("in", "csv", "id long, day date")
+    assert str(stream) == str(Environment().changes_from_snapshots(source, "id", "day", max_deleted=0.1))
+    validator().validate(yaml.safe_load(text))
+    with pytest.raises(ConfigError, match=r"max_deleted 1.5 is not valid \(pipelines.dumps.changes_from_snapshots"):
+        config_of(tmp_path, text.replace("0.1", "1.5"))
+
+
 @pytest.mark.parametrize("settings", seeds())
 def test_sinks_of_the_seeds(settings: str, tmp_path: Path) -> None:
     text = f"sinks: {{lake: {{connector: iceberg, config: {{{settings}}}}}}}\n"

@@ -18,7 +18,7 @@ from volley.errors import ExpressionError, JobError
 from volley.plan.nodes import Expect
 from volley.types.arrow import type_name
 
-__all__ = ["Outcome", "lower_expectation"]
+__all__ = ["Outcome", "count_outcome", "lower_expectation"]
 
 _ROWS, _FAILED, _UNKNOWN = "expected rows of ", "failed rows of ", "unknown rows of "
 
@@ -71,6 +71,13 @@ def lower_expectation(node: Expect, schema: pa.Schema) -> tuple[Callable[[pa.Rec
             return _without(node, batch, mask) if failed else batch
 
     return step, schema
+
+
+def count_outcome(name: str, rows: int, failed: int) -> None:
+    """Count what becomes of an expectation that another step checks."""
+    tally(_ROWS + name, rows)
+    if failed:
+        tally(_FAILED + name, failed)
 
 
 def _counted(name: str, met: pa.BooleanArray) -> int:

@@ -51,6 +51,11 @@ class Operator(ABC):
 
     folder: ClassVar[str]
     """The beginning of the name of the folder for its state."""
+    is_timed: ClassVar[bool] = True
+    """False if what it follows is no time: its watermark is no figure for users, and nothing is to be done in an epoch
+    that leaves it where it is."""
+    fills_states: ClassVar[bool] = False
+    """True if states that were kept may lack columns, which are null then."""
     faults: ClassVar[tuple[str, str]] = ("", "")
     """Why a row is rejected, as dead letters say it: what follows from having no time, and from being late."""
 
@@ -98,6 +103,9 @@ class Operator(ABC):
     @abstractmethod
     def ends(self, times: Times) -> Times:
         """Return for rows with these event times the watermark with which each becomes late."""
+
+    def check(self, input: int, batch: pa.RecordBatch) -> None:
+        """Raise SourceError if the step can't take rows; the default takes all."""
 
     @abstractmethod
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:

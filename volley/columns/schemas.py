@@ -11,6 +11,7 @@ from volley.columns.joins import check_stream, schema_with_table
 from volley.columns.nodes import lower
 from volley.columns.operators import Operator
 from volley.columns.series import SeriesOperator
+from volley.columns.snapshots import ExtractComparer
 from volley.columns.stream_joins import StreamJoiner
 from volley.errors import PlanError
 from volley.plan import keyed_nodes, nodes
@@ -99,6 +100,8 @@ def operator_of(step: keyed_nodes.Keyed, *inputs: pa.Schema) -> Operator:
             return Deduplicator(step, *inputs)
         case keyed_nodes.Limit():
             return Limiter(step, *inputs)
+        case keyed_nodes.CompareExtracts():
+            return ExtractComparer(step, *inputs)
     assert isinstance(step, keyed_nodes.Aggregate)
     return Aggregator(step, *inputs)
 

@@ -177,17 +177,24 @@ def _check_writers(
 
 def _check_keys(document: DocumentModel, pipelines: Mapping[str, ConfiguredPipeline], collector: Collector) -> None:
     """Note each upsert and history without keys that gets rows of a source that does not tell them."""
-    connectors = {name: _mapping(values).get("connector") for name, values in (document.sources or {}).items()}
     for name, values in (document.sinks or {}).items():
         config = _mapping(_mapping(values).get("config"))
         mode = config.get("commit_mode")
         if mode not in ("upsert", "history") or {"key_fields", "route"} & {*config}:
             continue
-        sources = {pipeline.sources[0] for pipeline in pipelines.values() if name in pipeline.sinks}
-        known = [connector_of(str(connectors.get(source)), SOURCE_CONNECTORS) for source in sources]
-        if not known or not all(connector is not None and connector.tells_keys for connector in known):
+        writers = [pipeline for pipeline in pipelines.values() if name in pipeline.sinks]
+        if not writers or not all(_tells_keys(document, pipeline) for pipeline in writers):
             path = ("sinks", name, "config", "key_fields")
             collector.add(path, f"key_fields are missing: commit_mode {mode} needs them", "key_fields: [id]")
+
+
+def _tells_keys(document: DocumentModel, pipeline: ConfiguredPipeline) -> bool:
+    """Return True if the rows of a pipeline tell an upsert their keys."""
+    if _mapping((document.pipelines or {}).get(pipeline.name)).get("changes_from_snapshots") is not None:
+        return True
+    source = _mapping((document.sources or {}).get(pipeline.sources[0]))
+    connector = connector_of(str(source.get("connector")), SOURCE_CONNECTORS)
+    return connector is not None and connector.tells_keys
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:

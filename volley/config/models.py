@@ -110,9 +110,18 @@ Split: type[Model] = create_model("Split", __base__=Model, __doc__="Two branches
 BranchModel.model_rebuild()
 
 
+Snapshots = model_of(Environment.changes_from_snapshots, frozenset({"source"}))
+
+
 class PipelineModel(RestartModel, EndpointModel, BranchModel, RowsModel):
     """A pipeline: a source, steps, and one or more sinks. Its name is that of its checkpoint."""
 
+    if TYPE_CHECKING:
+        changes_from_snapshots: Model | None
+    else:
+        changes_from_snapshots: Snapshots | None = Field(
+            None, description="Take the source for full extracts, and its rows for what changes from one to the next."
+        )
     enabled: bool = Field(True, description="False: volley run leaves it out.")
 
 

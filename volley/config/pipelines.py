@@ -27,9 +27,13 @@ from volley.stream.views import MaterializedView
 __all__ = ["PipelineBuilder", "configured_view", "view_model"]
 
 
-def rows_of(model: RowsModel, scope: Scope, path: Path) -> DataStream:
-    """Return the rows; behind a source with mistakes, those of another one, so that the steps can be looked at."""
-    stream = scope.stream(model.source, (*path, "source")) or scope.environment.from_source(RateSource())
+def rows_of(model: RowsModel, scope: Scope, path: Path, snapshots: Model | None = None) -> DataStream:
+    """Return the rows; behind a source with mistakes, those of another one, so that the steps can be looked at.
+
+    Args:
+        snapshots: How the source's extracts are compared; None = they are not.
+    """
+    stream = scope.stream(model.source, (*path, "source"), snapshots) or scope.environment.from_source(RateSource())
     predicate = None if model.filter is None else scope.expression(model.filter, (*path, "filter"))
     with scope.at((*path, "filter")):
         stream = stream if predicate is None else stream.filter(predicate)
@@ -92,7 +96,7 @@ class PipelineBuilder:
         path = ("pipelines", name)
         sources = self._scope.sources
         others = len(sources.used)
-        stream = rows_of(model, self._scope, path)
+        stream = rows_of(model, self._scope, path, model.changes_from_snapshots)
         ends = list(self._ends(stream, model, model.dead_letter, path))
         self._check_branches([branch for branch, _ in ends], path)
         writes = tuple(write for _, pipeline in ends for write in pipeline._writes)

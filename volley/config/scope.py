@@ -12,6 +12,7 @@ from volley.contracts.sink import Sink
 from volley.contracts.source import Source
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path, nearest
+from volley.documents.models import Model, given
 from volley.environment import Environment
 from volley.errors import ExpressionError
 from volley.plan.expressions import Expr, lit
@@ -83,9 +84,18 @@ class Scope:
         with written_at(place):
             yield
 
-    def stream(self, name: str, path: Path) -> DataStream | None:
-        """Return the rows of a source; arguments and None as of `Parts.find`."""
+    def stream(self, name: str, path: Path, snapshots: Model | None = None) -> DataStream | None:
+        """Return the rows of a source; arguments and None as of `Parts.find`.
+
+        Args:
+            snapshots: How its extracts are compared; None = they are not.
+        """
         source = self.sources.find(name, path)
+        if source is not None and snapshots is not None:
+            settings = {"source": source} | given(snapshots)
+            place = (*path[:-1], "changes_from_snapshots")
+            with self.at(place):
+                return self.collector.make(self.environment.changes_from_snapshots, settings, place)
         with self.at(("sources", name)):
             return None if source is None else self.environment.from_source(source)
 

@@ -138,7 +138,7 @@ class Levels:
             metrics.record_rejected(rejected.late, rejected.early, rejected.untimed)
             at = self.graph.numbers[id(self.graph.keyed[number])]
             self.of_job.record_rejected_at(at, rejected.late + rejected.early + rejected.untimed)
-            if merge.watermark is not None:
+            if merge.watermark is not None and self.states[number].operator.is_timed:
                 metrics.record_watermark(merge.watermark)
             if rejected.late or rejected.early or rejected.untimed:
                 _log.warning(
@@ -153,7 +153,8 @@ class Levels:
         """Return the watermark of each source's rows at the slowest step that gets them, by the source's name."""
         sources, of_spark = self.sources, len(self.tasks.readers)
         slowest: dict[str, datetime] = {}
-        for merge in self._merges.values():
+        timed = (merge for number, merge in self._merges.items() if self.states[number].operator.is_timed)
+        for merge in timed:
             for number, at in merge.source_watermarks.items():
                 # The sources that Spark reads count as one; the numbers behind theirs are those of keyed steps.
                 of_number = sources[of_spark:] if number == of_spark else sources[:of_spark][number : number + 1]

@@ -154,9 +154,8 @@ class KeyedState:
         watermark = self._watermark(before.watermark, clocks, plan) if closing is None else closing
         watermark = max(before.watermark, watermark)
         passed = watermark - self.operator.held if closing is None else watermark
-        # A step that appends has nothing to do without rows.
         appends = self.operator.appends
-        has_work = not appends or any(partial.files for _, of_inputs in partials for partial in of_inputs)
+        has_work = self._has_work(partials, moved=watermark > before.watermark)
         kept = tuple(files[: settled(files) if appends else 0] for files in before.files) if has_work else before.files
         size = _bytes(before.files, partials) - 3 * _bytes(kept, ()) // 4
         tasks = min(self.tasks, self.operator.timing.buckets, 1 + size // self.bytes_a_task)
@@ -177,6 +176,17 @@ class KeyedState:
         done = StateAfter(watermark, clocks, files, self._columns)
         all_rejected, is_small = reduce(RejectedRows.__add__, rejected, RejectedRows()), size < self.bytes_a_task
         return EpochMerge(epoch, splits, all_rejected, done, is_small, microseconds(self.operator.timing.lateness))
+
+    def _has_work(self, partials: Sequence[tuple[int, Sequence[Partial]]], moved: bool) -> bool:
+        """Return False if the state stays as it is.
+
+        Args:
+            moved: True if the watermark has moved.
+        """
+        if not self.operator.is_timed:
+            return moved
+        # A step that appends has nothing to do without rows.
+        return not self.operator.appends or any(partial.files for _, inputs in partials for partial in inputs)
 
     def _merged(
         self,
@@ -244,7 +254,10 @@ class KeyedState:
                 "beginning",
             ) from error
         for kept, needed in zip(done.columns, self._columns, strict=True):
-            if missing := [column for column in needed if column not in kept]:
+            names = {column.partition(" ")[0] for column in kept}
+            fills = self.operator.fills_states
+            missing = [column for column in needed if column not in kept]
+            if missing := [column for column in missing if not (fills and column.partition(" ")[0] not in names)]:
                 raise PlanError(
                     f"the types behind {self.operator.node.label()} have changed since epoch {epoch}: its state has "
                     f"{', '.join(kept)}, and not {', '.join(missing)}",

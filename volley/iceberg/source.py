@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from volley.checks import keep, of_type
 from volley.contracts.datasets import Dataset
-from volley.contracts.source import Reader, Source, SourceContext
+from volley.contracts.extracts import Extracts, ExtractSource
+from volley.contracts.source import Reader, SourceContext
+from volley.errors import ConfigError
 from volley.html_table import settings_html
-from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
+from volley.iceberg.source_config import Batch, IcebergSourceConfig, Incremental, Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 __all__ = ["IcebergSource"]
 
 
 @dataclass(frozen=True, repr=False)
-class IcebergSource(Source):
+class IcebergSource(ExtractSource):
     """Reads an Iceberg table: one snapshot, or each new one as it is committed, every row once.
 
     Files are read in parallel by tasks, under the table's schema, whichever engine wrote them: position deletes,
@@ -83,6 +86,18 @@ class IcebergSource(Source):
         if not isinstance(max_age, timedelta):
             return reader
         return replace(reader, hold=Hold(self.config.ref, hold_name(context.state), max_age))
+
+    def extracts(self, context: SourceContext, version: str | None) -> Extracts:
+        from volley.iceberg.read.extracts import TableExtracts
+        from volley.iceberg.read.reader import open_reader
+
+        if version is not None or self.config.changes != "fail":
+            raise ConfigError(
+                f"version {version!r} of table {self.config.ref.name}, with changes {self.config.changes!r}",
+                hint="leave both out: each snapshot is an extract, and the time of its commit the version",
+            )
+        config = self.config if self.bounded else self.config.with_mode(Batch())
+        return TableExtracts(config, open_reader(config, context))
 
     def __repr__(self) -> str:
         return f"IcebergSource({self.config.summary})"

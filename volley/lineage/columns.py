@@ -175,6 +175,9 @@ def _step(node: nodes.Node, inputs: Sequence[Columns], names: Names) -> Columns:
             return _series(node, before)
         case keyed_nodes.Deduplicate():
             return before.after(node.keys, "GROUP_BY")
+        case keyed_nodes.CompareExtracts():
+            kept = {name: before.values.get(name, frozenset()) for name in names(node)}
+            return replace(before, values=kept).after(node.keys, "GROUP_BY")
     return before
 
 

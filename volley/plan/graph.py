@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from volley.contracts.sink import Sink
 from volley.contracts.source import SparkSource
 from volley.errors import PlanError
-from volley.plan.keyed_nodes import Aggregate, Keyed
+from volley.plan.keyed_nodes import Aggregate, CompareExtracts, Keyed
 from volley.plan.nodes import Apply, Expect, Node, Read, Write
 
 __all__ = ["Followers", "JobGraph", "describe", "followers_in", "rebuilt", "walk"]
@@ -170,7 +170,9 @@ class JobGraph:
     @property
     def expectations(self) -> dict[str, Expect]:
         """The expectations by their names."""
-        return {node.name: node for node in self.nodes if isinstance(node, Expect)}
+        bounds = (step.expectation for step in self.keyed if isinstance(step, CompareExtracts))
+        nodes = (*(node for node in self.nodes if isinstance(node, Expect)), *filter(None, bounds))
+        return {node.name: node for node in nodes}
 
     def _check(self) -> None:
         self._check_sinks()

@@ -9,21 +9,33 @@ from datetime import timedelta
 from typing import ClassVar
 
 from volley.plan.aggregates import Aggregation
-from volley.plan.expression_nodes import ExprNode, column_names, output_name
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, column_names, output_name
 from volley.plan.joins import StreamJoin
-from volley.plan.nodes import Node, Step
+from volley.plan.nodes import Expect, Node, Step
 from volley.plan.series import SeriesFunction, SeriesTiming
 from volley.plan.windows import Session, Timing, Windowing
 
 __all__ = [
-    *("CHANGE", "WINDOW_COLUMNS", "Aggregate", "Deduplicate", "JoinStreams", "Keyed", "Limit", "Series", "Side"),
+    *(
+        "CHANGE",
+        "WINDOW_COLUMNS",
+        "Aggregate",
+        "CompareExtracts",
+        "Deduplicate",
+        "JoinStreams",
+        "Keyed",
+        "Limit",
+        "Series",
+        "Side",
+    ),
 ]
 
 WINDOW_COLUMNS = ("window_start", "window_end")
 """The columns of a windowed aggregate before its keys."""
 
 CHANGE = "_change"
-"""The last column of updates of sessions: ``delete`` for one that has become a part of another, else ``update_after``.
+"""The last column of updates of sessions: ``delete`` for one that has become a part of another, else ``update_after``;
+and that of changes between extracts: ``insert``, ``update_after`` or ``delete``.
 """
 
 
@@ -214,6 +226,46 @@ class Deduplicate(Step, Keyed):
     def label(self) -> str:
         window = f" within {self.within} of {self.event_time!r}" if self.within else ""
         return f"deduplicate by {', '.join(map(repr, self.keys))}{window}"
+
+
+@dataclass(frozen=True)
+class CompareExtracts(Step, Keyed):
+    """Turns full extracts into inserts, updates and deletes: each is compared with the one before.
+
+    `ignored` columns make no change alone. `max_deleted` is how many of the rows an extract may delete, or which share
+    of them; None = any. `source` is the identity of what has the extracts.
+    """
+
+    source: str
+    keys: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+    max_deleted: float | None = None
+    timing: Timing = field(default=Timing(), kw_only=True)
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return (self,)
+
+    @property
+    def expectation(self) -> Expect | None:
+        """The bound of deletions: an extract that exceeds it fails its epoch; None = there is none."""
+        if self.max_deleted is None:
+            return None
+        stays = Call("ne", (Column(CHANGE), Literal("delete")))
+        return Expect(self.input, self.bound, stays, "fail", self.max_deleted)
+
+    @property
+    def bound(self) -> str:
+        """The name of that expectation."""
+        return f"the next extract of {self.source} has the row"
+
+    @property
+    def state(self) -> str:
+        return f"{self.label()}, in {self.timing.buckets} buckets"
+
+    def label(self) -> str:
+        ignored = f", ignoring {', '.join(map(repr, self.ignored))}" if self.ignored else ""
+        return f"changes from snapshots by {', '.join(map(repr, self.keys))}{ignored}"
 
 
 @dataclass(frozen=True)

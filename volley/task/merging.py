@@ -70,11 +70,11 @@ class Merger(SplitReader):
         with ExitStack() as stack:
             files = [stack.enter_context(new_file(input.target, STATE)) for input in split.inputs]
             for bucket in range(split.first, split.first + split.buckets):
-                before = _tables(old, operator.states, bucket)
+                before = _tables(old, operator.states, bucket, operator.fills_states)
                 rows = _tables(new, operator.partials, bucket)
                 known = before
                 if any(map(len, rows)):
-                    known = list(map(_both, _tables(kept, operator.states, bucket), before))
+                    known = list(map(_both, _tables(kept, operator.states, bucket, operator.fills_states), before))
                 merged = operator.merge(known, rows, split.before, split.passed)
                 states = map(_both, before, merged.states) if operator.appends else merged.states
                 for file, table in zip(files, states, strict=True):
@@ -101,9 +101,28 @@ def _both(first: pa.Table, second: pa.Table) -> pa.Table:
     return pa.concat_tables([first, second])
 
 
-def _tables(files: Sequence[_Buckets], schemas: Sequence[pa.Schema], bucket: int) -> list[pa.Table]:
-    """Return the states of a bucket, one table for each input; of columns that are not needed any more, none."""
+def _tables(
+    files: Sequence[_Buckets], schemas: Sequence[pa.Schema], bucket: int, fills: bool = False
+) -> list[pa.Table]:
+    """Return the states of a bucket, one table for each input; of columns that are not needed any more, none.
+
+    Args:
+        fills: True if states may lack columns, which are null then.
+    """
+    take = _filled if fills else _selected
     return [
-        pa.Table.from_batches([batch.select(schema.names) for batch in buckets.batches(bucket)], schema)
+        pa.Table.from_batches([take(batch, schema) for batch in buckets.batches(bucket)], schema)
         for buckets, schema in zip(files, schemas, strict=True)
     ]
+
+
+def _selected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return batch.select(schema.names)
+
+
+def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    names = batch.schema.names
+    columns = [
+        batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -148,6 +148,7 @@ class _Partials(TaskWriter):
     _rejected: RejectedRows = RejectedRows()
 
     def check(self, batch: pa.RecordBatch) -> None:
+        self.writer.operator.check(self.writer.input, batch)
         if self.writer.operator.timing.late != "dead_letter":
             return
         times = self.writer.times_of(batch)
@@ -170,6 +171,7 @@ class _Partials(TaskWriter):
             batch, times = batch.filter(rejected.others), times.filter(rejected.others)
         if not batch.num_rows:
             return
+        self.writer.operator.check(self.writer.input, batch)
         if times is not None:
             latest = pc.max(times).as_py()
             self._latest = latest if self._latest is None else max(self._latest, latest)

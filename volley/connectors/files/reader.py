@@ -30,7 +30,7 @@ from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import SCHEMA
 from volley.types.arrow import arrow_schema, canonical_schema, read_schema
 
-__all__ = ["FileReader", "open_reader", "preview"]
+__all__ = ["FileReader", "FileSplit", "folders_of", "open_reader", "preview"]
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
@@ -143,7 +143,7 @@ class FileReader(Reader):
         self, logged: LoggedFile, part: tuple[int, int], dictionaries: bool = False
     ) -> Iterator[tuple[InputFile, FileColumns]]:
         """Yield a file, or those in it, each with what sets the columns that it does not have itself."""
-        texts = _folders_of(self.files, logged.path)
+        texts = folders_of(self.files, logged.path)
         if texts:
             self.columns.check_unknown(logged.path, pa.schema({name: pa.string() for name in texts}))
         values = folder_values(logged.path, texts, self.content)
@@ -268,7 +268,7 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
                 f"{redact_uri(files.url)} has no rows with columns to infer a schema from",
                 hint="declare it: schema=…",
             )
-        schema = with_folders(schema, (_folders_of(files, file.path) for file in listed))
+        schema = with_folders(schema, (folders_of(files, file.path) for file in listed))
         text: bytes = schema.serialize().to_pybytes()
         return text
 
@@ -289,6 +289,6 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
         raise error.within(logged.path) from error
 
 
-def _folders_of(files: Files, path: str) -> dict[str, str | None]:
+def folders_of(files: Files, path: str) -> dict[str, str | None]:
     """Return the columns that the folders of a file name, with their texts."""
     return folder_texts(path, start_of(filesystem(files.url, files.storage_options)[1], path)) if "=" in path else {}

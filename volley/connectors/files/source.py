@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
 from volley.contracts.datasets import Dataset
 from volley.contracts.dimension import Dimension, DimensionReader
-from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
+from volley.contracts.extracts import Extracts, ExtractSource
+from volley.contracts.source import PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, brief_methods, near
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, OnReplaced, format_of
 from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown
@@ -33,7 +34,7 @@ _FEW_FILES, _FEW_BYTES = 100, 1 << 20
 
 @brief_methods
 @dataclass(frozen=True, repr=False)
-class FileSource(Source):
+class FileSource(ExtractSource):
     """Reads files, each once, oldest first within a listing.
 
     A file must be complete when it gets its final name: write it under a name that starts with ``.`` or ``_`` or ends
@@ -143,6 +144,13 @@ class FileSource(Source):
         from volley.connectors.files.reader import open_reader
 
         return open_reader(self._files(), context, self.max_files_per_epoch)
+
+    def extracts(self, context: SourceContext, version: str | None) -> Extracts:
+        from volley.connectors.files.extracts import FileExtracts, FileStates
+        from volley.connectors.files.reader import open_reader
+
+        reader = open_reader(self._files(), context, None)
+        return FileStates(reader) if version is None else FileExtracts(reader, version)
 
     def explain(self, context: SourceContext) -> str:
         unknown = fate_of_unknown(self.on_unknown, UNKNOWN, by_row=self.format == "json")

@@ -1,0 +1,1 @@
+"""Changes from full extracts."""

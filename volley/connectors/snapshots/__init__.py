@@ -1,0 +1,1 @@
+"""Full extracts of any source, one an epoch, to be compared."""
