@@ -152,6 +152,22 @@ def test_a_job_that_starts_over_changes_nothing_that_is_right(
     assert names(rows) == {1: "b", 2: "C"}
 
 
+def test_extracts_that_were_read_may_be_archived(
+    native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
+) -> None:
+    settings = {"schema": "id long, name string", "version": r"day=(?P<day>\d{4}-\d\d-\d\d)/"}
+    (tmp_path / "in").mkdir()
+    with pytest.raises(SourceError, match="has no extract yet"):
+        run(native, config, tmp_path, **settings)
+    first = write(tmp_path, 1, A, B)
+    run(native, config, tmp_path, **settings)
+    first.unlink()
+    assert run(native, config, tmp_path, **settings).progress.rows == 0
+    write(tmp_path, 2, B, C)
+    assert run(native, config, tmp_path, **settings).progress.rows == 2
+    assert names(rows) == {1: "b", 2: "c"}
+
+
 def test_an_epoch_of_other_sources_deletes_nothing(
     native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
 ) -> None:

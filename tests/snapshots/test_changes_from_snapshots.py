@@ -308,6 +308,7 @@ def test_wrong_settings(source: Any, settings: Any, error: str) -> None:
         ({"version": "date"}, "version 'date' is no column"),
         ({"version": "name"}, "version 'name' is string"),
         ({"version": r"(\d+)\.csv"}, "does not match version="),
+        ({"version": r"day=\d+/(.*)"}, "finds '0.parquet' in"),
     ],
 )
 def test_settings_that_do_not_fit(tmp_path: Path, settings: Any, error: str) -> None:

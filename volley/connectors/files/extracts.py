@@ -26,7 +26,9 @@ from volley.errors import ConfigError, SourceError, near
 from volley.formats.files import Files, pack
 from volley.secrets import redact_uri
 from volley.storage.paths import filesystem
-from volley.types.arrow import type_name
+from volley.storage.remembered import read_or_create
+from volley.storage.state_formats import SCHEMA
+from volley.types.arrow import read_schema, type_name
 
 __all__ = ["FileExtracts", "FileStates"]
 
@@ -39,10 +41,12 @@ class FileExtracts(Extracts):
         reader: Reads the files.
         place: A pattern of the path behind the source's own, with one group; or the name of a column that folders name
             (``day=2026-01-01``), or that the rows have.
+        saved: The URL of the file that remembers the version's type.
     """
 
     reader: FileReader
     place: str
+    saved: str
     _known: dict[LoggedFile, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,22 +76,30 @@ class FileExtracts(Extracts):
 
     @cached_property
     def _version_type(self) -> pa.DataType:
-        """The type of the column; of a pattern, that of the first file's text."""
-        if self.version in self.schema.names:
-            data_type = self.schema.field(self.version).type
-        else:
-            files = _files(self.reader.files)
-            data_type = _type_of(self._text(files[0])) if files else None
-        if data_type is None:
-            raise SourceError(
-                f"{redact_uri(self.reader.files.url)} has no extract yet, to tell the type of its version",
-                hint=f"put the first one there, or declare the column {self.version!r} in the schema",
-            )
+        if self.version not in self.schema.names:
+            return read_or_create(self.saved, SCHEMA, self._inferred, read_schema).field(0).type
+        data_type = self.schema.field(self.version).type
         if (version_type := of_versions(data_type)) is None:
             raise ConfigError(
                 f"version {self.version!r} is {type_name(data_type)}", hint="take a whole number, a date or a time"
             )
         return version_type
+
+    def _inferred(self) -> bytes:
+        """Return the type of the version in the path of the first file, as a serialized schema."""
+        if not (files := _files(self.reader.files)):
+            raise SourceError(
+                f"{redact_uri(self.reader.files.url)} has no extract yet, to tell the type of its version",
+                hint=f"put the first one there, or declare the column {self.version!r} in the schema",
+            )
+        text = self._text(files[0])
+        if (data_type := _type_of(text)) is None:
+            raise ConfigError(
+                f"version={self.place!r} finds {text!r} in {redact_uri(files[0].path)}",
+                hint="let its group find a whole number, a date as 2026-01-31, or a time as 2026-01-31T12:00",
+            )
+        serialized: bytes = pa.schema({self.version: data_type}).serialize().to_pybytes()
+        return serialized
 
     def listed(self, since: int | None) -> Sequence[Extract]:
         dated = sorted(((self._version_of(file), file) for file in _files(self.reader.files)), key=lambda pair: pair[0])
@@ -231,8 +243,8 @@ def _proof_of(files: Sequence[LoggedFile], root: str) -> str:
     return hashlib.sha256(entries.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _type_of(text: str) -> pa.DataType:
-    """Return the type of a version in a path."""
+def _type_of(text: str) -> pa.DataType | None:
+    """Return the type of a version in a path; None = it is none."""
     if text.isascii() and text.isdecimal():
         return pa.int64()
     for parse, data_type in ((date.fromisoformat, pa.date32()), (datetime.fromisoformat, PRESENT.type)):
@@ -241,7 +253,7 @@ def _type_of(text: str) -> pa.DataType:
         except ValueError:
             continue
         return data_type
-    return pa.string()
+    return None
 
 
 def _parsed(text: str, data_type: pa.DataType, path: str) -> Any:

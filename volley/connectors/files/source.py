@@ -149,8 +149,11 @@ class FileSource(ExtractSource):
         from volley.connectors.files.extracts import FileExtracts, FileStates
         from volley.connectors.files.reader import open_reader
 
-        reader = open_reader(self._files(), context, None)
-        return FileStates(reader) if version is None else FileExtracts(reader, version)
+        # Extracts that were read may be archived.
+        reader = open_reader(replace(self._files(), must_exist=False), context, None)
+        return (
+            FileStates(reader) if version is None else FileExtracts(reader, version, f"{context.state}/version.arrow")
+        )
 
     def explain(self, context: SourceContext) -> str:
         unknown = fate_of_unknown(self.on_unknown, UNKNOWN, by_row=self.format == "json")

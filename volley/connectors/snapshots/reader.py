@@ -98,6 +98,9 @@ class SnapshotReader(Reader):
         marks = [(moment | MARK, None)] if end["is_empty"] else []
         return [*marks, *((moment | ROWS, split) for split in splits)]
 
+    def nothing(self) -> SourceError:
+        return SourceError("there is no extract", hint="check the source's path, or its table")
+
     def size(self, split: Split) -> int | None:
         return 0 if split[1] is None else self.extracts.size(split[1])
 
