@@ -447,7 +447,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {
             **{"host": "x", "port": "5", "database": "x", "user": "x", "password": "None x", "slot_name": "x"},
             **{"publication": "x", "tables": "None", "exclude": "None", "load": "", "bounded": FLAG, "on_rewrite": ""},
-            **{"unrepresentable": "", "changelog": FLAG, "packed": f"None {FLAG}"},
+            **{"unrepresentable": "", "changelog": FLAG, "sequence": FLAG, "packed": f"None {FLAG}"},
             **{"max_staged": "5", "max_segments_per_epoch": "None 5", "heartbeat": f"None {DURATION}"},
             **{"timeout": DURATION, "options": "dict"},
         },

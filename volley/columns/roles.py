@@ -11,6 +11,7 @@ from volley.types.arrow import ROLE
 
 __all__ = ["ChangeColumns"]
 
+_KEY, _SEQUENCE = "key", "sequence"
 _ORDER, _OPERATION, _UNCHANGED = b"order", b"operation", b"unchanged"
 
 
@@ -25,23 +26,27 @@ class ChangeColumns:
         order: The column that orders the changes of a row; it is not written.
         operation: The column whose value ``"d"`` deletes the row; it is not written.
         unchanged: The column with the names of the columns whose values the row lacks; it is not written.
+        sequence: The columns that tell which of two rows is the later one, whenever they come; empty = none, or one of
+            them is no longer in the stream.
 
     Example:
         >>> schema = pa.schema({"id": pa.int64(), "_op": pa.string()})
         >>> ChangeColumns.of(ChangeColumns(("id",), operation="_op").noted(schema))
-        ChangeColumns(keys=('id',), order=None, operation='_op', unchanged=None)
+        ChangeColumns(keys=('id',), order=None, operation='_op', unchanged=None, sequence=())
     """
 
     keys: Sequence[str] = ()
     order: str | None = None
     operation: str | None = None
     unchanged: str | None = None
+    sequence: Sequence[str] = ()
 
     @classmethod
     def of(cls, schema: pa.Schema) -> ChangeColumns:
         """Return what is noted in a schema."""
         columns = {field.metadata[ROLE]: field.name for field in schema if ROLE in (field.metadata or {})}
-        return cls(_keys(columns), *(columns.get(role) for role in (_ORDER, _OPERATION, _UNCHANGED)))
+        order, operation, unchanged = (columns.get(role) for role in (_ORDER, _OPERATION, _UNCHANGED))
+        return cls(_numbered(columns, _KEY), order, operation, unchanged, _numbered(columns, _SEQUENCE))
 
     def noted(self, schema: pa.Schema) -> pa.Schema:
         """Return a schema with the notes."""
@@ -49,19 +54,21 @@ class ChangeColumns:
         return pa.schema([_with_role(field, roles.get(field.name)) for field in schema])
 
     def _roles(self) -> Iterator[tuple[str, bytes]]:
-        for number, key in enumerate(self.keys):
-            yield key, b"key %d of %d" % (number, len(self.keys))
-        for column, role in ((self.order, _ORDER), (self.operation, _OPERATION), (self.unchanged, _UNCHANGED)):
-            if column is not None:
-                yield column, role
+        for kind, listed in ((_KEY, self.keys), (_SEQUENCE, self.sequence)):
+            for number, column in enumerate(listed):
+                yield column, f"{kind} {number} of {len(listed)}".encode()
+        for single, role in ((self.order, _ORDER), (self.operation, _OPERATION), (self.unchanged, _UNCHANGED)):
+            if single is not None:
+                yield single, role
 
 
 def _with_role(field: pa.Field, role: bytes | None) -> pa.Field:
     return field if role is None else field.with_metadata({ROLE: role})
 
 
-def _keys(columns: dict[bytes, str]) -> tuple[str, ...]:
-    """Return the key columns in their order, if the stream has all of them."""
-    roles = sorted((role for role in columns if role.startswith(b"key ")), key=lambda role: int(role.split()[1]))
+def _numbered(columns: dict[bytes, str], kind: str) -> tuple[str, ...]:
+    """Return the columns of a kind that has several, in their order, if the stream has all of them."""
+    roles = [role for role in columns if role.startswith(f"{kind} ".encode())]
+    roles.sort(key=lambda role: int(role.split()[1]))
     is_whole = bool(roles) and len(roles) == int(roles[0].split()[3])
     return tuple(columns[role] for role in roles) if is_whole else ()

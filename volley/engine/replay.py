@@ -107,9 +107,11 @@ def _schema_of(read: nodes.Read, state: str) -> pa.Schema:
             f"a replay needs the schema of {read.source!r}, which its settings don't tell",
             hint='declare it: schema="id long, name string"',
         )
-    if ChangeColumns.of(schema).operation is not None:
+    changes = ChangeColumns.of(schema)
+    if changes.operation is not None and not changes.sequence:
         raise PlanError(
             f"a replay of changes of {read.source!r}: an old change would take the place of newer ones",
-            hint="load the table again in place of that",
+            hint="load the table again in place of that; changes with a sequence can be replayed: "
+            "PostgresSource(…, sequence=True)",
         )
     return canonical_schema(schema)

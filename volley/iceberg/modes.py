@@ -160,7 +160,9 @@ class Upsert(KeyedMode):
     update_columns: str | Sequence[str] | None = None
 
     @classmethod
-    def of_changes(cls, key_fields: Sequence[str] | None = None, strategy: Strategy = "auto") -> Upsert:
+    def of_changes(
+        cls, key_fields: Sequence[str] | None = None, strategy: Strategy = "auto", *, sequence: bool = False
+    ) -> Upsert:
         """Return the mode for the rows of a `PostgresSource`: ordered by ``_seq``, with the operation in ``_op``.
 
         The columns that tell what to do are not written. Values that the stream leaves out are those of the replaced
@@ -170,7 +172,11 @@ class Upsert(KeyedMode):
             key_fields: The columns of the table's primary key, or of its replica identity; None = what the source
                 tells.
             strategy: As above.
+            sequence: True for a source with ``sequence=True``: its rows are settled by ``_lsn`` and ``_change``.
         """
+        if sequence:
+            order = ("_lsn", "_change")
+            return cls(key_fields, None, "_op", strategy, unchanged_field="_unchanged", sequence=order)
         return cls(key_fields, "_seq", "_op", strategy, write_order=False, unchanged_field="_unchanged")
 
     def __post_init__(self) -> None:

@@ -158,6 +158,7 @@ class TableChanges:
 
     table: Table
     numbers: Numbers
+    places: Numbers  # for each change, its number in its transaction, from 1
     kinds: Numbers
     new: Tuples
     old: Tuples  # the old rows, of deletes and of updates that have one
@@ -181,6 +182,7 @@ class ChangeDecoder:
 
     fences: Mapping[int, Fence]  # by the oids of tables, the transactions that their loads have seen
     _tables: dict[int, Table] = field(default_factory=dict)
+    _open: int = 0  # the changes so far of the transaction that is open
     _transactions: Transactions = field(default_factory=lambda: Transactions(*np.zeros((3, 1), np.int64)))
 
     def changes(self, batch: pa.RecordBatch) -> Iterator[TableChanges | Truncation]:
@@ -189,13 +191,17 @@ class ChangeDecoder:
             return
         messages = MessageBytes(batch.column(0))
         begins = messages.numbers(BEGIN)
+        # Not the forms of tables, which the server sends when it likes.
+        counts = np.cumsum(np.isin(messages.kinds, (INSERT, UPDATE, DELETE, TRUNCATE)))
+        bases = np.append(-self._open, counts[begins])
+        self._open = int(counts[-1] - bases[-1])
         self._transactions = Transactions.begun(messages, begins, self._transactions)
         described = messages.numbers(TABLE, TRUNCATE)
         for first, last in zip([-1, *described], [*described, batch.num_rows], strict=True):
             if first >= 0:
                 yield from self._note(messages, int(first), begins)
             if last > first + 1:
-                yield from self._between(messages, int(first) + 1, int(last), begins)
+                yield from self._between(messages, int(first) + 1, int(last), begins, counts, bases)
 
     def _note(self, messages: MessageBytes, number: int, begins: Numbers) -> Iterator[Truncation]:
         """Take note of the form of a table; yield truncations."""
@@ -216,26 +222,37 @@ class ChangeDecoder:
         own = self._transactions.take(transactions)
         return ~fence.has(own.positions, own.xids)
 
-    def _between(self, messages: MessageBytes, first: int, last: int, begins: Numbers) -> Iterator[TableChanges]:
-        """Yield the changes among the messages of a range, in which each table has one form."""
+    def _between(
+        self, messages: MessageBytes, first: int, last: int, begins: Numbers, counts: Numbers, bases: Numbers
+    ) -> Iterator[TableChanges]:
+        """Yield the changes among the messages of a range, in which each table has one form.
+
+        Args:
+            begins: The numbers of the messages that begin transactions.
+            counts: For each message, the number of changes up to it.
+            bases: For each transaction, the number of changes before it.
+        """
         kinds = messages.kinds[first:last]
         numbers = first + np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
         oids = messages.integers(messages.starts[numbers] + 1, 4)
         for oid in np.unique(oids):
             table = self._tables.get(int(oid))
             if table is not None:
-                yield from self._of_table(messages, table, numbers[oids == oid], begins)
+                own = numbers[oids == oid]
+                transactions = np.searchsorted(begins, own)
+                yield from self._of_table(messages, table, own, transactions, counts[own] - bases[transactions])
 
     def _of_table(
-        self, messages: MessageBytes, table: Table, numbers: Numbers, begins: Numbers
+        self, messages: MessageBytes, table: Table, numbers: Numbers, transactions: Numbers, places: Numbers
     ) -> Iterator[TableChanges]:
-        transactions = np.searchsorted(begins, numbers)
         new = self._is_new(table, transactions)
         if new.any():
-            yield _found(messages, table, numbers[new], self._transactions.take(transactions[new]))
+            yield _found(messages, table, numbers[new], places[new], self._transactions.take(transactions[new]))
 
 
-def _found(messages: MessageBytes, table: Table, numbers: Numbers, transactions: Transactions) -> TableChanges:
+def _found(
+    messages: MessageBytes, table: Table, numbers: Numbers, places: Numbers, transactions: Transactions
+) -> TableChanges:
     columns = table.names
     kinds, starts = messages.kinds[numbers], messages.starts[numbers]
     marks = messages.data[starts + 5]
@@ -250,4 +267,4 @@ def _found(messages: MessageBytes, table: Table, numbers: Numbers, transactions:
     if (both := has_new & has_old).any():
         rows = (np.cumsum(has_new) - 1)[both]
         new = new.with_unchanged(rows, old.take((np.cumsum(has_old) - 1)[both]))
-    return TableChanges(table, numbers, kinds, new, old, has_new, has_old, transactions)
+    return TableChanges(table, numbers, places, kinds, new, old, has_new, has_old, transactions)

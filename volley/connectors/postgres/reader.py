@@ -31,7 +31,8 @@ from volley.connectors.postgres.receiver import Receiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
 from volley.connectors.postgres.rows import ManyTables, OneTable, form_of
 from volley.connectors.postgres.segments import Capture, Segment
-from volley.connectors.postgres.slot import Origin, ensure_slot
+from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.slot import Origin, ensure_slot, origin_record
 from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads, grouped
 from volley.connectors.postgres.tables import describe_all
 from volley.connectors.postgres.watch import Watch
@@ -56,15 +57,17 @@ def inspect(capture: Capture) -> ChangeReader:
         check_tables(connection, tables, capture.loads)
         check_may_create(connection, capture.publication, capture.selection)
         for table in tables:
-            check_changes(connection, capture.publication, table, is_keyed=not capture.changelog)
+            check_changes(connection, capture.publication, table, not capture.changelog, capture.sequence)
     if capture.packed:
         _check_names(capture)
-        return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog))
+        return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog, capture.sequence))
     (table,) = tables
     known = CapturedTables(capture.state)
     known.read()
     now = (known.named(table.name) or CapturedTable(table)).with_table(table)
-    return ChangeReader(capture, OneTable(form_of(now.widest, capture.nulls, capture.changelog), now.dropped))
+    return ChangeReader(
+        capture, OneTable(form_of(now.widest, capture.nulls, capture.changelog, capture.sequence), now.dropped)
+    )
 
 
 def _check_names(capture: Capture) -> None:
@@ -141,7 +144,8 @@ class PostgresReader(Reader):
             segments.insert(0, Segment(start["next"], 0))
         if not segments:
             return [*loads]
-        fences = self._loads.fences(end["loads"])
+        # By sequence, what a load has seen may come again: it settles whatever the load has.
+        fences = {} if self.capture.sequence else self._loads.fences(end["loads"])
         # Nor more of changes, if they are small.
         share = max(_SPLIT_BYTES, sum(segment.size for segment in segments) / self.parallelism)
         groups = grouped(segments, attrgetter("size"), share)
@@ -216,6 +220,7 @@ class PostgresReader(Reader):
     def _splits_of(
         self, snapshot: ExportedSnapshot, planned: list[Load], before: set[int], first: int
     ) -> list[PostgresSplit]:
+        position = self._load_position(planned, before)
         anew = before | {load.oid for load in planned if load.anew}
         loads = {load.oid: load for load in self._loads.begin(planned, snapshot.fence)}
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
@@ -226,13 +231,27 @@ class PostgresReader(Reader):
         ]
         pages = page_ranges(snapshot, tables, self.parallelism)
         ranges = [
-            TableLoad(table, part, loads[table.oid].number, first)
+            TableLoad(table, part, loads[table.oid].number, first, position)
             for table in tables
-            for part in ([None] if table.oid in anew else []) + pages[table.oid]
+            for part in ([None] if table.oid in anew and not self.capture.sequence else []) + pages[table.oid]
         ]
         # Not more splits than are read at once, unless they are large.
         share = min(MOST_PAGES, max(1, sum(pages.size for pages in ranges) / self.parallelism))
         return [TableLoads(group) for group in grouped(ranges, attrgetter("size"), share)]
+
+    def _load_position(self, planned: list[Load], before: set[int]) -> int:
+        """Return a place in the log before all changes that loads may not have seen: where the slot begins.
+
+        What is committed before it is visible to each snapshot since, and what is committed later is in the stream.
+        """
+        again = [load for load in planned if load.repeats is None and (load.anew or load.oid in before)]
+        if self.capture.sequence and again:
+            raise SourceError(
+                f"slot {self.capture.slot!r}: a table is to be loaded again, whose rows would have no place in the log",
+                hint=f"{ANEW}; or leave sequence out",
+            )
+        origin = origin_record(self.capture.state).read()
+        return 0 if origin is None else origin.position
 
     def _prepare(self, connection: Connection) -> Origin:
         ensure_publication(connection, self.capture.publication, self.capture.selection)

@@ -9,7 +9,7 @@ from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import check_session, query
 from volley.connectors.postgres.publication import check_partitions, check_sent
-from volley.connectors.postgres.rows import OPERATION, SEQUENCE, UNCHANGED
+from volley.connectors.postgres.rows import CHANGE, OPERATION, POSITION, SEQUENCE, UNCHANGED
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
@@ -116,7 +116,7 @@ def _check_kind(table: Table) -> None:
         )
 
 
-def check_changes(connection: Connection, publication: str, table: Table, is_keyed: bool) -> None:
+def check_changes(connection: Connection, publication: str, table: Table, is_keyed: bool, sequence: bool) -> None:
     """Check that the stream has all changes of a table, and that rows of the source can tell them."""
     check_sent(publication, table, is_keyed)
     if not table.columns:
@@ -125,7 +125,7 @@ def check_changes(connection: Connection, publication: str, table: Table, is_key
         return
     check_partitions(connection, table)
     # A changelog has the table's columns within structs.
-    for name in (OPERATION, SEQUENCE, UNCHANGED):
+    for name in (OPERATION, UNCHANGED, *((POSITION, CHANGE) if sequence else (SEQUENCE,))):
         if name in table.names:
             raise SourceError(
                 f"table {table.name} has a column {name!r}, as the source has one of its own",

@@ -20,7 +20,9 @@ from volley.errors import SchemaChangedError, SourceError
 from volley.formats.packed_rows import pack_rows
 
 __all__ = [
+    "CHANGE",
     "OPERATION",
+    "POSITION",
     "SEQUENCE",
     "UNCHANGED",
     "Form",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
+POSITION, CHANGE = "_lsn", "_change"
+"""The columns in place of `SEQUENCE` that tell the place of a row in the server's log."""
 _LOADED = "r"
 """The operation of a row that a load has read."""
 _TRUNCATED = "t"
@@ -59,24 +63,35 @@ def load_place(load: int, first: int) -> int:
 
 @dataclass(frozen=True)
 class RowForm:
-    """The table's columns, with the operation and a number that orders the changes."""
+    """The table's columns, with the operation, and a number that orders the changes, or their place in the log."""
 
     table: Table
     nulls: bool
+    sequence: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows."""
-        hidden = [(OPERATION, pa.string()), (SEQUENCE, pa.int64()), (UNCHANGED, _NAMES)]
-        roles = ChangeColumns(self.table.keys, SEQUENCE, OPERATION, UNCHANGED)
+        order = (POSITION, CHANGE) if self.sequence else (SEQUENCE,)
+        hidden = [(OPERATION, pa.string()), *((name, pa.int64()) for name in order), (UNCHANGED, _NAMES)]
+        roles = (
+            ChangeColumns(self.table.keys, None, OPERATION, UNCHANGED, order)
+            if self.sequence
+            else ChangeColumns(self.table.keys, SEQUENCE, OPERATION, UNCHANGED)
+        )
         return roles.noted(pa.schema([*self.table.schema, *hidden]))
 
-    def loaded(self, rows: pa.RecordBatch, place: int) -> pa.RecordBatch:
-        """Return the rows of the load of a place."""
+    def loaded(self, rows: pa.RecordBatch, place: int, position: int) -> pa.RecordBatch:
+        """Return the rows of the load of a place.
+
+        Args:
+            position: A position in the server's log before all changes that the load may not have seen.
+        """
         operation = pa.repeat(pa.scalar(_LOADED), rows.num_rows)
-        sequence = pa.repeat(pa.scalar(place + 1, pa.int64()), rows.num_rows)
+        values = (position, 0) if self.sequence else (place + 1,)
+        order = (pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for value in values)
         unchanged = pa.nulls(rows.num_rows, _NAMES)
-        return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence, unchanged], schema=self.schema)
+        return pa.RecordBatch.from_arrays([*rows.columns, operation, *order, unchanged], schema=self.schema)
 
     def emptied(self, place: int) -> pa.RecordBatch:
         """Return the row before a load that replaces all rows."""
@@ -91,6 +106,11 @@ class RowForm:
         return self._truncated(_PLACES * (first + truncation.number))
 
     def _truncated(self, sequence: int) -> pa.RecordBatch:
+        if self.sequence:
+            raise SourceError(
+                "it was truncated, and which rows of a table are older than that is not told by sequence",
+                hint=f"delete from, in place of truncate; {ANEW}, or leave sequence out",
+            )
         return pa.RecordBatch.from_pylist([{OPERATION: _TRUNCATED, SEQUENCE: sequence}], self.schema)
 
     def changed(self, changes: TableChanges, first: int) -> pa.RecordBatch:
@@ -99,18 +119,30 @@ class RowForm:
         numbers = _PLACES * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
-        written = self._batch(
-            changes.new, operations, numbers[changes.has_new] + 1, _unchanged_columns(self.table, changes.new)
-        )
+        unchanged = _unchanged_columns(self.table, changes.new)
+        written = self._batch(changes.new, operations, self._order(changes, numbers, changes.has_new, 1), unchanged)
         gone = self._gone(changes)
         if not gone.any():
             return written
+        has_gone = changes.has_old.copy()
+        has_gone[changes.has_old] = gone
+        if self.sequence:
+            _check_moved(self.table, changes, has_gone, unchanged)
         old = changes.old.take(np.flatnonzero(gone))
         operations = pa.repeat(pa.scalar("d"), int(gone.sum()))
-        deleted = self._batch(old, operations, numbers[changes.has_old][gone], pa.nulls(len(operations), _NAMES))
+        nothing = pa.nulls(len(operations), _NAMES)
+        deleted = self._batch(old, operations, self._order(changes, numbers, has_gone, 0), nothing)
         both = pa.concat_batches([written, deleted])
-        order = np.argsort(both[SEQUENCE].to_numpy(), kind="stable")
+        order = np.argsort(np.append(numbers[changes.has_new] + 1, numbers[has_gone]), kind="stable")
         return both.take(pa.array(order))
+
+    def _order(
+        self, changes: TableChanges, numbers: np.ndarray[Any, Any], chosen: np.ndarray[Any, Any], offset: int
+    ) -> list[pa.Array]:
+        """Return the columns that order the rows of some changes; the offset is 0 for old rows, 1 for new ones."""
+        if not self.sequence:
+            return [pa.array(numbers[chosen] + offset)]
+        return [pa.array(changes.transactions.positions[chosen]), pa.array(2 * changes.places[chosen] + offset)]
 
     def _gone(self, changes: TableChanges) -> np.ndarray[Any, Any]:
         """Return for each old row whether its key is no longer in the table."""
@@ -128,11 +160,9 @@ class RowForm:
         gone[changed] = ~same
         return gone
 
-    def _batch(
-        self, rows: Tuples, operations: pa.Array, sequence: np.ndarray[Any, Any], unchanged: pa.Array
-    ) -> pa.RecordBatch:
+    def _batch(self, rows: Tuples, operations: pa.Array, order: list[pa.Array], unchanged: pa.Array) -> pa.RecordBatch:
         values = [rows.values(column, self.nulls) for column in self.table.columns]
-        return pa.RecordBatch.from_arrays([*values, operations, pa.array(sequence), unchanged], schema=self.schema)
+        return pa.RecordBatch.from_arrays([*values, operations, *order, unchanged], schema=self.schema)
 
 
 def _check_keys(table: Table, rows: Tuples) -> None:
@@ -144,6 +174,16 @@ def _check_keys(table: Table, rows: Tuples) -> None:
                 hint=f"alter table {table.name.quoted} replica identity full; or update the server to its last minor "
                 f"version; then {ANEW}",
             )
+
+
+def _check_moved(table: Table, changes: TableChanges, has_gone: np.ndarray[Any, Any], unchanged: pa.ListArray) -> None:
+    """Check that rows whose keys have changed have all values: by sequence, each key is settled by itself."""
+    lacks = pc.greater(pc.list_value_length(unchanged), 0).fill_null(False).to_numpy(zero_copy_only=False)
+    if (has_gone[changes.has_new] & lacks).any():
+        raise SourceError(
+            "a row has got another key, and leaves out a large value, which by sequence none but its old key has",
+            hint=f"alter table {table.name.quoted} replica identity full; then {ANEW}",
+        )
 
 
 def _unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
@@ -177,7 +217,7 @@ class ChangelogForm:
             }
         )
 
-    def loaded(self, rows: pa.RecordBatch, place: int) -> pa.RecordBatch:
+    def loaded(self, rows: pa.RecordBatch, place: int, position: int) -> pa.RecordBatch:
         """Return the events of the load of a place."""
         count = rows.num_rows
         after = pa.StructArray.from_arrays(rows.columns, fields=list(self.table.schema))
@@ -235,9 +275,9 @@ def _places(present: np.ndarray[Any, Any]) -> pa.Array:
 Form = RowForm | ChangelogForm
 
 
-def form_of(table: Table, nulls: bool, changelog: bool) -> Form:
+def form_of(table: Table, nulls: bool, changelog: bool, sequence: bool) -> Form:
     """Return the form of a table's rows."""
-    return ChangelogForm(table, nulls) if changelog else RowForm(table, nulls)
+    return ChangelogForm(table, nulls) if changelog else RowForm(table, nulls, sequence)
 
 
 class Output(ABC):
@@ -306,13 +346,14 @@ class ManyTables(Output):
 
     nulls: bool
     changelog: bool
+    sequence: bool
 
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([(_NAMESPACE, pa.string()), (_TABLE, pa.string()), (_ROWS, pa.binary())])
 
     def form(self, table: Table) -> Form:
-        return form_of(table, self.nulls, self.changelog)
+        return form_of(table, self.nulls, self.changelog, self.sequence)
 
     def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
         name, keys = form.table.name.escaped, () if self.changelog else form.table.keys

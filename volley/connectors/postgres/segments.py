@@ -145,6 +145,7 @@ class Capture:
     nulls: bool  # True: values that Arrow does not have are null; False: they are errors
     on_rewrite: RewritePolicy  # what to do about changes of a table that the stream does not carry
     changelog: bool  # True: one row an event, with the row before and after it; False: rows for an upsert
+    sequence: bool  # True: rows have their place in the server's log
     bounded: bool  # True: a run ends where the server's log ended when it began
     max_staged: int  # the most bytes of staged segments
     heartbeat: float | None  # how often to write to the database's log, in seconds; None = never

@@ -15,7 +15,7 @@ from volley.errors import SourceError
 from volley.storage.remembered import Record
 from volley.storage.state_formats import SLOT
 
-__all__ = ["Origin", "check_position", "ensure_slot"]
+__all__ = ["Origin", "check_position", "ensure_slot", "origin_record"]
 
 _SLOT = """
     select plugin, database, active_pid, wal_status, confirmed_flush_lsn::text, restart_lsn::text

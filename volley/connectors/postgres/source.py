@@ -63,6 +63,11 @@ class PostgresSource(Source):
         changelog: True: one row an event instead, to be appended: ``op`` (``"r"``, ``"i"``, ``"u"``, ``"d"``, or
             ``"t"`` for a truncation), ``seq``, ``lsn`` and ``commit_time`` of its transaction, ``before`` and
             ``after``: the rows, as structs, and ``unchanged``. ``before`` has what the replica identity tells.
+        sequence: True: rows have ``_lsn``, the position of their transaction's commit in the server's log, and
+            ``_change``, their number in the transaction, in place of ``_seq``. Both are written, and ``Upsert()`` takes
+            them as its sequence: rows of several jobs and slots, of a load beside the stream and of replayed dead
+            letters come to the same table in any order. A truncation, a reload, and a row that changes its key and
+            leaves out a value stop the job then.
         bounded: True: read what the tables and the server's log have when the run starts, then stop; if more than
             `max_staged` waits, the next run reads the rest. False: keep reading.
         on_rewrite: What to do if rows change without a change in the stream, as by ``alter table … type``, a column
@@ -107,6 +112,7 @@ publication='volley_orders', tables=('public.orders',))
     packed: bool | None = None
     load: Literal["snapshot", "none"] = "snapshot"
     changelog: bool = False
+    sequence: bool = False
     bounded: bool = False
     on_rewrite: Literal["stop", "reload", "ignore"] = "stop"
     unrepresentable: Literal["fail", "null"] = "fail"
@@ -121,7 +127,7 @@ publication='volley_orders', tables=('public.orders',))
         keep(self, slot_name=identifier, publication=identifier)
         keep(self, tables=optional(table_names), exclude=optional(table_names), packed=optional(flag))
         keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "reload", "ignore")))
-        keep(self, changelog=flag, bounded=flag)
+        keep(self, changelog=flag, bounded=flag, sequence=flag)
         keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
         keep(self, max_segments_per_epoch=optional(count), heartbeat=optional(duration))
         selection = self._selection
@@ -129,6 +135,13 @@ publication='volley_orders', tables=('public.orders',))
             raise ConfigError("packed is False, and tables are several", hint="rows of several tables are packed")
         if self.on_rewrite == "reload" and self.load == "none":
             raise ConfigError('on_rewrite="reload" with load="none"', hint='load="snapshot", or on_rewrite="stop"')
+        if self.sequence and self.on_rewrite == "reload":
+            raise ConfigError(
+                'on_rewrite="reload" with sequence=True: the rows of a reload have no place in the log',
+                hint='on_rewrite="stop", or leave sequence out',
+            )
+        if self.sequence and self.changelog:
+            raise ConfigError("changelog and sequence are both True", hint="a changelog has lsn and seq: leave it out")
 
     @property
     def _selection(self) -> Selection:
@@ -188,6 +201,7 @@ publication='volley_orders', tables=('public.orders',))
             nulls=self.unrepresentable == "null",
             on_rewrite=self.on_rewrite,
             changelog=self.changelog,
+            sequence=self.sequence,
             bounded=self.bounded,
             max_staged=int(self.max_staged),
             heartbeat=None if self.heartbeat is None else seconds("heartbeat", self.heartbeat),

@@ -32,6 +32,7 @@ class TableLoad:
     pages: PageRange | None
     number: int
     first: int  # the number of the first message after the load
+    position: int = 0  # a position in the server's log before all changes that the load may not have seen
 
     @property
     def size(self) -> int:
@@ -91,7 +92,7 @@ class ChangeReader(SplitReader):
                     continue
                 table = load.table.with_types(form.table.columns)
                 for rows in reader.rows(table, load.pages):
-                    yield form, form.loaded(conform(rows, form.table.schema), place)
+                    yield form, form.loaded(conform(rows, form.table.schema), place, load.position)
 
     def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:
         for first in split.firsts:

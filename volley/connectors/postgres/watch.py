@@ -207,7 +207,7 @@ class Watch:
         if not table.columns and oid not in self._known and table.name not in self._selection.named:
             _log.warning("table %s has no columns: it joins when it has one", table.name)
             return None
-        check_changes(connection, self._publication, table, self._is_keyed)
+        check_changes(connection, self._publication, table, self._is_keyed, self._capture.sequence)
         if oid not in self._known:
             self._join(connection, table)
             return table

@@ -52,13 +52,23 @@ def _completed(mode: Upsert | History, stream: pa.Schema) -> Upsert | History:
                 hint="make the source send whole rows",
             )
         return replace(mode, key_fields=keys, op_field=mode.op_field or own.operation)
+    sequence = mode.sequence
+    if sequence is None and mode.order_by is None:
+        sequence = own.sequence or None
+    elif sequence is not None and own.unchanged is not None and not own.sequence:
+        raise ConfigError(
+            f"the stream leaves out values that have not changed (column {own.unchanged!r}), and tells no sequence",
+            hint="PostgresSource(…, sequence=True), which Upsert() takes as its sequence; or leave sequence out: such "
+            "a stream comes in order",
+        )
     known = replace(
         mode,
+        sequence=sequence,
         key_fields=keys,
         op_field=mode.op_field or own.operation,
         unchanged_field=mode.unchanged_field or own.unchanged,
     )
-    if mode.sequence is not None:
+    if sequence is not None:
         return known
     return replace(
         known,
