@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.chaos.job import STOPPED, config, dead_letters, load_table, pipeline, run
+from tests.chaos.job import STOPPED, config, dead_letters, load_table, pipeline, rival, run
 from tests.chaos.kinds import KINDS
 from tests.drivers import Drivers
 from tests.iceberg.clocks import check_times
@@ -170,6 +170,8 @@ class _Campaign:
         except VolleyError as error:
             print(f"chaos: the last run of {self.kind} failed: {error}")
             self.failed += 1
+        if KINDS[self.kind].rival is not None:
+            rival(self.folder, self.kind).catch_up()
 
     def verdict(self) -> Verdict:
         """Remove what is left of dead attempts, then compare all rows with those of the input."""
@@ -193,6 +195,8 @@ class _Campaign:
 
     def _compared(self) -> Difference:
         this, files = KINDS[self.kind], read_input(self._input)
+        if this.rival is not None:
+            files += rival(self.folder, self.kind).epochs()
         rivals = [dict.fromkeys(this.columns) | {"id": int(line)} for line in _lines(self._path("rivals"))]
         found = read_back(load_table(self.folder, self.kind), this.columns)
         rows = compare(map(_plain, [*this.expected(files), *rivals]), map(_plain, found))

@@ -21,6 +21,7 @@ from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
 
 from tests.chaos.kinds import KINDS
+from tests.chaos.rival import Rival
 from tests.iceberg.clocks import AHEAD, clock
 from volley import (
     CatalogError,
@@ -30,18 +31,22 @@ from volley import (
     IcebergSink,
     IcebergSinkConfig,
     IcebergStorage,
+    IcebergTable,
     Pipeline,
+    SnapshotManager,
     StorageError,
     VolleyError,
 )
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
 
-__all__ = ["STOPPED", "config", "dead_letters", "load_table", "pipeline", "run"]
+__all__ = ["STOPPED", "config", "dead_letters", "load_table", "pipeline", "rival", "run"]
 
 STOPPED = 3
 """The exit status of a job that a fault has stopped, as it should."""
 _VANISHED = "data file vanished"
+_RIVAL = "rival upsert"
+_USUAL = 0.2
 _OFTEN = 0.08
 _SELDOM = 0.015  # faults that stop the job: most of its ends are to be deaths
 
@@ -64,6 +69,12 @@ def pipeline(folder: Path, kind: str, master: str | None = None) -> Pipeline:
     )
     sink = config(folder, kind).with_max_records(100).with_commit_mode(this.mode)
     return this.steps(read).to_sink(IcebergSink(sink.with_dead_letter(dead_letters(kind) if this.bad else None)))
+
+
+def rival(folder: Path, kind: str) -> Rival:
+    """The second job on the table of this kind."""
+    target = config(folder, kind).with_max_records(100).with_commit_mode(KINDS[kind].mode)
+    return Rival(folder / f"{kind}.rival-epochs", target, KINDS[kind])
 
 
 def load_table(folder: Path, table: str) -> Table:
@@ -89,6 +100,7 @@ class Tormentor:
         self._kind = kind
         self._dice = dice
         self._met: set[str] = set()
+        self._interferes = False
         self._rivals = folder / f"{kind}.rivals"
 
     def torment(self) -> None:
@@ -111,6 +123,8 @@ class Tormentor:
             files = [file for result in results for file in result.committables]
             if files and self._chosen(_VANISHED, _SELDOM):
                 os.remove(files[0].path.removeprefix("file://"))
+            if KINDS[self._kind].rival is not None and not self._interferes:
+                self._maintain()
             commit(committer, epoch, results)
 
         CachedSqlCatalog.commit_table = commit_with_faults  # type: ignore[method-assign, assignment]
@@ -127,13 +141,15 @@ class Tormentor:
         return _VANISHED in self._met if isinstance(error, StorageError) else bool(self._met)
 
     def _commit(self, table: Table, commit: Callable[[], Any]) -> Any:
+        if self._interferes:
+            return commit()
         if self._chosen("commit refused"):
             raise CommitFailedException("injected: somebody was faster")
         if self._chosen("request lost"):
             raise Unreachable("injected: connection reset before the commit")
         if table.name()[-1] == self._kind:
             for name, change in self._changes().items():
-                if self._chosen(name, _SELDOM if change is _add_column else _OFTEN):
+                if self._chosen(name, _SELDOM if change is _add_column else _USUAL if name == _RIVAL else _OFTEN):
                     self._interfere(change, _plain(self._folder).load_table(table.name()))
         answer = commit()
         if self._chosen("answer lost"):
@@ -144,17 +160,39 @@ class Tormentor:
         """Change a table as another writer, whose clock may be ahead, but not behind the table's times."""
         ahead = AHEAD if self._chosen("rival with a clock ahead") else 0
         last = table.metadata.last_updated_ms / 1000
-        with clock(lambda now: max(now, last) + ahead):
-            change(table)
+        self._interferes = True
+        try:
+            with clock(lambda now: max(now, last) + ahead):
+                change(table)
+        finally:
+            self._interferes = False
 
     def _changes(self) -> dict[str, Callable[[Table], Any]]:
-        return {
+        own = {} if KINDS[self._kind].rival is None else self._changes_in_sequence()
+        return own | {
             "rival append": self._append,
             "rival compaction": _compact,
             "rival expiry": _expire,
             "rival rollback": _roll_back,
             "rival schema change": _add_column,
         }
+
+    def _changes_in_sequence(self) -> dict[str, Callable[[Table], Any]]:
+        """What others do to a table that is upserted by sequence."""
+        files = len([*(self._folder / "in" / self._kind).glob("*.parquet")])
+        return {_RIVAL: lambda table: rival(self._folder, self._kind).begin_epoch(files)}
+
+    def _maintain(self) -> None:
+        """Compact and expire the table as its own job would, between two commits."""
+        target = config(self._folder, self._kind)
+        self._interferes = True
+        try:
+            if self._chosen("maintenance: compaction"):
+                IcebergTable(target).compact()
+            if self._chosen("maintenance: expiry"):
+                SnapshotManager(target).expire_snapshots("0s", 1)
+        finally:
+            self._interferes = False
 
     def _append(self, table: Table) -> None:
         number = -1 - len(self._rivals.read_text().split()) if self._rivals.exists() else -1
@@ -194,9 +232,9 @@ def _compact(table: Table) -> None:
 
 
 def _expire(table: Table) -> None:
-    """Forget all snapshots but the last."""
-    head = table.current_snapshot()
-    old = [each.snapshot_id for each in table.snapshots() if head and each.snapshot_id != head.snapshot_id]
+    """Forget all snapshots but the last of each branch."""
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id not in heads]
     if old:
         table.maintenance.expire_snapshots().by_ids(old).commit()
 

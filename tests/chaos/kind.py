@@ -30,6 +30,8 @@ class Kind:
         bad: The rows that go to the dead letters, each with the number of its file, from those of all files in order.
         more: Columns of the input beside those of `SCHEMA`.
         points: Failpoints of its driver that other kinds do not have.
+        rival: The rows of an epoch of a second job, which writes to the table too: by the number of the first one's
+            files, and by the epoch's number. None = there is no such job.
     """
 
     rows: Callable[[random.Random, int], list[Row]]
@@ -40,6 +42,7 @@ class Kind:
     bad: Callable[[Sequence[list[Row]]], Iterable[tuple[int, Row]]] | None = None
     more: tuple[tuple[str, pa.DataType], ...] = ()
     points: tuple[str, ...] = ()
+    rival: Callable[[random.Random, int, int], list[Row]] | None = None
 
     @property
     def task_points(self) -> tuple[str, ...]:

@@ -197,6 +197,26 @@ def _upsert(strategy: Strategy) -> Kind:
     return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
 
 
+def _changes_of_a_rival(dice: random.Random, files: int, number: int) -> list[Row]:
+    """Changes of rows of any file, of any time so far, which is no other change's."""
+    ids = dice.sample(range(files * NEW), 40)
+    own = timedelta(microseconds=500_000 + number)
+    rows = [row_of(dice, dice.randrange(files), id) for id in ids]
+    return [row | {"at": row["at"] + own, "op": dice.choice("uuud")} for row in rows]
+
+
+def _in_sequence(strategy: Strategy) -> Kind:
+    """Changes in any order, by two jobs."""
+    return Kind(
+        _out_of_order,
+        lambda stream: stream,
+        _latest_of_each,
+        mode=Upsert("id", sequence="at", op_field="op", strategy=strategy),
+        more=(("op", pa.string()),),
+        rival=_changes_of_a_rival,
+    )
+
+
 KINDS = {
     "append": Kind(new_rows, _computed, _good, columns=(*SCHEMA.names, "twice"), bad=_bad_rows),
     "deduplicate": Kind(
@@ -237,13 +257,9 @@ KINDS = {
     "filled": FILLED,
     "copy_on_write": _upsert("copy_on_write"),
     "upsert_auto": _upsert("auto"),
-    "in_sequence": Kind(
-        _out_of_order,
-        lambda stream: stream,
-        _latest_of_each,
-        mode=Upsert("id", sequence="at", op_field="op"),
-        more=(("op", pa.string()),),
-    ),
+    "in_sequence": _in_sequence("auto"),
+    "in_sequence_merged": _in_sequence("merge_on_read"),
+    "in_sequence_copied": _in_sequence("copy_on_write"),
     "snapshots": Kind(
         _extract, _compared, lambda files: files[-1], mode=Upsert(sequence="_version"), points=WINDOW_POINTS
     ),
