@@ -23,7 +23,7 @@ class PeerEnvironment:
     Args:
         name: Its folder's name.
         requirements: The packages, pinned; with others the environment is made anew.
-        jars: Maven's coordinates of the jars it takes, ``group:artifact:version``.
+        jars: Maven's coordinates of the jars it takes, ``group:artifact:version[:classifier]``.
     """
 
     name: str
@@ -40,11 +40,11 @@ class PeerEnvironment:
         """
         import pytest
 
-        from tests.servers.downloads import artifact, java
+        from tests.servers.downloads import java
 
         try:
             python, java_home = self._python(), str(Path(java()).parents[1])
-            folders = [artifact("-".join(jar.split(":")[1:]), f"{jar}:jar") for jar in self.jars]
+            folders = [_folder(*jar.split(":")) for jar in self.jars]
         except subprocess.CalledProcessError as reason:
             raise MissingPeerError(reason.stderr.strip().splitlines()[-1]) from reason
         except (OSError, pytest.skip.Exception, pytest.fail.Exception) as reason:
@@ -66,3 +66,10 @@ class PeerEnvironment:
             # Written last: an environment that was cut short is not taken for a whole one.
             listed.write_text(wanted)
         return str(python)
+
+
+def _folder(group: str, name: str, version: str, *classifier: str) -> Path:
+    """The folder with a jar."""
+    from tests.servers.downloads import artifact
+
+    return artifact("-".join([name, version, *classifier]), ":".join([group, name, version, "jar", *classifier]))

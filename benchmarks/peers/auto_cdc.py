@@ -1,0 +1,98 @@
+"""AUTO CDC of pyspark's declarative pipelines: ``spark-pipelines run``, as its documentation shows it.
+
+Its target must take row-level operations. No released connector for tables on disk loads on that Spark, so it is the
+in-memory table of Spark's own tests: it is spared from writing files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+from benchmarks.peers.environment import PeerEnvironment
+from benchmarks.run import Run
+
+# Runs a function of this module in a Python that has its PySpark.
+apart = PeerEnvironment(
+    "auto-cdc",
+    ("pyspark[pipelines]==4.3.0", "pandas==2.3.3"),
+    # The tests of 4.3.0 are not published; those of 4.2.0 run on it.
+    ("org.apache.spark:spark-catalyst_2.13:4.2.0:tests", "org.eclipse.jdt:ecj:3.38.0"),
+).run
+
+_SPEC = """
+name: benchmark
+storage: {folder}/storage
+catalog: memory
+database: d
+libraries:
+  - glob:
+      include: definitions/**
+configuration:
+  spark.sql.shuffle.partitions: "2"
+"""
+_DEFINITIONS = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
+
+spark = SparkSession.active()
+schema = "auction long, bidder long, price long, url string, date_time timestamp, op string"
+
+
+@dp.temporary_view
+def bids():
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet("{files}")
+
+
+dp.create_streaming_table("target")
+dp.create_auto_cdc_flow(
+    target="target",
+    source="bids",
+    keys=["auction", "bidder"],
+    sequence_by="date_time",
+    apply_as_deletes=expr("op = 'd'"),
+    except_column_list=["op"],
+    stored_as_scd_type=1,
+)
+"""
+
+
+def last_bids(run: Run) -> None:
+    """Measure a run of the pipeline over the bids in a folder's files, an epoch each; its rows are in `rows` then."""
+    folder, rows = run.folder / "pipeline", run.options["rows_file"]
+    (folder / "definitions").mkdir(parents=True)
+    (folder / "spark-pipeline.yml").write_text(_SPEC.format(folder=folder.as_uri()))
+    (folder / "definitions" / "bids.py").write_text(_DEFINITIONS.format(files=run.options["files"]))
+    settings = {
+        "spark.sql.catalog.memory": "MemoryCatalog",
+        "spark.sql.catalog.memory.out": rows,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(Path(sys.executable).with_name("spark-pipelines")), "--remote", "local[2]"]
+    command += ["--jars", ",".join([*(jar for jar in run.options["jars"] if "ecj" not in jar), str(_catalog(run))])]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (folder / "log").open("wb") as log:
+        work = partial(
+            subprocess.run, [*command, "run"], check=True, stdout=log, stderr=log, cwd=folder, env=environment
+        )
+        run.measure(work, rows=run.options["bids"])
+
+
+def _catalog(run: Run) -> Path:
+    """The jar with the catalog, compiled beside this Spark's jars."""
+    import pyspark
+
+    (compiler,) = (jar for jar in run.options["jars"] if "ecj" in jar)
+    java = str(Path(os.environ["JAVA_HOME"], "bin", "java"))
+    classes = os.pathsep.join([*run.options["jars"], *map(str, Path(pyspark.__file__).parent.glob("jars/*.jar"))])
+    source, folder = Path(__file__).with_name("MemoryCatalog.java"), run.folder / "classes"
+    subprocess.run([java, "-jar", compiler, "-17", "-proc:none", "-cp", classes, "-d", folder, source], check=True)
+    return Path(shutil.make_archive(str(run.folder / "catalog"), "zip", folder)).rename(run.folder / "catalog.jar")
