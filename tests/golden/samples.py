@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 from uuid import UUID
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from volley import (
     sum_,
     tumbling,
 )
+from volley.connectors.files.inbox import Inbox, listed_of
 from volley.connectors.files.listing import LoggedFile
 from volley.connectors.files.log import FileLog
 from volley.connectors.postgres import slot
@@ -53,6 +54,8 @@ from volley.metrics.figures import FinishedEpoch
 from volley.metrics.status import JobStatus
 from volley.plan.graph import JobGraph
 from volley.spark.log import SparkLog
+from volley.storage.remembered import Record
+from volley.storage.state_formats import LISTED
 from volley.task.joined_rows import read_index, read_list, read_pin
 
 __all__ = ["SAMPLES", "Sample"]
@@ -195,6 +198,20 @@ def write_file_log(folder: Path) -> None:
 
 def read_file_log(folder: Path) -> object:
     return [(file.path, file.size) for file in FileLog(str(folder / "files")).files()]
+
+
+def write_listed(folder: Path) -> None:
+    _inbox(folder).note_listing()
+
+
+def read_listed(folder: Path) -> object:
+    inbox = _inbox(folder)
+    return inbox.is_listing_due, inbox._listed
+
+
+def _inbox(folder: Path) -> Inbox:
+    record = Record(f"{folder}/listed.json", LISTED, listed_of)
+    return Inbox(MagicMock(), 60.0, record, lambda: 1_700_000_000.0)
 
 
 def write_merged_file_log(folder: Path) -> None:
@@ -358,6 +375,7 @@ SAMPLES = {
     "join": Sample(write_join, read_join, exact=False),
     "schema": Sample(write_inferred, read_inferred, exact=False),
     "file-log": Sample(write_file_log, read_file_log),
+    "listed": Sample(write_listed, read_listed),
     "merged-file-log": Sample(write_merged_file_log, read_merged_file_log, exact=False),
     "merged-loads": Sample(write_merged_loads, read_merged_loads),
     "postgres": Sample(write_postgres, read_postgres),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, create_model
 
+from volley.connectors.files.notifications import PubSubSubscription, SqsQueue
 from volley.connectors.webhook.auth import (
     Auth,
     BearerAuth,
@@ -38,8 +39,11 @@ __all__ = ["SINK_CONNECTORS", "SOURCE_CONNECTORS", "YamlConnector", "connector_o
 if TYPE_CHECKING:
     _Tls = Model
     _Scheme = Model
+    _Sqs = Model
+    _PubSub = Model
 else:
     _Tls, _Scheme = model_of(ServerTls), model_of(SignatureScheme)
+    _Sqs, _PubSub = model_of(SqsQueue), model_of(PubSubSubscription)
 
 
 class WebhookAuth(Model):
@@ -144,6 +148,44 @@ def _set_scheme(arguments: dict[str, Any], values: dict[str, Any], collector: Co
     if "scheme" in values:
         arguments["scheme"] = collector.make(SignatureScheme, given(values["scheme"]), (*path, "scheme"))
     return arguments["scheme"] is not None
+
+
+class Notifications(Model):
+    """Where a storage tells of new files."""
+
+    sqs: _Sqs | None = Field(None, description="A queue of Amazon SQS, with the events of S3.")
+    pub_sub: _PubSub | None = Field(None, description="A subscription of Pub/Sub, with the notifications of GCS.")
+
+
+class _Files(Model):
+    """Files, as rows."""
+
+    notifications: Notifications | None = Field(
+        None, description="Where the storage tells of new files; without it, the folder is listed for each epoch."
+    )
+
+
+def files_model() -> type[Model]:
+    """Return the model of the settings under ``config``."""
+    return model_of(load("source", "files"), frozenset({"notifications"}), _Files)
+
+
+def files_source(values: Any, collector: Collector, path: Path) -> Source | None:
+    """Return the source of a document's values; None after mistakes."""
+    model = collector.check(files_model(), values, path)
+    if model is None:
+        return None
+    arguments = given(model)
+    if arguments.get("notifications") is not None:
+        told = given(arguments["notifications"])
+        if len(told) != 1:
+            collector.add((*path, "notifications"), f"notifications has {len(told)} queues", "sqs, or pub_sub")
+            return None
+        ((name, queue),) = told.items()
+        make = {"sqs": SqsQueue, "pub_sub": PubSubSubscription}[name]
+        arguments["notifications"] = collector.make(make, given(queue), (*path, "notifications", name))
+    source: Source | None = collector.make(load("source", "files"), arguments, path)
+    return None if collector.has_mistakes(path) else source
 
 
 _LOADS = {"incremental": "snapshot", "changes_only": "none"}
@@ -278,6 +320,7 @@ def _of_class(part: Literal["source", "sink"], name: str) -> YamlConnector:
 
 
 _OWN_SOURCES = {
+    "files": YamlConnector(files_model, files_source),
     "iceberg": YamlConnector(lambda: source_model(IcebergSourceConfig), iceberg_source),
     "postgres": YamlConnector(postgres_model, postgres_source, takes_streams=True, tells_keys=True),
     "webhook": YamlConnector(webhook_model, webhook_source),

@@ -19,6 +19,7 @@ __all__ = [
     *(
         "JOIN_ROWS",
         "LANDED",
+        "LISTED",
         "LOAD",
         "MERGED_FILE_LOG",
         "MERGED_LOADS",
@@ -61,6 +62,7 @@ JOIN_ROWS = StateFormat("join-rows")
 INITIAL_OFFSET = StateFormat("initial-offset")
 SCHEMA = StateFormat("schema")
 FILE_LOG = StateFormat("file-log")
+LISTED = StateFormat("listed")
 MERGED_FILE_LOG = StateFormat("merged-file-log")
 FAILURE = StateFormat("failure")
 

@@ -6,9 +6,11 @@ import difflib
 import fnmatch
 import posixpath
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,7 +18,16 @@ from volley.errors import SourceError, SourceNotFoundError, VolleyError
 from volley.secrets import redact_uri, redacted
 from volley.storage.paths import filesystem, modified_time
 
-__all__ = ["HIDDEN_PREFIX", "MARKERS", "LoggedFile", "check_exists", "check_not_empty", "list_files", "start_of"]
+__all__ = [
+    "HIDDEN_PREFIX",
+    "MARKERS",
+    "LoggedFile",
+    "check_exists",
+    "check_not_empty",
+    "list_files",
+    "look_up",
+    "start_of",
+]
 
 MARKERS = "_volley"
 """The folder of a FileSink's marker files, beside the files of its epochs."""
@@ -28,6 +39,7 @@ _MAGIC = frozenset("*?[")
 _ESCAPED = re.compile(r"\[([*?[])\]")
 _PATTERN = re.compile(r"((?:\[[*?[]\]|[^*?[])*).*", re.DOTALL)
 _SHOWN = 5
+_LOOKS_AT_ONCE = 16
 _UNFINISHED = (
     *(".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".opdownload", ".download", ".aria2"),
     *("._copying_", ".gstmp", ".writing", ".uploading", ".inprogress", ".incomplete", ".!ut", ".!qb", ".bc!", ".$$$"),
@@ -110,7 +122,48 @@ def list_files(
         entries = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _files_below(files, root)
     excluded = _excluded(exclude)
     complete = [info for info in entries.values() if _is_readable(info, root, globbed, excluded)]
-    logged = [LoggedFile(info["name"], info["size"], modified_time(info)) for info in complete]
+    return _in_order(complete)
+
+
+def look_up(path: str, options: Mapping[str, Any], names: Sequence[str], exclude: Sequence[str]) -> list[LoggedFile]:
+    """Return those of some files that are there, and that a listing of a path would return; in its order.
+
+    Raises:
+        SourceError: If one can't be looked at.
+    """
+    files, root = _searched(path, options)
+    excluded = _excluded(exclude)
+    with _listing(path), ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        files.invalidate_cache()
+        globbed = _is_glob(files, root)
+        is_below = _is_below(root, globbed)
+        below = [name for name in map(files._strip_protocol, names) if is_below(name)]
+        entries = [info for info in pool.map(partial(_info, files), below) if info is not None]
+    complete = [info for info in entries if _is_readable(info, root, globbed, excluded)]
+    return _in_order(complete)
+
+
+def _is_below(root: str, globbed: bool) -> Callable[[str], bool]:
+    """Return what tells whether a search finds a file."""
+    if globbed:
+        from fsspec.utils import glob_translate
+
+        pattern = re.compile(glob_translate(root))
+        return lambda name: pattern.match(name) is not None
+    return lambda name: name == root or name.startswith(root.rstrip("/") + "/")
+
+
+def _info(files: Any, name: str) -> dict[str, Any] | None:
+    """Return the details of a file; None if it is gone."""
+    try:
+        info: dict[str, Any] = files.info(name)
+    except FileNotFoundError:
+        return None
+    return info
+
+
+def _in_order(entries: Iterable[Mapping[str, Any]]) -> list[LoggedFile]:
+    logged = [LoggedFile(info["name"], info["size"], modified_time(info)) for info in entries]
     return sorted(logged, key=lambda file: (file.modified or 0.0, file.path))
 
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from volley.columns.dictionaries import as_keys
 from volley.connectors.files.columns import FileColumns, folder_texts, folder_values, with_folders, with_included
-from volley.connectors.files.listing import LoggedFile, check_exists, check_not_empty, list_files, start_of
+from volley.connectors.files.inbox import close_inbox, inbox_of, open_inbox
+from volley.connectors.files.listing import LoggedFile, check_exists, check_not_empty, list_files, look_up, start_of
 from volley.connectors.files.log import FileLog
+from volley.connectors.files.notifications import FileNotifications
 from volley.connectors.files.opening import ReplacedError, input_files, reading, url_of
 from volley.connectors.files.unread import Unread
 from volley.contracts.reports import Lag
@@ -48,6 +50,8 @@ class FileReader(Reader):
     parallelism: int  # the number of splits that are read at the same time
     dictionaries: bool  # True: yield columns that are stored with a small dictionary as dictionary arrays
     limit: int | None  # the maximum number of files per epoch; None = all
+    # Where the storage tells of new files; None on executors, and where the folder is listed for each epoch.
+    notifications: FileNotifications | None = None
 
     def initial_offset(self) -> Offset:
         return {"files": 0}
@@ -56,10 +60,43 @@ class FileReader(Reader):
         # New files would take the numbers of entries that the log has lost.
         first = self.log.count(start)
         if target is None and (limit is None or first + limit > len(self.log)):
-            self._append(list_files(self.files.url, self.files.storage_options, self.log, self.files.exclude))
+            self._find()
         last = len(self.log) if target is None else self.log.count(target)
         end = last if limit is None else min(last, first + limit)
         return self.log.offset(end) if end > first else start
+
+    def _find(self) -> None:
+        """Log new files: those that a queue tells of, or, if a listing is due or there is no queue, all."""
+        inbox = inbox_of(self.log.folder)
+        messages, paths = inbox.receive() if inbox else ([], [])
+        if inbox is None or inbox.is_listing_due:
+            # After the messages: what comes meanwhile is told by others.
+            self._append(list_files(self.files.url, self.files.storage_options, self.log, self.files.exclude))
+        elif paths:
+            self._append(look_up(self.files.url, self.files.storage_options, paths, self.files.exclude))
+        if inbox is not None:
+            if inbox.is_listing_due:
+                inbox.note_listing()
+            inbox.keep(messages, len(self.log))
+
+    def start(self) -> None:
+        if self.notifications is not None:
+            open_inbox(self.log.folder, self.notifications)
+
+    def stop(self) -> None:
+        close_inbox(self.log.folder)
+
+    @property
+    def acknowledges(self) -> bool:
+        return self.notifications is not None
+
+    def committed(self, offset: Offset) -> None:
+        if inbox := inbox_of(self.log.folder):
+            inbox.committed(self.log.count(offset))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The queue is the driver's, and may have credentials.
+        return FileReader, tuple(getattr(self, name) for name in self.__dataclass_fields__ if name != "notifications")
 
     def _append(self, listed: Sequence[LoggedFile]) -> None:
         """Log new files; those that were written again as the settings say."""
@@ -191,7 +228,9 @@ def payload_decoder(files: Files, format: str, schema: pa.Schema) -> PayloadDeco
     return None
 
 
-def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:
+def open_reader(
+    files: Files, context: SourceContext, limit: int | None, notifications: FileNotifications | None = None
+) -> FileReader:
     """Return the reader of a FileSource.
 
     Raises:
@@ -213,7 +252,8 @@ def open_reader(files: Files, context: SourceContext, limit: int | None) -> File
     content = as_keys(content, context.keys)
     schema = with_included(content, files.include)
     columns = Columns(declared, files.on_unknown, UNKNOWN)
-    return FileReader(files, columns, content, schema, log, context.parallelism, context.dictionaries, limit)
+    parallelism, dictionaries = context.parallelism, context.dictionaries
+    return FileReader(files, columns, content, schema, log, parallelism, dictionaries, limit, notifications)
 
 
 def _content(files: Files, declared: pa.Schema) -> pa.Schema:

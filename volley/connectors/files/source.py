@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
+from volley.checks import count, flag, keep, mapping, names, of_type, one_of, optional, path
+from volley.connectors.files.notifications import FileNotifications
 from volley.contracts.datasets import Dataset
 from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.extracts import Extracts, ExtractSource
@@ -63,6 +64,8 @@ class FileSource(ExtractSource):
         on_replaced: What to do with a file that was written again after it was found, which its size or the time of
             its last change tells: ``"warn"`` (the default) leaves it and warns of it, as far as the time is later than
             that of all files before; ``"read"`` reads it again, as a new file; ``"fail"`` is an error that names it.
+        notifications: Where the storage tells of new files: `SqsQueue` or `PubSubSubscription`. The folder is listed
+            when the job first starts, and every so often after that. None = it is listed for each epoch.
         options: Options of the format. Of CSV: ``header``, ``column_names``, ``skip_rows``, ``delimiter``, ``quote``,
             ``escape``, ``null_values``, ``decimal_point``, ``date_formats`` and ``newlines_in_values``, as in
             ``{"delimiter": ";", "decimal_point": ",", "null_values": ["NA"]}``. A field is null if it is empty without
@@ -100,10 +103,12 @@ class FileSource(ExtractSource):
     on_unknown: OnUnknown = "warn"
     exclude: Sequence[str] = ()
     on_replaced: OnReplaced = "warn"
+    notifications: FileNotifications | None = None
 
     def __post_init__(self) -> None:
         keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
         keep(self, options=mapping, storage_options=mapping, on_unknown=on_unknown)
+        keep(self, notifications=optional(of_type(FileNotifications, 'SqsQueue("https://sqs.…")')))
         keep(self, exclude=names, on_replaced=one_of(get_args(OnReplaced)))
         _check_url(self._url)
         name: Any = format_of(self._url) if self.format is None else self.format
@@ -143,7 +148,7 @@ class FileSource(ExtractSource):
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.files.reader import open_reader
 
-        return open_reader(self._files(), context, self.max_files_per_epoch)
+        return open_reader(self._files(), context, self.max_files_per_epoch, self.notifications)
 
     def extracts(self, context: SourceContext, version: str | None) -> Extracts:
         from volley.connectors.files.extracts import FileExtracts, FileStates
