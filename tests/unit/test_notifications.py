@@ -302,6 +302,17 @@ def test_many_messages_are_taken_part_by_part(
     assert counts == [20, 20, 10, 0]
 
 
+def test_a_queue_that_hides_nothing(
+    box: Box, lake: MemoryFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Box, "receive", lambda self: self.waiting[:10])
+    put(lake, 0)
+    reader = opened(box, tmp_path)
+    _, offset = follow(reader, START)
+    box.send(s3_message(put(lake, 1)))
+    assert follow(reader, offset)[0] == [1]
+
+
 def test_a_run_that_is_not_started_lists(box: Box, lake: MemoryFileSystem, tmp_path: Path) -> None:
     put(lake, 1)
     source = FileSource("memory://lake/in", format="json", schema="id long", notifications=Told(box))

@@ -37,10 +37,12 @@ from volley import (
     Pipeline,
     PostgresSource,
     PublicKeyAuth,
+    PubSubSubscription,
     RateSource,
     ServerTls,
     SignatureScheme,
     SnsAuth,
+    SqsQueue,
     VolleyError,
     WebhookSource,
     approx_distinct,
@@ -260,8 +262,21 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {
             **{"path": "", "format": "None", "schema": "None", "max_files_per_epoch": "None 5", "bounded": FLAG},
             **{"options": "dict", "include": "list", "storage_options": "dict", "on_unknown": ""},
-            **{"exclude": "x list", "on_replaced": ""},
+            **{"exclude": "x list", "on_replaced": "", "notifications": "None"},
         },
+    ),
+    (
+        SqsQueue,
+        {"url": "https://q/x"},
+        {
+            **{"url": "", "region": "None x", "list_every": DURATION, "endpoint_url": "None"},
+            **{"access_key_id": "None", "secret_access_key": "None", "session_token": "None x"},
+        },
+    ),
+    (
+        PubSubSubscription,
+        {"name": "projects/p/subscriptions/s"},
+        {"name": "", "list_every": DURATION, "endpoint_url": "None"},
     ),
     (FileSink, {"path": "out"}, {"path": "x", "format": "", "storage_options": "dict"}),
     (

@@ -13,14 +13,17 @@ from volley import (
     ConfigError,
     ConsoleSink,
     Environment,
+    FileSource,
     HmacAuth,
     MaterializedView,
     PostgresSource,
     PublicKeyAuth,
+    PubSubSubscription,
     RateSource,
     ServerTls,
     SignatureScheme,
     SnsAuth,
+    SqsQueue,
     WebhookSource,
     col,
     load_config,
@@ -264,6 +267,38 @@ sources:
     ):
         assert line in told, told
     assert "did you mean 'path'" in told
+
+
+FILES = """
+sources:
+  s3:
+    connector: files
+    config:
+      path: s3://lake/in
+      format: json
+      exclude: ["*.bak"]
+      on_replaced: read
+      notifications: {sqs: {url: "https://sqs.eu-west-1.amazonaws.com/1/new", list_every: 6h}}
+  gcs:
+    connector: files
+    config: {path: "gs://lake/in/*.json", notifications: {pub_sub: {name: projects/p/subscriptions/s}}}
+"""
+
+
+def test_files_of_which_a_queue_tells(tmp_path: Path) -> None:
+    config = config_of(tmp_path, FILES)
+    queue = SqsQueue("https://sqs.eu-west-1.amazonaws.com/1/new", list_every="6h")
+    assert config.sources["s3"] == FileSource(
+        "s3://lake/in", format="json", exclude=["*.bak"], on_replaced="read", notifications=queue
+    )
+    subscription = PubSubSubscription("projects/p/subscriptions/s")
+    assert config.sources["gcs"] == FileSource("gs://lake/in/*.json", notifications=subscription)
+    told = mistakes_of(
+        tmp_path,
+        FILES.replace("https://sqs.eu", "sqs.eu").replace("{pub_sub: {name: projects/p/subscriptions/s}}", "{}"),
+    )
+    assert "url is no URL" in told
+    assert "notifications has 0 queues" in told
 
 
 LAKE = """

@@ -67,8 +67,13 @@ class Inbox:
         """
         received: dict[str, Message] = {}
         paths: dict[str, None] = {}
+        seen: set[str] = set()
         while len(received) < _MOST_MESSAGES and (messages := self._queue.receive()):
+            # A queue that hides messages for a shorter time than this takes gives the same ones again.
+            if {message.id for message in messages} <= seen:
+                break
             for message in messages:
+                seen.add(message.id)
                 created = created_files(message.body, message.attributes)
                 if created is None:
                     self._leave(message)

@@ -25,6 +25,9 @@ class FileNotifications(ABC):
 
     list_every: Duration
 
+    __repr__ = redacted_repr
+    _repr_html_ = redacted_html
+
     @abstractmethod
     def open(self) -> Queue:
         """Return the queue.
@@ -85,10 +88,14 @@ class SqsQueue(FileNotifications):
     def open(self) -> Queue:
         from volley.connectors.files.queues import open_sqs
 
-        return open_sqs(self)
-
-    __repr__ = redacted_repr
-    _repr_html_ = redacted_html
+        return open_sqs(
+            self.url,
+            self.region,
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=self.access_key_id,
+            aws_secret_access_key=self.secret_access_key,
+            aws_session_token=self.session_token,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,7 +126,4 @@ class PubSubSubscription(FileNotifications):
     def open(self) -> Queue:
         from volley.connectors.files.queues import open_pub_sub
 
-        return open_pub_sub(self)
-
-    __repr__ = redacted_repr
-    _repr_html_ = redacted_html
+        return open_pub_sub(self.name, self.endpoint_url)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from volley.connectors.files.notifications import PubSubSubscription, SqsQueue
 from volley.errors import MissingDependencyError, SourceError
 from volley.secrets import redact_uri, redacted
 
@@ -91,8 +90,12 @@ class _Sqs:
                 self.client.delete_message_batch(QueueUrl=self.url, Entries=entries)
 
 
-def open_sqs(queue: SqsQueue) -> Queue:
+def open_sqs(url: str, region: str | None, **settings: str | None) -> Queue:
     """Return a queue of SQS.
+
+    Args:
+        region: Its region; None = that of the URL, or of the environment.
+        settings: Further ones of botocore's client.
 
     Raises:
         MissingDependencyError: If botocore is not installed.
@@ -102,17 +105,10 @@ def open_sqs(queue: SqsQueue) -> Queue:
         from botocore.session import get_session
     except ImportError as error:
         raise MissingDependencyError("SQS needs botocore", hint='pip install "volley-stream[s3]"') from error
-    region = re.match(r"https://sqs\.([a-z0-9-]+)\.", queue.url)
-    with _errors(queue.url):
-        client = get_session().create_client(
-            "sqs",
-            region_name=queue.region or (region[1] if region else None),
-            endpoint_url=queue.endpoint_url,
-            aws_access_key_id=queue.access_key_id,
-            aws_secret_access_key=queue.secret_access_key,
-            aws_session_token=queue.session_token,
-        )
-    return _Sqs(queue.url, client)
+    named = re.match(r"https://sqs\.([a-z0-9-]+)\.", url)
+    with _errors(url):
+        client = get_session().create_client("sqs", region_name=region or (named[1] if named else None), **settings)
+    return _Sqs(url, client)
 
 
 @dataclass(frozen=True)
@@ -145,8 +141,11 @@ class _PubSub:
             return answer.json()
 
 
-def open_pub_sub(subscription: PubSubSubscription) -> Queue:
+def open_pub_sub(name: str, endpoint: str | None) -> Queue:
     """Return a subscription of Pub/Sub.
+
+    Args:
+        endpoint: The address of a service like it, which asks for no credentials; None = Google's.
 
     Raises:
         MissingDependencyError: If google-auth or requests is not installed.
@@ -158,8 +157,8 @@ def open_pub_sub(subscription: PubSubSubscription) -> Queue:
         from google.auth.transport.requests import AuthorizedSession
     except ImportError as error:
         raise MissingDependencyError("Pub/Sub needs google-auth", hint='pip install "volley-stream[gcs]"') from error
-    if subscription.endpoint_url is not None:
-        return _PubSub(subscription.name, subscription.endpoint_url.rstrip("/"), requests.Session())
-    with _errors(subscription.name):
+    if endpoint is not None:
+        return _PubSub(name, endpoint.rstrip("/"), requests.Session())
+    with _errors(name):
         credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/pubsub"])
-    return _PubSub(subscription.name, "https://pubsub.googleapis.com", AuthorizedSession(credentials))  # type: ignore[no-untyped-call]
+    return _PubSub(name, "https://pubsub.googleapis.com", AuthorizedSession(credentials))  # type: ignore[no-untyped-call]
