@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from volley import (
     Environment,
     ExpectationError,
     FileSource,
+    History,
     IcebergSink,
     IcebergSinkConfig,
     Job,
@@ -150,6 +152,40 @@ def test_a_job_that_starts_over_changes_nothing_that_is_right(
     run(native, config, tmp_path, fresh=True, into="append")
     assert rows() == before
     assert names(rows) == {1: "b", 2: "C"}
+
+
+def versions(extracts: list[dict[int, str]]) -> list[tuple[int, str, int, int | None]]:
+    """The history of some extracts: key, name, from which day on it held, and until when."""
+    found, current = [], dict[int, tuple[str, int]]()
+    for day, extract in enumerate([*extracts, None], start=1):
+        for key, (name, since) in list(current.items()):
+            if extract is None or extract.get(key) != name:
+                found.append((key, name, since, None if extract is None else day))
+                del current[key]
+        for key, name in (extract or {}).items():
+            current.setdefault(key, (name, day))
+    return sorted(found, key=repr)
+
+
+def test_extracts_become_a_history(native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path) -> None:
+    dice = random.Random(3)
+    extracts = [{key: dice.choice("ab") for key in range(12) if dice.random() < 0.7} for _ in range(6)]
+
+    def run_history(**options: Any) -> None:
+        source = FileSource(tmp_path / "in", "json", SCHEMA)
+        changes = native.changes_from_snapshots(source, "id", "day", max_deleted=None)
+        sink = IcebergSink(config.with_commit_mode(History(sequence="day")))
+        native.execute("history", changes.to_sink(sink), **options)
+
+    for day, extract in enumerate(extracts, start=1):
+        write(tmp_path, day, *({"id": key, "name": name} for key, name in extract.items()))
+        if day in (2, 3, 6):
+            run_history()
+    found = [(row["id"], row["name"], row["valid_from"].day, row["valid_to"] and row["valid_to"].day) for row in rows()]
+    assert sorted(found, key=repr) == versions(extracts)
+    before = sorted(map(repr, rows()))
+    run_history(fresh=True, into="append")
+    assert sorted(map(repr, rows())) == before
 
 
 def test_extracts_that_were_read_may_be_archived(
