@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tests.waiting import wait_until
 from volley import (
     Environment,
     ExpectationError,
@@ -18,6 +20,8 @@ from volley import (
     History,
     IcebergSink,
     IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
     Job,
     MemorySource,
     SourceError,
@@ -77,7 +81,8 @@ def test_too_many_deletions_fail_the_epoch_until_they_are_allowed(
     # As large as the one before.
     write(tmp_path, 2, {**A, "name": "a" * 100})
     with pytest.raises(
-        ExpectationError, match=r"2 of 3 rows of epoch 1 do not meet 'the next extract of .* has the row'"
+        ExpectationError,
+        match=r"2 of 3 rows of epoch 1 do not meet 'an extract of .* has the row of before \(max_deleted\)'",
     ):
         run(native, config, tmp_path, max_deleted=0.5)
     assert names(rows) == {0: "a", 1: "b", 2: "c"}
@@ -201,6 +206,41 @@ def test_extracts_that_were_read_may_be_archived(
     assert run(native, config, tmp_path, **settings).progress.rows == 0
     write(tmp_path, 2, B, C)
     assert run(native, config, tmp_path, **settings).progress.rows == 2
+    assert names(rows) == {1: "b", 2: "c"}
+
+
+def test_tasks_of_spark_compare_the_states_of_a_table(
+    native: Environment, config: IcebergSinkConfig, rows: Rows
+) -> None:
+    source = config.ref.beside("source")
+    schema = pa.schema({"id": pa.int64(), "name": pa.string()})
+    source.load_catalog().create_namespace_if_not_exists("db")
+    table = source.load_catalog().create_table("db.source", schema)
+    changes = native.changes_from_snapshots(IcebergSource(IcebergSourceConfig(source)), "id", max_deleted=None)
+    pipeline = changes.to_sink(IcebergSink(config.with_commit_mode(Upsert(sequence="_version"))))
+    for first in (0, 500, 700):
+        table.append(pa.table({"id": range(first, 1000), "name": ["x"] * (1000 - first)}, schema))
+        pipeline.execute("states")
+        assert names(rows) == dict.fromkeys(range(first, 1000), "x")
+        table.delete(f"id < {first + 1000}")
+    times = {row["_version"] for row in rows()}
+    assert len(times) == 1
+
+
+def test_a_job_waits_for_the_next_extract(
+    native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
+) -> None:
+    write(tmp_path, 1, A, B)
+    source = FileSource(tmp_path / "in", "json", SCHEMA, bounded=False)
+    changes = native.changes_from_snapshots(source, "id", "day", max_deleted=None)
+    sink = IcebergSink(config.with_commit_mode(Upsert(sequence="day")).with_flush_interval("50ms"))
+    job = native.start("watch", changes.to_sink(sink))
+    try:
+        wait_until(lambda: job.progress.rows == 2, 60, "the first extract")
+        write(tmp_path, 2, B, C)
+        wait_until(lambda: job.progress.rows == 4, 60, "the second one")
+    finally:
+        job.stop()
     assert names(rows) == {1: "b", 2: "c"}
 
 

@@ -28,7 +28,18 @@ from volley.errors import ExpressionError, SchemaMismatchError, SourceError, nea
 from volley.plan.keyed_nodes import CHANGE, CompareExtracts
 
 __all__ = [
-    *("BAD", "MARK", "PRESENT", "ROWS", "ExtractComparer", "clock", "of_versions", "version_text", "version_values"),
+    *(
+        "BAD",
+        "MARK",
+        "MOST_AGAIN",
+        "PRESENT",
+        "ROWS",
+        "ExtractComparer",
+        "clock",
+        "of_versions",
+        "version_text",
+        "version_values",
+    ),
 ]
 
 PRESENT = pa.field("_version", pa.timestamp("us", "UTC"))
@@ -39,7 +50,8 @@ MARK, BAD, ROWS = 1, 2, 4
 """Bits of a clock: the row itself is none of the extract; rows can't be read; the extract has rows."""
 
 _AGAIN, _VERSION = 3, 8
-_MOST_AGAIN = 1 << (_VERSION - _AGAIN)
+MOST_AGAIN = (1 << (_VERSION - _AGAIN)) - 1
+"""How often an extract is read again at most."""
 _MOST = 1 << (61 - _VERSION)
 _OLD, _NEW = "old", "new"
 
@@ -51,20 +63,17 @@ def clock(version: int, again: int) -> int:
 
     Args:
         version: Its version.
-        again: How often it was read again, as its files were written again.
+        again: How often it was read again, as its files were written again; at most `MOST_AGAIN`.
 
     Raises:
-        SourceError: If one is too large.
+        SourceError: If the version is too large.
 
     Example:
         >>> version_values(clock(7, again=2) | ROWS, pa.int64(), 1).to_pylist()
         [7]
     """
-    if abs(version) >= _MOST or again >= _MOST_AGAIN:
-        raise SourceError(
-            f"version {version} of an extract is too large, or it was written again {again} times",
-            hint=f"versions are below {_MOST}, and an extract may be written again {_MOST_AGAIN - 1} times",
-        )
+    if abs(version) >= _MOST:
+        raise SourceError(f"version {version} of an extract is too large", hint=f"versions are below {_MOST}")
     return version << _VERSION | again << _AGAIN
 
 

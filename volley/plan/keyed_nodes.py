@@ -257,15 +257,19 @@ class CompareExtracts(Step, Keyed):
     @property
     def bound(self) -> str:
         """The name of that expectation."""
-        return f"the next extract of {self.source} has the row"
+        return f"an extract of {self.source} has the row of before (max_deleted)"
 
     @property
     def state(self) -> str:
-        return f"{self.label()}, in {self.timing.buckets} buckets"
+        return f"{self._by}, in {self.timing.buckets} buckets"
 
     def label(self) -> str:
         ignored = f", ignoring {', '.join(map(repr, self.ignored))}" if self.ignored else ""
-        return f"changes from snapshots by {', '.join(map(repr, self.keys))}{ignored}"
+        return f"{self._by}{ignored}"
+
+    @property
+    def _by(self) -> str:
+        return f"changes from snapshots by {', '.join(map(repr, self.keys))}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.snapshots import BAD, MARK, PRESENT, ROWS, clock, of_versions, version_text, version_values
+from volley.columns.snapshots import (
+    BAD,
+    MARK,
+    MOST_AGAIN,
+    PRESENT,
+    ROWS,
+    clock,
+    of_versions,
+    version_text,
+    version_values,
+)
 from volley.contracts.extracts import Extract, Extracts
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.contracts.source import Offset, Reader, Split, SplitReader
@@ -142,7 +152,8 @@ class SnapshotReader(Reader):
                 f"{name} has other files, or files of other sizes, than when it was read",
                 hint="put it back as it was, and give what is new a version of its own",
             )
-        return extract.version == offset["version"] and extract.modified != offset.get("modified")
+        is_other = extract.version == offset["version"] and extract.modified != offset.get("modified")
+        return is_other and offset["again"] < MOST_AGAIN
 
     def _behind(self, offset: Offset, extract: Extract) -> Offset:
         """Return the offset behind an extract.
@@ -150,6 +161,7 @@ class SnapshotReader(Reader):
         Raises:
             SourceError: If it is empty, or much smaller than the one before, where that is not wanted.
         """
+        clock(extract.version, again=0)
         is_empty = self._is_empty(extract)
         if is_empty and offset["extracts"] and not self.may_be_empty:
             raise SourceError(

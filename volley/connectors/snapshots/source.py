@@ -61,7 +61,7 @@ class SnapshotSource(Source):
 
     @property
     def identity(self) -> str:
-        return f"snapshots:{self.source.identity}"
+        return f"snapshots:{self.source.identity}{f'@{self.version}' if self.version else ''}"
 
     def datasets(self) -> Sequence[Dataset]:
         return self.source.datasets()
