@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tests.recovery.rows import SCHEMA, Row
 from volley import DataStream
-from volley.iceberg import Append, Upsert
-from volley.iceberg.modes import CommitMode
+from volley.iceberg import Append
+from volley.iceberg.modes import CommitMode, KeyedMode
 from volley.task.failpoints import EXECUTOR_TASK_POINT, TASK_POINTS
 
 __all__ = ["Kind"]
@@ -47,4 +47,4 @@ class Kind:
     @property
     def task_points(self) -> tuple[str, ...]:
         """The failpoints that its executors reach."""
-        return (*TASK_POINTS, *([EXECUTOR_TASK_POINT] if isinstance(self.mode, Upsert) else []))
+        return (*TASK_POINTS, *([EXECUTOR_TASK_POINT] if isinstance(self.mode, KeyedMode) else []))

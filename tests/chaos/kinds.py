@@ -14,7 +14,7 @@ from tests.chaos.series import FILLED, SERIES
 from tests.recovery.rows import SCHEMA, Row
 from volley import DataStream, Environment, col, count, lit, session, sum_, tumbling
 from volley.engine.collect import sources
-from volley.iceberg import Upsert
+from volley.iceberg import History, Upsert
 from volley.iceberg.modes import Strategy
 from volley.plan.windows import Emission, Window
 from volley.task.failpoints import WINDOW_POINTS
@@ -192,6 +192,21 @@ def _compared(stream: DataStream) -> DataStream:
     return environment.changes_from_snapshots(read, "id", r"(\d+)\.parquet", max_deleted=None)
 
 
+def _versions(files: Sequence[list[Row]]) -> Iterable[Row]:
+    """The rows of each id in the order of their times, each until the next, without deletions."""
+    changes: dict[int, dict[datetime, Row]] = {}
+    for row in (row for rows in files for row in rows):
+        of_id = changes.setdefault(row["id"], {})
+        if row["at"] not in of_id or row["op"] == "d":
+            of_id[row["at"]] = row
+    for of_id in changes.values():
+        times = sorted(of_id)
+        for at, until in zip(times, [*times[1:], None], strict=True):
+            if of_id[at]["op"] != "d":
+                limits = {"valid_from": at, "valid_to": until, "is_current": until is None}
+                yield {name: of_id[at][name] for name in SCHEMA.names} | limits
+
+
 def _upsert(strategy: Strategy) -> Kind:
     mode = Upsert("id", order_by="at", op_field="op", strategy=strategy)
     return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
@@ -262,6 +277,14 @@ KINDS = {
     "in_sequence_copied": _in_sequence("copy_on_write"),
     "snapshots": Kind(
         _extract, _compared, lambda files: files[-1], mode=Upsert(sequence="_version"), points=WINDOW_POINTS
+    ),
+    "history": Kind(
+        _out_of_order,
+        lambda stream: stream,
+        _versions,
+        columns=(*SCHEMA.names, "valid_from", "valid_to", "is_current"),
+        mode=History("id", sequence="at", op_field="op"),
+        more=(("op", pa.string()),),
     ),
 }
 """By the name that the job, its input folder and its table have."""

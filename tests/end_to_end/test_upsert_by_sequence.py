@@ -11,6 +11,7 @@ import pytest
 from volley import (
     Environment,
     FileSource,
+    History,
     IcebergSink,
     IcebergSinkConfig,
     IcebergSource,
@@ -119,6 +120,32 @@ def test_many_tables_by_sequence_with_letters(native: Environment, storage: Any)
     assert table_rows(TableRef("db", "bergen", storage)) == [{"id": 3, "version": 1, "price": 10}]
     bad = TableRef("db", "bad", storage).load().scan().to_arrow().to_pylist()
     assert sorted(json.loads(letter["payload"])["price"] for letter in bad) == [5, 6]
+    assert job.progress.rejected == 2
+
+
+def test_the_histories_of_many_tables_with_letters(native: Environment, storage: Any) -> None:
+    """A truncate has no key, also in a table that is not there yet; a row without one is a bad row."""
+    config = IcebergSinkConfig(namespace="db", table="{shop}", storage=storage)
+    rows = [
+        {"shop": "oslo", "id": None, "version": 4, "op": "t", "price": None},
+        {"shop": "oslo", "id": 1, "version": 3, "op": "u", "price": 3},
+        {"shop": "oslo", "id": 1, "version": 1, "op": "u", "price": 1},
+        {"shop": "bergen", "id": None, "version": 1, "op": "u", "price": 5},
+        {"shop": "bergen", "id": 1, "version": 2, "op": "u", "price": 2},
+        {"shop": "oslo", "id": 1, "version": None, "op": "u", "price": 6},
+    ]
+    source = MemorySource(rows, "shop string, id long, version long, op string, price long", rows_per_epoch=2)
+    mode = History("id", sequence="version", op_field="op")
+    sink = IcebergSink(config.with_commit_mode(mode).with_dead_letter("bad")).routed(omit=["shop"])
+    job = native.from_source(source).to_sink(sink).execute("shops")
+    found = {
+        shop: [(row["price"], row["valid_from"], row["valid_to"]) for row in table_rows(TableRef("db", shop, storage))]
+        for shop in ("oslo", "bergen")
+    }
+    assert {shop: sorted(rows) for shop, rows in found.items()} == {
+        "oslo": [(1, 1, 3), (3, 3, 4)],
+        "bergen": [(2, 2, None)],
+    }
     assert job.progress.rejected == 2
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.recovery.lake import EVENTS
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, KafkaSource, col, lit
-from volley.iceberg import Append, Overwrite, Upsert
-from volley.iceberg.modes import CommitMode
+from volley.iceberg import Append, History, Overwrite, Upsert
+from volley.iceberg.modes import CommitMode, KeyedMode
 
 MODES: dict[str, CommitMode] = {
     "append": Append(),
@@ -19,6 +19,7 @@ MODES: dict[str, CommitMode] = {
     "merge_on_read": Upsert("key", order_by="id", op_field="gone", strategy="merge_on_read"),
     "copy_on_write": Upsert("key", order_by="id", op_field="gone", strategy="copy_on_write"),
     "in_sequence": Upsert("key", sequence="id", op_field="gone"),
+    "history": History("key", sequence="id", op_field="gone"),
 }
 
 
@@ -53,7 +54,7 @@ def main(
         .filter_expr(col("id") % 7 != 0)
         .with_column("twice", twice)
     )
-    if isinstance(MODES[mode], Upsert):
+    if isinstance(MODES[mode], KeyedMode):
         stream = stream.with_column("key", col("id") % 300).with_column("gone", col("id") % 11 == 0)
     sink = IcebergSink(config.with_dead_letter(dead_letter).with_commit_mode(MODES[mode]))
     return stream.to_sink(sink).execute("recovery")

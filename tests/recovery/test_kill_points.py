@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import combinations
@@ -117,6 +117,15 @@ CASES = [
     Case(
         first("before-commit", "before-checkpoint"),
         mode="in_sequence",
+        letters="folder",
+        partitioned=True,
+        evolving=True,
+    ),
+    Case(on("before-planning", "before-files", "after-files"), mode="history"),
+    Case(first("between-commits", "after-commit"), mode="history", letters="table", evolving=True),
+    Case(
+        first("before-commit", "before-checkpoint"),
+        mode="history",
         letters="folder",
         partitioned=True,
         evolving=True,
@@ -256,6 +265,9 @@ def check_table(case: Case, table: Table) -> None:
     if case.partitioned:
         written = [file for file in files if file["spec_id"] == table.spec().spec_id]
         assert len(written) == len(files) - (case.evolving and case.mode != "overwrite")
+    if case.mode == "history":
+        current = table.scan("is_current = true", ("id",)).to_arrow()["id"].to_pylist()
+        assert sorted(current) == ids(replace(case, mode="in_sequence"))
     if case.mode in ("append", "overwrite", "dynamic"):
         assert sum(file["record_count"] for file in files) == len(rows)
 
@@ -265,6 +277,8 @@ def ids(case: Case) -> list[int]:
     good = [i for i in range(FILES * ROWS_PER_FILE) if i % 7 != 0 and not (case.letters and i % 10 == 3)]
     if case.mode in ("append", "overwrite", "dynamic"):
         return good
+    if case.mode == "history":
+        return [i for i in good if i % 11 != 0]
     return sorted(i for i in {i % 300: i for i in good}.values() if i % 11 != 0)
 
 

@@ -81,7 +81,10 @@ def test_the_description_has_no_links_into_a_project_without_a_host(monkeypatch:
     links = re.compile(r"\]\((?!https?:)")
     assert links.search((ROOT / "README.md").read_text())
     assert not links.search(given["long_description"])
-    assert "* **Tables as you need them.** Upserts, overwrites, schema evolution, branches" in given["long_description"]
+    assert (
+        "* **Tables as you need them.** Upserts, histories, overwrites, schema evolution, branches"
+        in given["long_description"]
+    )
     assert given["project_urls"] == {}
 
 

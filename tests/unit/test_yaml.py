@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 import warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from volley.documents.references import References
 from volley.documents.yaml_text import parse
 from volley.engine.restart import Restart
 from volley.iceberg import (
+    History,
     IcebergSink,
     IcebergSinkConfig,
     IcebergSource,
@@ -737,6 +738,18 @@ def test_an_upsert_by_sequence(tmp_path: Path) -> None:
     validator().validate(yaml.safe_load(text))
 
 
+def test_a_history(tmp_path: Path) -> None:
+    settings = "namespace: db, table: t, local: {path: /lake}, commit_mode: history, key_fields: id, op_field: op"
+    settings += ', sequence: [day, "at + 1"], track: [name], tombstones: 7d, valid_from: since, is_current: holds'
+    text = f"sinks: {{lake: {{connector: iceberg, config: {{{settings}}}}}}}\n"
+    sink = config_of(tmp_path, text).sinks["lake"]
+    assert isinstance(sink, IcebergSink)
+    sequence: list[Any] = ["day", col("at") + 1]
+    mode = History("id", sequence=sequence, op_field="op", track="name", tombstones="7d")
+    assert sink.config.commit_mode == replace(mode, valid_from="since", is_current="holds")
+    validator().validate(yaml.safe_load(text))
+
+
 def test_an_upsert_by_an_expression_with_nulls_that_leave_values_as_they_are(tmp_path: Path) -> None:
     settings = "namespace: db, table: t, local: {path: /lake}, commit_mode: upsert, key_fields: id"
     settings += ', sequence: ["coalesce(updated_at, created_at)", "version"], ignore_nulls: [name, "e-mail"]'
@@ -754,6 +767,7 @@ def test_an_upsert_by_an_expression_with_nulls_that_leave_values_as_they_are(tmp
         ('sequence: "coalesce(a"', "sequence"),
         ("sequence: a, update_columns: [b]", "update_columns and sequence are both given"),
         ("unchanged_field: m, ignore_nulls: true", "unchanged_field and ignore_nulls"),
+        ("sequence: a, track: [b]", "track is for commit_mode history, not upsert"),
     ],
 )
 def test_upserts_that_make_no_sense(settings: str, said: str, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from tests.duck import query
 from tests.tiers import examples, some
@@ -126,16 +128,19 @@ def test_a_truncate_ends_the_versions_of_all_keys_also_of_those_that_come_later(
         assert len([row for row in remembered(lake) if row["is_current"]]) == 1
 
 
-def test_a_truncate_in_a_table_that_requires_keys(make_lake: MakeLake) -> None:
-    fields = [SCHEMA.field(name).with_nullable(name not in ("id", "part", "seq", "note")) for name in SCHEMA.names]
-    lake = make_lake(MODE, pa.schema(fields))
-    lake.config = lake.config.with_partitioning([Partitioning.bucket("id", n=4), Partitioning.identity("is_current")])
+def test_a_truncate_in_a_partitioned_table_that_requires_values(make_lake: MakeLake) -> None:
+    lake = make_lake(MODE, SCHEMA)
+    fields = [SCHEMA.field(name).with_nullable(name == "value") for name in SCHEMA.names if name != "op"]
+    limits = [pa.field("valid_from", pa.int64(), False), pa.field("valid_to", pa.int64())]
+    make_table(lake, pa.schema([*fields, *limits, pa.field("is_current", pa.bool_(), False)]))
+    with lake.table().update_spec() as spec:
+        spec.add_field("id", BucketTransform(4), "bucket").add_field("is_current", IdentityTransform(), "current")
     rows = [change(number, 1, number, note="n") for number in range(6)]
     lake.epoch(rows)
-    lake.epoch([change(None, 3, op="t"), change(1, 4, op="d"), change(1, 2, 7, note="n")])
-    rows += [change(None, 3, op="t"), change(1, 4, op="d"), change(1, 2, 7, note="n")]
-    lake.epoch([change(9, 2, 9, note="n")])
-    assert lake.rows() == lake.duckdb_rows() == expected([*rows, change(9, 2, 9, note="n")])
+    more = [change(None, 3, op="t"), change(1, 4, op="d"), change(1, 2, 7, note="n")]
+    lake.epoch(more)
+    lake.epoch(last := [change(9, 2, 9, note="n")])
+    assert lake.rows() == lake.duckdb_rows() == expected([*rows, *more, *last])
 
 
 def test_what_the_table_has_is_not_written_again(make_lake: MakeLake) -> None:
@@ -262,6 +267,30 @@ def test_a_table_without_the_columns_that_may_not_get_them(make_lake: MakeLake) 
     lake.config = strict
     with pytest.raises(SchemaMismatchError, match="'valid_from': the table has no such column"):
         lake.epoch([change(1, 4, 4)])
+
+
+def make_table(lake: Lake, schema: pa.Schema) -> None:
+    """Make the table by pyiceberg: what is not nullable, it requires."""
+    catalog = lake.config.ref.load_catalog()
+    catalog.create_namespace("db")
+    numbered = (field.with_metadata({"PARQUET:field_id": str(number)}) for number, field in enumerate(schema, start=1))
+    catalog.create_table(lake.config.ref.identifier, pyarrow_to_schema(pa.schema(numbered)))
+    catalog.close()
+
+
+@pytest.mark.parametrize("required", [["valid_from", "is_current", "id"], ["valid_to"]], ids=" ".join)
+def test_a_table_that_requires_the_columns(required: list[str], make_lake: MakeLake) -> None:
+    """A current version has no end."""
+    types = {"id": pa.int64(), "seq": pa.int64(), "valid_from": pa.int64(), "valid_to": pa.int64()}
+    fields = [pa.field(name, kind, name not in required) for name, kind in (types | {"is_current": pa.bool_()}).items()]
+    lake = make_lake(History("id", sequence="seq"), pa.schema([("id", pa.int64()), ("seq", pa.int64())]))
+    make_table(lake, pa.schema(fields))
+    if "valid_to" in required:
+        with pytest.raises(SchemaMismatchError, match="'valid_to': the table requires a value"):
+            lake.driver()
+    else:
+        lake.epoch([{"id": 1, "seq": 5}])
+        assert [(row["valid_from"], row["is_current"]) for row in lake.rows()] == [(5, True)]
 
 
 def test_a_new_column_begins_a_version(make_lake: MakeLake) -> None:

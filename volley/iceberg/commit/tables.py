@@ -26,7 +26,7 @@ from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec, spec_of
-from volley.iceberg.modes import KeyedMode, Overwrite
+from volley.iceberg.modes import History, KeyedMode, Overwrite
 from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
@@ -229,10 +229,11 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     # With a dead letter, rows with nulls are rejected one by one: only a mismatch of all rows is an error here.
     # A row that deletes another, or leaves values as they are, may have nulls, except in its keys.
     if config.dead_letter or (isinstance(mode, KeyedMode) and (mode.op_field or mode.is_partial)):
-        # No other version has begun or ended the current one.
-        required = set(stream.names).difference(mode.own_columns if isinstance(mode, KeyedMode) else ())
+        required = set(stream.names)
     else:
         required = set(mode.keys) if isinstance(mode, KeyedMode) else set()
+    if isinstance(mode, History):
+        required = (required | {mode.valid_from, mode.is_current}) - {mode.valid_to}
     return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
 
 

@@ -19,7 +19,7 @@ from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import ConfigError, SchemaMismatchError, VolleyError
 from volley.formats.packed_rows import key_fields_of, unpack_rows
-from volley.iceberg.modes import KeyedMode
+from volley.iceberg.modes import History, KeyedMode
 from volley.iceberg.route.parking import ParkingWriter
 from volley.iceberg.route.routing import Routing
 from volley.iceberg.route.rows import Keys, divide, keys_of, written
@@ -282,7 +282,8 @@ class _RoutedTask(TaskWriter):
 
     def _check_keys(self, key: str, rows: pa.RecordBatch) -> None:
         mode = self._epoch.routing.key_fields.mode_of(self._names.identifier(key), key_fields_of(rows.schema))
-        if (operation := ChangeColumns.of(rows.schema).operation) is not None:
+        operation = mode.op_field if isinstance(mode, History) else None
+        if (operation := operation or ChangeColumns.of(rows.schema).operation) is not None:
             rows = rows.filter(pc.invert(truncates(rows.column(operation))))
         if isinstance(mode, KeyedMode):
             for name, values in zip(rows.schema.names, rows.columns, strict=True):

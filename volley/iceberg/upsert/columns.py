@@ -140,9 +140,9 @@ def own_fields(mode: KeyedMode, stream: pa.Schema) -> pa.Schema:
 def _version_fields(mode: History, sequence: Sequence[tuple[str, pa.DataType]]) -> list[pa.Field]:
     at = sequence[0][1] if len(sequence) == 1 else pa.struct(sequence)
     return [
-        pa.field(mode.valid_from, at, nullable=False),
+        pa.field(mode.valid_from, at),
         pa.field(mode.valid_to, at),
-        pa.field(mode.is_current, pa.bool_(), nullable=False),
+        pa.field(mode.is_current, pa.bool_()),
     ]
 
 
