@@ -176,6 +176,27 @@ def _latest_of_each(files: Sequence[list[Row]]) -> Iterable[Row]:
     return _last_of_each([[row for rows in files for row in rows]])
 
 
+def _incomplete(dice: random.Random, number: int) -> list[Row]:
+    """The same, of which each leaves about half of its values as they are."""
+    kept = ("id", "at", "op")
+    return [
+        {name: value if name in kept or dice.random() < 0.5 else None for name, value in row.items()}
+        for row in _out_of_order(dice, number)
+    ]
+
+
+def _put_together(files: Sequence[list[Row]]) -> Iterable[Row]:
+    """The rows that changes make together, each with the values that it sets; a deletion ends what was before."""
+    together: dict[int, Row] = {}
+    for row in sorted((row for rows in files for row in rows), key=lambda row: row["at"]):
+        if row["op"] == "d":
+            together.pop(row["id"], None)
+        else:
+            own = together.setdefault(row["id"], dict.fromkeys(SCHEMA.names))
+            own |= {name: row[name] for name in SCHEMA.names if row[name] is not None}
+    return together.values()
+
+
 def _extract(dice: random.Random, number: int) -> list[Row]:
     """A full extract: of the ids so far some are missing, some have changed, most are as they were."""
     ids = [id for id in range((number + 1) * NEW // 2) if dice.random() < 0.8]
@@ -275,6 +296,13 @@ KINDS = {
     "in_sequence": _in_sequence("auto"),
     "in_sequence_merged": _in_sequence("merge_on_read"),
     "in_sequence_copied": _in_sequence("copy_on_write"),
+    "partial": Kind(
+        _incomplete,
+        lambda stream: stream,
+        _put_together,
+        mode=Upsert("id", sequence="at", op_field="op", ignore_nulls=True),
+        more=(("op", pa.string()),),
+    ),
     "snapshots": Kind(
         _extract, _compared, lambda files: files[-1], mode=Upsert(sequence="_version"), points=WINDOW_POINTS
     ),

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.recovery.lake import EVENTS
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, KafkaSource, col, lit
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    Job,
+    KafkaSource,
+    col,
+    lit,
+    when,
+)
 from volley.iceberg import Append, History, Overwrite, Upsert
 from volley.iceberg.modes import CommitMode, KeyedMode
 
@@ -20,6 +31,7 @@ MODES: dict[str, CommitMode] = {
     "copy_on_write": Upsert("key", order_by="id", op_field="gone", strategy="copy_on_write"),
     "in_sequence": Upsert("key", sequence="id", op_field="gone"),
     "history": History("key", sequence="id", op_field="gone"),
+    "partial": Upsert("key", sequence="id", op_field="gone", ignore_nulls=True),
 }
 
 
@@ -34,7 +46,8 @@ def main(
     """One run: an epoch is one file, or 500 rows of a topic in Kafka, given by its brokers and name.
 
     Its task has closed one data file and has another open when it has all rows. With a dead letter, ids that end in 3
-    are bad rows. An upsert has a key for several ids, and deletes every 11th id. With `evolve` the table that is there
+    are bad rows. An upsert has a key for several ids, and deletes every 11th id; rows of a partial one may lack their
+    name. With `evolve` the table that is there
     has a column under another name, and one to drop.
     """
     config = (
@@ -56,6 +69,8 @@ def main(
     )
     if isinstance(MODES[mode], KeyedMode):
         stream = stream.with_column("key", col("id") % 300).with_column("gone", col("id") % 11 == 0)
+    if mode == "partial":
+        stream = stream.with_column("name", when(col("id") % 9 < 4).then(None).otherwise(col("name")))
     sink = IcebergSink(config.with_dead_letter(dead_letter).with_commit_mode(MODES[mode]))
     return stream.to_sink(sink).execute("recovery")
 

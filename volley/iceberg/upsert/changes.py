@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +23,8 @@ from volley.contracts.sink import TaskWriter, Writer
 from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import History, KeyedMode
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.columns import OLDER, check_nulls, deletions, truncates, with_computed, without_earlier
+from volley.iceberg.upsert.columns import check_nulls, deletions, truncates, with_computed, without_earlier
+from volley.iceberg.upsert.incomplete import UNCHANGED, is_incomplete, lacks, unchanged_in
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import StateFormat
@@ -32,8 +32,8 @@ from volley.store.batch_file import BatchFileWriter, open_batches
 from volley.store.files import checked
 
 __all__ = [
-    *("BUCKETS", "DELETED", "EVERYWHERE", "ORDER", "STORED_AT", "STORED_IN", "UNCHANGED"),
-    *("ChangeFile", "ChangeWriter", "UpsertWriter", "is_incomplete", "lacks"),
+    *("BUCKETS", "DELETED", "EVERYWHERE", "ORDER", "STORED_AT", "STORED_IN"),
+    *("ChangeFile", "ChangeWriter", "UpsertWriter"),
 ]
 
 BUCKETS = 32
@@ -44,8 +44,6 @@ DELETED = "_volley_deleted"
 """The column of changes that tells deletions."""
 ORDER = "_volley_order"
 """The column of changes with their order, if that is not a column of the table."""
-UNCHANGED = "_volley_unchanged"
-"""The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
 STORED_IN, STORED_AT = "_volley_stored_in", "_volley_stored_at"
 """The columns of changes with the file, by its number, and the position of a row that the table has already; null for
 new changes."""
@@ -137,7 +135,7 @@ class UpsertWriter(Writer):
         batch = without_earlier(batch, self.mode)
         deleted = deletions(batch, self.mode.op_field)
         rows = conform(with_computed(self.mode, batch), self.rows.rows_schema)
-        unchanged = self._unchanged(batch, rows, deleted)
+        unchanged = unchanged_in(rows, batch, deleted, self.mode)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
             check_nulls(self.mode, field.name, values.null_count)
             if (
@@ -160,32 +158,10 @@ class UpsertWriter(Writer):
             return pc.invert(deleted)
         return pc.invert(pc.or_(deleted, pa.array(lacks(unchanged, field.name))))
 
-    def _unchanged(self, batch: pa.RecordBatch, rows: pa.RecordBatch, deleted: pa.BooleanArray) -> pa.ListArray | None:
-        """Return for each row the columns whose values it leaves as they are; None if no row may."""
-        mode = self.mode
-        if mode.unchanged_field is not None:
-            return batch.column(mode.unchanged_field)
-        if not mode.is_partial:
-            return None
-        names = [name for name in rows.schema.names if name not in self._always]
-        kept = np.zeros((rows.num_rows, len(names)), np.bool_)
-        for number, name in enumerate(names):
-            if mode.update_columns is not None and name not in mode.update_columns:
-                kept[:, number] = True
-            elif mode.ignore_nulls is True or (mode.ignore_nulls and name in mode.ignore_nulls):
-                kept[:, number] = rows.column(name).is_null().to_numpy(zero_copy_only=False)
-        kept[deleted.to_numpy(zero_copy_only=False)] = False
-        return _lists_of(names, kept)
-
     @cached_property
     def written(self) -> frozenset[str]:
         """The table's columns."""
         return frozenset(self.rows.rows_schema.names)
-
-    @cached_property
-    def _always(self) -> frozenset[str]:
-        """The columns that no row leaves as they are."""
-        return frozenset([*self.keys, *self.mode.sequence_fields, *filter(None, [self.mode.order_by]), OLDER])
 
     def truncations_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the truncations among the stream's rows as changes without keys, which a history has.
@@ -293,26 +269,6 @@ class UpsertWriter(Writer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"rows": self.rows, "mode": self.mode}
-
-
-def is_incomplete(changes: pa.Table) -> pa.ChunkedArray:
-    """Return for each change whether it leaves out values."""
-    return pc.greater(pc.list_value_length(changes[UNCHANGED]), 0).fill_null(False)
-
-
-def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
-    """Return for each change whether it leaves out the value of a column."""
-    missing = np.zeros(len(unchanged), np.bool_)
-    of_column = pc.equal(pc.list_flatten(unchanged), column).fill_null(False)
-    missing[pc.list_parent_indices(unchanged).filter(of_column).to_numpy()] = True
-    return missing
-
-
-def _lists_of(names: list[str], chosen: np.ndarray[Any, Any]) -> pa.ListArray:
-    """Return for each row of an array of flags the list of the names whose flags are set."""
-    places = pa.array(np.nonzero(chosen)[1])
-    ends = pa.array([0, *np.cumsum(np.count_nonzero(chosen, axis=1))], pa.int32())
-    return pa.ListArray.from_arrays(ends, pa.array(names, pa.string()).take(places))
 
 
 def _damaged(path: str, fault: str) -> StorageError:

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from volley.columns.keys.normal import Bools, normal_rows
 from volley.columns.keys.order import ascending_order, ranks
 from volley.errors import SourceError
-from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UNCHANGED, UpsertWriter, lacks
+from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UpsertWriter
 from volley.iceberg.upsert.columns import OLDER, OLDER_COLUMN, OLDER_SEQUENCE
+from volley.iceberg.upsert.incomplete import UNCHANGED, lacks
 from volley.iceberg.upsert.settled import Changed, LastChange, Outcome, exact_ranks, ranks_of, repeated
 
 __all__ = ["PartialChanges", "completed_rows", "without_source"]

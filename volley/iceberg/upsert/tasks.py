@@ -34,11 +34,10 @@ from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import (
     DELETED,
     ORDER,
-    UNCHANGED,
     ChangeFile,
     UpsertWriter,
-    is_incomplete,
 )
+from volley.iceberg.upsert.incomplete import UNCHANGED, is_incomplete
 from volley.iceberg.upsert.partial import completed_rows, without_source
 from volley.iceberg.upsert.ranges import SearchedKey, may_have, ranges_of
 from volley.iceberg.write.data_files import write_position_deletes

@@ -1,0 +1,63 @@
+"""Which values changes leave as they are: a column of changes with the names of these columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.iceberg.modes import KeyedMode, Upsert
+from volley.iceberg.upsert.columns import OLDER
+
+__all__ = ["UNCHANGED", "is_incomplete", "lacks", "unchanged_in"]
+
+UNCHANGED = "_volley_unchanged"
+"""The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
+
+
+def unchanged_in(
+    rows: pa.RecordBatch, batch: pa.RecordBatch, deleted: pa.BooleanArray, mode: KeyedMode
+) -> pa.ListArray | None:
+    """Return for each row of the stream the columns that it leaves as they are; None if no row of the mode may.
+
+    Args:
+        rows: The rows in the table's columns.
+        batch: The rows as they came.
+        deleted: For each row, whether it is a deletion.
+    """
+    if not isinstance(mode, Upsert) or not mode.is_partial:
+        return None
+    if mode.unchanged_field is not None:
+        return batch.column(mode.unchanged_field)
+    always = {*mode.keys, *mode.sequence_fields, mode.order_by, OLDER}
+    names = [name for name in rows.schema.names if name not in always]
+    kept = np.zeros((rows.num_rows, len(names)), np.bool_)
+    for number, name in enumerate(names):
+        if mode.update_columns is not None and name not in mode.update_columns:
+            kept[:, number] = True
+        elif mode.ignore_nulls is True or (mode.ignore_nulls and name in mode.ignore_nulls):
+            kept[:, number] = rows.column(name).is_null().to_numpy(zero_copy_only=False)
+    kept[deleted.to_numpy(zero_copy_only=False)] = False
+    return _lists_of(names, kept)
+
+
+def _lists_of(names: list[str], chosen: np.ndarray[Any, Any]) -> pa.ListArray:
+    """Return for each row of an array of flags the list of the names whose flags are set."""
+    places = pa.array(np.nonzero(chosen)[1])
+    ends = pa.array([0, *np.cumsum(np.count_nonzero(chosen, axis=1))], pa.int32())
+    return pa.ListArray.from_arrays(ends, pa.array(names, pa.string()).take(places))
+
+
+def is_incomplete(changes: pa.Table) -> pa.ChunkedArray:
+    """Return for each change whether it leaves out values."""
+    return pc.greater(pc.list_value_length(changes[UNCHANGED]), 0).fill_null(False)
+
+
+def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
+    """Return for each change whether it leaves out the value of a column."""
+    missing = np.zeros(len(unchanged), np.bool_)
+    of_column = pc.equal(pc.list_flatten(unchanged), column).fill_null(False)
+    missing[pc.list_parent_indices(unchanged).filter(of_column).to_numpy()] = True
+    return missing
