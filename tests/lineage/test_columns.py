@@ -155,6 +155,19 @@ def test_rows_that_are_left_out() -> None:
     assert lineage(orders.select("id").limit(5)) == ({"id": {"orders.id IDENTITY"}}, set())
 
 
+def test_changes_from_snapshots() -> None:
+    compared = Environment().changes_from_snapshots(ORDERS, "id")
+    source = compared._node.input.source  # type: ignore[attr-defined]
+    columns = columns_of(compared._node, lambda node: ["id", "price", *(["_change"] if node.inputs else [])])
+    values, rows = columns.values, columns.rows
+    assert {(origin.source, origin.column, origin.how) for origin in values["price"]} == {
+        (id(source), "price", "IDENTITY")
+    }
+    assert values["_change"] == frozenset()
+    assert {(origin.column, origin.how) for origin in rows} == {("id", "GROUP_BY")}
+    assert source.datasets() == ORDERS.datasets()
+
+
 def test_every_kind_of_step_is_known() -> None:
     """A step that is added needs a line here, and its lineage in `columns_of`."""
     known = {
@@ -173,7 +186,7 @@ def test_every_kind_of_step_is_known() -> None:
             "MapBatches",
         ),
         *("Explode", "Repartition", "SortWithinEpoch", "Join", "Union", "Write", "Step", "Keyed", "Aggregate", "Side"),
-        *("JoinStreams", "Series", "Deduplicate", "Limit", "Expect"),
+        *("JoinStreams", "Series", "Deduplicate", "CompareExtracts", "Limit", "Expect"),
     }
 
     def below(kind: Any) -> set[str]:
