@@ -342,7 +342,7 @@ def test_settings_that_are_wrong() -> None:
             HmacAuth("github", secret)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("data_type", ["map<string,string>", "array<map<string,long>>"])
+@pytest.mark.parametrize("data_type", ["map<long,string>", "array<map<string,time>>"])
 def test_a_column_that_json_can_not_be_read_into_is_refused_before_a_request_comes(data_type: str) -> None:
     for source in (WebhookSource(schema=f"labels {data_type}"), KafkaSource("b:1", "t", schema=f"labels {data_type}")):
         with pytest.raises(ConfigError, match="column 'labels': JSON can't be read into"):

@@ -43,8 +43,6 @@ def check(schema: pa.Schema) -> None:
             raise ConfigError(
                 f"column {field.name!r}: CSV files can't hold {field.type}", hint="use JSON or Parquet files"
             )
-        if field.type == pa.uuid():
-            raise ConfigError(f"column {field.name!r}: CSV can't be read into uuid", hint="declare a string")
 
 
 def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:

@@ -237,7 +237,7 @@ def requested(data_type: pa.DataType, options: CsvOptions) -> pa.DataType:
     as a day in March.
     """
     t = pa.types
-    is_text = t.is_timestamp(data_type) or t.is_time(data_type) or t.is_decimal(data_type)
+    is_text = t.is_timestamp(data_type) or t.is_time(data_type) or t.is_decimal(data_type) or data_type == pa.uuid()
     return pa.string() if is_text or (options.date_formats and _is_date(data_type)) else data_type
 
 

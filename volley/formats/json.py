@@ -16,6 +16,7 @@ from volley.errors import ConfigError, SourceError, message_of
 from volley.formats.json_checks import check_exponents, check_match
 from volley.formats.json_faults import shape_of
 from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers
+from volley.formats.json_shapes import has_maps, listed, reshaped, restored
 
 if TYPE_CHECKING:
     from volley.formats.json_columns import ObjectReader
@@ -31,6 +32,7 @@ _LONG_NUMBER = re.compile(rb"\d{16}")
 _LONGEST_DOUBLE = 300
 _WHOLE = re.compile("-?[0-9]+")
 _TEXT_FOR_NUMBER = "changed from number to string"
+_OTHER_FOR_TEXT = "changed from string to"
 _NO_TIMESTAMP = "Failed to convert JSON to timestamp"
 _OFFSET = r"Z$|[T ].*[+-][0-9]{2}(:?[0-9]{2})?$"
 # Arrow reads these as infinity, and numbers that are too large.
@@ -43,20 +45,17 @@ def check(schema: pa.Schema) -> None:
         if _is_unreadable(field.type, nested=False):
             raise ConfigError(
                 f"column {field.name!r}: JSON can't be read into {field.type}",
-                hint="declare a struct instead of a map, a string instead of uuid, fixed binary or nested time",
+                hint="declare maps with keys of string, a string instead of fixed binary or nested time",
             )
 
 
 def _is_unreadable(data_type: pa.DataType, nested: bool) -> bool:
     t = pa.types
+    if t.is_map(data_type):
+        return not t.is_string(data_type.key_type) or _is_unreadable(data_type.item_type, True)
     if t.is_list(data_type) or t.is_struct(data_type):
         return any(_is_unreadable(child, True) for child in _children(data_type))
-    return (
-        t.is_map(data_type)
-        or t.is_fixed_size_binary(data_type)
-        or data_type == pa.uuid()
-        or (nested and t.is_time(data_type))
-    )
+    return t.is_fixed_size_binary(data_type) or (nested and t.is_time(data_type))
 
 
 def parsed(
@@ -75,14 +74,17 @@ def parsed(
         pyarrow.ArrowInvalid: If it is not JSON, or a value has another type.
     """
     _check_text(text)
-    check_exponents(text, schema)
-    columns = _asked(schema)
+    if has_maps(schema.types):
+        text = reshaped(text, schema)
+    asked = listed(schema)
+    check_exponents(text, asked)
+    columns = _asked(asked)
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=unexpected)
     try:
         table = _table(text, options)
     except pa.ArrowInvalid as error:
-        if _TEXT_FOR_NUMBER in str(error) and (numbers := _with_numbers(text, schema)) != text:
-            return parsed(numbers, schema, unexpected, names)
+        if (other := _readable(text, asked, str(error))) != text:
+            return [_restored(batch, schema) for batch in parsed(other, asked, unexpected, names)]
         if _NO_TIMESTAMP not in str(error):
             raise
         table = _with_fine_times(text, columns, unexpected, error)
@@ -90,7 +92,27 @@ def parsed(
         check_match(text, table, schema.names if names is None else names)
     if _infinite(table) and (column := _infinite(_table(_without_infinities(text), options))):
         raise SourceError(f"column {column!r}: a number is too large for its type")
-    return [_decoded(batch, schema) for batch in table.to_batches()]
+    return [_restored(_decoded(batch, asked), schema) for batch in table.to_batches()]
+
+
+def _readable(text: bytes, schema: pa.Schema, refusal: str) -> bytes:
+    """Return a text that Arrow has refused as it reads it; the same text if nothing can be done."""
+    if _TEXT_FOR_NUMBER in refusal and (numbers := _with_numbers(text, schema)) != text:
+        return numbers
+    if _OTHER_FOR_TEXT not in refusal:
+        return text
+    try:
+        return reshaped(text, schema)
+    except SourceError:
+        return text
+
+
+def _restored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of the columns `listed` with maps and uuids."""
+    if batch.schema.types == schema.types:
+        return batch
+    columns = [restored(column, field.type, field.name) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def quick_reader(schema: pa.Schema) -> ObjectReader | None:
@@ -98,8 +120,11 @@ def quick_reader(schema: pa.Schema) -> ObjectReader | None:
     # Most jobs have no bad row, and need no msgspec.
     from volley.formats.json_columns import reader_of
 
-    shapes = {field.name: shape for field in schema if (shape := shape_of(field.type))}
-    return reader_of(_asked(schema), shapes, lambda batch: _decoded(batch, schema))
+    if has_maps(schema.types):
+        return None
+    asked = listed(schema)
+    shapes = {field.name: shape for field in asked if (shape := shape_of(field.type))}
+    return reader_of(_asked(asked), shapes, lambda batch: _restored(_decoded(batch, asked), schema))
 
 
 def inferred(text: bytes) -> pa.Schema:

@@ -19,6 +19,7 @@ from volley.errors import SourceError
 from volley.formats.input_file import no_match
 from volley.formats.json_checks import check_exponent
 from volley.formats.json_objects import NAMED_NUMBERS, Fields, Number, encoded, known_only, names_of
+from volley.formats.json_shapes import repeated_key
 from volley.types.arrow import type_name
 
 __all__ = ["ObjectCheck", "is_odd", "shape_of"]
@@ -59,6 +60,7 @@ _TIME = re.compile(rf"{_CLOCK}")
 _OTHER_TIME = re.compile(r".*(?:[Z+-]|[.][0-9]{7}).*", re.S)
 _PLAIN_NUMBER = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 _MAYBE_DECIMAL = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]*)?")
+_UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_DIGITS = 38
 # Exponents of three digits, and what may be half a pair of surrogates: only then are numbers and texts looked at.
 _ODD = re.compile(rb"[eE]\+?[0-9]{3}|\\u[dD][89a-fA-F]")
@@ -175,6 +177,8 @@ def _value(data_type: pa.DataType, place: _Place, refuses: bool) -> Check:
         inner = _each(_value(data_type.value_type, place._replace(items=place.items + 1), refuses))
     elif pa.types.is_struct(data_type):
         inner = _members(list(data_type), place, refuses)
+    elif pa.types.is_map(data_type):
+        inner = _entries(_value(data_type.item_type, place, refuses))
     else:
         inner = _scalar(data_type, place)
 
@@ -190,6 +194,8 @@ def _scalar(data_type: pa.DataType, place: _Place) -> Check | None:
     """Return the check of a number or text; None if all fit. What a cast does behind Arrow is told of columns alone."""
     t = pa.types
     is_column = place.parent is None and not place.items
+    if data_type == pa.uuid():
+        return _uuid
     if t.is_integer(data_type):
         return _whole(data_type)
     if t.is_floating(data_type):
@@ -201,6 +207,21 @@ def _scalar(data_type: pa.DataType, place: _Place) -> Check | None:
     if t.is_date(data_type) and is_column:
         return _date(data_type, f"column {place.name!r} of type string does not fit {type_name(data_type)}: ")
     return _time_of_day if t.is_time(data_type) and is_column else None
+
+
+def _entries(check: Check) -> Check:
+    """Return the check of a map's keys and values."""
+
+    def first(pairs: Fields) -> str | None:
+        if (key := repeated_key(pairs)) is not None:
+            return f"the key {key[:_LONGEST_NAME]!r} is in a map twice"
+        return next((fault for _, value in pairs if value is not None and (fault := check(value))), None)
+
+    return first
+
+
+def _uuid(text: str) -> str | None:
+    return None if _UUID.fullmatch(text) else f"{text[:_LONGEST_NAME]!r} is no uuid"
 
 
 def _each(check: Check) -> Check:
@@ -216,8 +237,11 @@ def _expected(data_type: pa.DataType) -> tuple[tuple[type, ...], str]:
     t = pa.types
     if t.is_list(data_type):
         return (list,), "array"
-    if t.is_struct(data_type):
+    if t.is_struct(data_type) or t.is_map(data_type):
         return (tuple,), "object"
+    if t.is_string(data_type):
+        # What is no text is read as its text.
+        return (str, Number, bool, list, tuple), "string"
     if t.is_decimal(data_type):
         return (Number, str), "number_or_string"
     if t.is_integer(data_type) or t.is_floating(data_type):
