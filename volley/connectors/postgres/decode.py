@@ -28,6 +28,8 @@ __all__ = ["ChangeDecoder", "TableChanges", "Transactions", "Truncation", "Tuple
 Numbers = np.ndarray[Any, Any]
 _NULL, _UNCHANGED = b"nu"
 _KEY, _OLD = b"KO"
+_IS_CHANGE = np.isin(np.arange(256), (INSERT, UPDATE, DELETE, TRUNCATE))
+"""Whether a message of a kind is a change."""
 
 
 class MessageBytes:
@@ -192,7 +194,7 @@ class ChangeDecoder:
         messages = MessageBytes(batch.column(0))
         begins = messages.numbers(BEGIN)
         # Not the forms of tables, which the server sends when it likes.
-        counts = np.cumsum(np.isin(messages.kinds, (INSERT, UPDATE, DELETE, TRUNCATE)))
+        counts = np.cumsum(_IS_CHANGE[messages.kinds])
         bases = np.append(-self._open, counts[begins])
         self._open = int(counts[-1] - bases[-1])
         self._transactions = Transactions.begun(messages, begins, self._transactions)

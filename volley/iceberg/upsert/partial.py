@@ -5,7 +5,7 @@ A deletion ends what was before it: the changes of a key between two deletions a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -66,30 +66,28 @@ def _last_of(flags: Bools) -> _Numbers:
     return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))
 
 
-def completed_rows(changes: pa.Table, order: _Numbers, writer: UpsertWriter) -> pa.Table:
+def completed_rows(changes: pa.Table, order: Sequence[pa.Array], writer: UpsertWriter) -> pa.Table:
     """Return the last change of each key with the values that it leaves as they are, in order of arrival.
 
     Args:
-        order: The numbers of the changes, in the order in which later ones replace earlier ones.
+        order: Columns of numbers and texts, by which later changes replace earlier ones.
 
     Raises:
         SourceError: If a value is nowhere, and a row that leaves it as it is does not have it itself.
     """
     keys = ranks_of(normal_rows(writer.keys_of(changes)), writer.key_schema.names)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    order = np.asarray(ascending_order([*keys, pa.array(rank)]), np.int64)
-    deleted, unchanged = _flags(changes[DELETED])[order], changes[UNCHANGED].combine_chunks()
-    lives = _Lives.of(repeated(keys, order), deleted)
-    arrival = np.argsort(order[lives.rows])
-    rows = changes.take(pa.array(order[lives.rows][arrival]))
+    numbers = np.asarray(ascending_order([*keys, *order]), np.int64)
+    deleted, unchanged = _flags(changes[DELETED])[numbers], changes[UNCHANGED].combine_chunks()
+    lives = _Lives.of(repeated(keys, numbers), deleted)
+    arrival = np.argsort(numbers[lives.rows])
+    rows = changes.take(pa.array(numbers[lives.rows][arrival]))
     for name in writer.written.intersection(pc.unique(pc.list_flatten(rows[UNCHANGED].combine_chunks())).to_pylist()):
-        places = lives.sources(~lacks(unchanged, name)[order])
+        places = lives.sources(~lacks(unchanged, name)[numbers])
         if writer.mode.is_whole_if_new:
             places = np.where(places < 0, lives.starts[lives.rows], places)
         elif missing := int(np.count_nonzero(places < 0)):
             raise without_source(missing, name)
-        rows = _with(rows, name, changes[name].take(pa.array(order[places][arrival])))
+        rows = _with(rows, name, changes[name].take(pa.array(numbers[places][arrival])))
     return rows
 
 

@@ -114,9 +114,9 @@ def _after(changes: pa.Table, truncated: int | None) -> pa.Table:
 
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     """Return the winning row of each key, in order of arrival, without deletions."""
-    order = _ascending(rows, writer)
     if writer.mode.is_partial and pc.any(is_incomplete(rows)).as_py():
-        return completed_rows(rows, order, writer)
+        return completed_rows(rows, _order_of(rows, writer), writer)
+    order = _ascending(rows, writer)
     keys = normal_rows(writer.keys_of(rows))
     winners = np.sort(_last(keys, order)[_AT].to_numpy())
     winners = winners[~rows[DELETED].to_numpy()[winners]]
@@ -125,10 +125,13 @@ def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
 
 def _ascending(rows: pa.Table, writer: UpsertWriter) -> _Numbers:
     """Return the rows' numbers in the order in which later ones replace earlier ones."""
-    arrival = pa.array(np.arange(rows.num_rows))
-    if writer.order_by is None:
-        return np.asarray(arrival)
-    return np.asarray(ascending_order([*ranks(rows[writer.order_by].combine_chunks()), arrival]))
+    order = _order_of(rows, writer)
+    return np.asarray(ascending_order(order)) if order else np.arange(rows.num_rows)
+
+
+def _order_of(rows: pa.Table, writer: UpsertWriter) -> list[pa.Array]:
+    """Return the columns that order rows; equal ones stay in order of arrival."""
+    return [] if writer.order_by is None else ranks(rows[writer.order_by].combine_chunks())
 
 
 def _last(keys: pa.Table, order: _Numbers) -> pa.Table:
