@@ -32,8 +32,9 @@ KEPT = Path(".volley") / "bench"
 # The modules with benchmarks, in the order of the page.
 _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up", "frames"),
-    *("expressions", "maintenance", "commits", "upsert", "large_upsert", "sequence", "table_source", "presets"),
-    *("view_refresh", "tpch_views", "windows", "joins", "scale", "webhook", "capture", "bad_rows"),
+    *("expressions", "maintenance", "commits", "upsert", "large_upsert", "sequence", "history"),
+    *("table_source", "presets", "view_refresh", "tpch_views", "windows"),
+    *("joins", "scale", "webhook", "capture", "bad_rows"),
 )
 for _module in _MODULES:
     import_module(f"benchmarks.{_module}")
