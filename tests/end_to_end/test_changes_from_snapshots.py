@@ -90,13 +90,14 @@ def test_too_many_deletions_fail_the_epoch_until_they_are_allowed(
     assert names(rows) == {0: "a" * 100}
 
 
+@pytest.mark.parametrize("bad", ['{"id": 0, "name": 7}', '{"name": "a"}'], ids=["unreadable", "without a key"])
 def test_an_extract_with_bad_rows_deletes_nothing(
-    native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
+    native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path, bad: str
 ) -> None:
     write(tmp_path, 1, A, B)
-    write(tmp_path, 2, '{"id": 0, "name": 7}', {"id": None, "name": "x"}, C)
+    write(tmp_path, 2, bad, C)
     job = run(native, config, tmp_path)
-    assert job.progress.rejected == 2
+    assert job.progress.rejected == 1
     assert names(rows) == {0: "a", 1: "b", 2: "c"}
     write(tmp_path, 3, C)
     run(native, config, tmp_path)
@@ -157,6 +158,24 @@ def test_a_job_that_starts_over_changes_nothing_that_is_right(
     run(native, config, tmp_path, fresh=True, into="append")
     assert rows() == before
     assert names(rows) == {1: "b", 2: "C"}
+
+
+def test_an_extract_that_an_epoch_can_not_pass_is_put_right_and_the_job_starts_over(
+    native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
+) -> None:
+    write(tmp_path, 1, A, B)
+    write(tmp_path, 2, B, C)
+    run(native, config, tmp_path)
+    write(tmp_path, 3, B, B)
+    with pytest.raises(SourceError, match="extract 2026-01-03 has 2 rows with the key id=1"):
+        run(native, config, tmp_path)
+    write(tmp_path, 3, {**B, "name": "right"})
+    with pytest.raises(SourceError, match=r"extract 2026-01-03 \(.*\) has other files, or files of other sizes"):
+        run(native, config, tmp_path)
+    # Of those before, the last one is enough.
+    (tmp_path / "in" / "day=2026-01-01" / "all.json").unlink()
+    run(native, config, tmp_path, fresh=True, into="append")
+    assert names(rows) == {1: "right"}
 
 
 def versions(extracts: list[dict[int, str]]) -> list[tuple[int, str, int, int | None]]:

@@ -206,6 +206,10 @@ def test_the_present_state_is_an_extract_whenever_it_is_another_one(tmp_path: Pa
         reader_of[name] = reader = SnapshotSource(source).open(SourceContext(str(tmp_path / name)))
         first = reader.latest_offset(reader.initial_offset(), 1, None)
         assert reader.latest_offset(first, 1, None) == first
+    # Rows of as many, and of as many bytes.
+    others = SnapshotSource(MemorySource([{**row, "name": "z"} for row in ROWS], SCHEMA))
+    reader = others.open(SourceContext(str(tmp_path / "memory")))
+    assert reader.latest_offset(first, 1, None)["extracts"] == 2
     reader = reader_of["files"]
     first = reader.latest_offset(reader.initial_offset(), 1, None)
     write(tmp_path, 1, ROWS[:2])

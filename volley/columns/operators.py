@@ -107,6 +107,10 @@ class Operator(ABC):
     def check(self, input: int, batch: pa.RecordBatch) -> None:
         """Raise SourceError if the step can't take rows; the default takes all."""
 
+    def after_rejection(self, latest: int | None, error: Exception) -> int | None:
+        """Return the latest event time of a task's rows once a row was rejected; the default leaves it as it is."""
+        return latest
+
     @abstractmethod
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         """Return the states of rows; those of a step that follows event time all have one."""

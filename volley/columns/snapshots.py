@@ -150,10 +150,16 @@ class ExtractComparer(Operator):
         rows = _without_marks(batch)
         for key in self.node.keys:
             if nulls := rows.column(key).null_count:
-                raise SchemaMismatchError(
+                error = _NullKey(
                     f"key column {key!r} has {nulls} nulls: such rows can't be told apart",
                     hint="mend them in the extract, or give the sink a dead letter",
                 )
+                error.moment = rows.column(rows.num_columns - 1)[0].as_py()
+                raise error
+
+    def after_rejection(self, latest: int | None, error: Exception) -> int | None:
+        moment = error.moment if isinstance(error, _NullKey) else latest
+        return latest if moment is None else max(moment | ROWS | BAD, moment if latest is None else latest)
 
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         rows = _without_marks(batch).select(self._content.names)
@@ -246,6 +252,12 @@ class ExtractComparer(Operator):
     def _keys(self) -> dict[str, str]:
         """The names of the keys' columns in a table of states, and of the rows' columns that they are of."""
         return {f"key_{number}": key for number, key in enumerate(self.node.keys)}
+
+
+class _NullKey(SchemaMismatchError):
+    """A row without a key, and the clock of its extract."""
+
+    moment = 0
 
 
 def _without_marks(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -161,6 +161,7 @@ class _Partials(TaskWriter):
     def rejected(self, error: Exception) -> None:
         if isinstance(error, _RejectedRow):
             self._rejected += error.counts
+        self._latest = self.writer.operator.after_rejection(self._latest, error)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if (most := self.writer.operator.most) is not None:

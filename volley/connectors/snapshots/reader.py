@@ -150,7 +150,8 @@ class SnapshotReader(Reader):
         if known is not None and known != extract.proof[:_SHORT]:
             raise SourceError(
                 f"{name} has other files, or files of other sizes, than when it was read",
-                hint="put it back as it was, and give what is new a version of its own",
+                hint="put it back as it was, and give what is new a version of its own; or, if it was put right, start "
+                'over: fresh=True, into="append" reads the extracts that are there',
             )
         is_other = extract.version == offset["version"] and extract.modified != offset.get("modified")
         return is_other and offset["again"] < MOST_AGAIN
