@@ -407,3 +407,27 @@ def test_each_table_has_figures_of_its_own(lake: Routed) -> None:
     for number in range(200):
         metrics.record_table(f"t{number}", rows=1)
     assert (len(metrics.by_table), metrics.by_table["other"].records_written) == (101, 102)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_incomplete_rows_of_each_table_by_the_sequence_of_an_expression(packs: bool, lake: Routed) -> None:
+    columns = pa.schema({"id": pa.int64(), "price": pa.float64(), "label": pa.string(), "version": pa.string()})
+    mode = Upsert("id", sequence=col("version").str.length(), ignore_nulls=["price", "label"])
+    sink = IcebergSink(lake.config.with_commit_mode(mode))
+    routed = sink.routed(rows="rows") if packs else sink.routed(omit=["shop"])
+    schema = ENVELOPE if packs else pa.schema([("shop", pa.string()), *columns])
+    driver = lake.driver(routed, schema)
+
+    def of(shop: str, price: float | None, label: str | None, version: str) -> pa.RecordBatch:
+        row = {"id": 1, "price": price, "label": label, "version": version}
+        if packs:
+            return packed((shop, pa.RecordBatch.from_pylist([row], columns), ["id"]))
+        return pa.RecordBatch.from_pylist([row | {"shop": shop}], schema)
+
+    run(driver, 0, of("oslo", 3.0, None, "xxx"), of("bergen", None, "b", "x"))
+    run(driver, 1, of("oslo", 2.0, "late", "xx"), of("bergen", 2.0, None, "xx"))
+    found = {shop: lake.rows(shop)[0] for shop in ("oslo", "bergen")}
+    assert {shop: (row["price"], row["label"], row["_volley_sequence"]) for shop, row in found.items()} == {
+        "oslo": (3.0, "late", 3),
+        "bergen": (2.0, "b", 2),
+    }

@@ -20,7 +20,7 @@ from tests.upserts.lake import QUERY, Lake
 from tests.upserts.test_sequence import TOMBSTONES, Writer, keep, live
 from volley import ConfigError, SchemaMismatchError, SourceError, coalesce, col
 from volley.columns.exact import array_of
-from volley.iceberg import SnapshotManager, Upsert
+from volley.iceberg import SnapshotManager, Upsert, publish_branch
 from volley.iceberg.modes import Strategy
 
 SCHEMA = pa.schema(
@@ -363,3 +363,26 @@ def test_settings_that_make_no_sense(options: dict[str, Any], said: str) -> None
 def test_streams_that_do_not_fit(mode: Upsert, said: str, make_lake: MakeLake) -> None:
     with pytest.raises(ConfigError, match=said):
         make_lake(mode, SCHEMA).driver()
+
+
+def test_a_column_that_is_renamed_keeps_the_sequence_of_its_value(make_lake: MakeLake) -> None:
+    lake = make_lake(IGNORING, PLAIN)
+    lake.epoch([change(1, a=1, b="x"), change(5, a=5)])
+    with lake.table().update_schema() as update:
+        update.rename_column("b", "label")
+    lake.schema = pa.schema([field.with_name("label") if field.name == "b" else field for field in PLAIN])
+    lake.epoch([change(3, label="y")])
+    lake.epoch([change(2, label="z")])
+    assert [each["label"] for each in lake.rows()] == ["y"]
+
+
+def test_a_branch_that_is_published_takes_the_sequences_of_values_along(make_lake: MakeLake) -> None:
+    lake = make_lake(IGNORING, PLAIN)
+    lake.epoch([change(1, a=1, b="x"), change(5, a=5)])
+    main, lake.config = lake.config, lake.config.with_branch("audit")
+    driver, epoch, results = Writer(lake, QUERY.replace("2b6f", "3c7f")).stage([change(4, b="y")])
+    driver.commit(epoch, results)
+    publish_branch(lake.config)
+    lake.config = main
+    lake.epoch([change(3, b="z"), change(2, c=2.0)])
+    assert stored(lake) == [row(5, 5, "y", 2.0)]
