@@ -107,7 +107,7 @@ application-name channel-binding client-encoding gssencmode hostaddr keepalives 
 load-balance-hosts ssl-max-protocol-version ssl-min-protocol-version sslcert sslcrl sslmode sslnegotiation
 sslrootcert target-session-attrs
 
-column-names date-formats decimal-point delimiter encoding escape header newlines-in-values null-values quote
+column-names date-formats decimal-point delimiter encoding epoch escape header newlines-in-values null-values quote
 skip-rows
 """
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())

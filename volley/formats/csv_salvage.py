@@ -178,7 +178,7 @@ def _unfit(data_type: pa.DataType, column: pa.Array, options: CsvOptions) -> Seq
     if pa.types.is_decimal(data_type):
         texts = column.to_pylist()
         return [row for row, text in enumerate(texts) if text is not None and _is_no_decimal(text, data_type, options)]
-    if options.date_formats:
+    if options.date_formats or options.epoch:
         column = pc.if_else(pc.is_valid(in_formats(column, data_type, options)), pa.scalar(None, pa.string()), column)
     return _true(pc.invert(is_text_of(column, data_type)))
 

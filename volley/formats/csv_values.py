@@ -18,6 +18,7 @@ from volley.columns.calendar import moments
 from volley.columns.casts import cast
 from volley.columns.exact import exact_cast
 from volley.errors import ExpressionError
+from volley.formats.epochs import times_in_epochs
 from volley.formats.options import CsvOptions
 from volley.types.arrow import type_name
 
@@ -302,6 +303,8 @@ def value_of_text(column: pa.Array, data_type: pa.DataType, options: CsvOptions)
         return exact_cast(with_point(pc.ascii_trim_whitespace(column), options.decimal_point), data_type)
     if options.date_formats:
         return _of_formats(column, data_type, options)
+    if options.epoch is not None and pa.types.is_timestamp(data_type):
+        return _or_cast(times_in_epochs(column, options.epoch, data_type), column, data_type)
     return cast(column, data_type)
 
 
@@ -313,13 +316,19 @@ def with_point(texts: pa.Array, decimal_point: str) -> pa.Array:
 
 
 def _of_formats(texts: pa.Array, data_type: pa.DataType, options: CsvOptions) -> pa.Array:
-    values = in_formats(texts, data_type, options)
+    return _or_cast(in_formats(texts, data_type, options), texts, data_type)
+
+
+def _or_cast(values: pa.Array, texts: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return values, and the texts of those that are null cast."""
     return pc.coalesce(values, cast(pc.if_else(pc.is_valid(values), pa.scalar(None, pa.string()), texts), data_type))
 
 
 def in_formats(texts: pa.Array, data_type: pa.DataType, options: CsvOptions) -> pa.Array:
     """Return the values of the texts that are in one of the formats of the options; null for the others."""
     values = pa.nulls(len(texts), data_type)
+    if options.epoch is not None and pa.types.is_timestamp(data_type):
+        values = times_in_epochs(texts, options.epoch, data_type)
     for format in options.date_formats:
         values = pc.coalesce(values, moments(texts, format).cast(data_type))
     return values

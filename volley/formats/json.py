@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.json as pj
 
 from volley.columns.calendar import parsed as parsed_times
 from volley.errors import ConfigError, SourceError, message_of
+from volley.formats.epochs import epoch_times
 from volley.formats.json_checks import check_exponents, check_match
 from volley.formats.json_faults import shape_of
 from volley.formats.json_objects import Number, encoded, values_of, why_no_object, with_numbers
@@ -59,7 +61,11 @@ def _is_unreadable(data_type: pa.DataType, nested: bool) -> bool:
 
 
 def parsed(
-    text: bytes, schema: pa.Schema, unexpected: str = "ignore", names: Collection[str] | None = None
+    text: bytes,
+    schema: pa.Schema,
+    unexpected: str = "ignore",
+    names: Collection[str] | None = None,
+    epoch: str | None = None,
 ) -> list[pa.RecordBatch]:
     """Return the objects of a text as rows; missing fields are null.
 
@@ -68,15 +74,18 @@ def parsed(
         unexpected: ``"ignore"`` skips unknown fields, ``"error"`` raises.
         names: The names of all columns of the source, of which each object that has fields needs one; None = those of
             the schema. Empty = it needs none.
+        epoch: The unit of numbers that are timestamps, ``"ms"``, say; None = there are none.
 
     Raises:
         SourceError: If the text is not UTF-8, a value doesn't fit, or an object has none of the columns.
         pyarrow.ArrowInvalid: If it is not JSON, or a value has another type.
     """
     _check_text(text)
-    if has_maps(schema.types):
-        text = reshaped(text, schema)
+    if epoch is not None:
+        return _with_epochs(text, schema, unexpected, names, epoch)
     asked = listed(schema)
+    if asked is not schema and has_maps(schema.types):
+        text = reshaped(text, schema)
     check_exponents(text, asked)
     columns = _asked(asked)
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=unexpected)
@@ -95,6 +104,26 @@ def parsed(
     return [_restored(_decoded(batch, asked), schema) for batch in table.to_batches()]
 
 
+def _with_epochs(
+    text: bytes, schema: pa.Schema, unexpected: str, names: Collection[str] | None, epoch: str
+) -> list[pa.RecordBatch]:
+    """Return rows of which timestamps are numbers, all of them whole ones if it is to be quick."""
+    whole = pa.schema([field.with_type(_with_type_of_times(field.type, pa.int64())) for field in schema])
+    if whole != schema:
+        with suppress(pa.ArrowInvalid, SourceError):
+            return [_of_epochs(batch, schema, epoch) for batch in parsed(text, whole, unexpected, names)]
+    return parsed(reshaped(text, schema, epoch), schema, unexpected, names)
+
+
+def _of_epochs(batch: pa.RecordBatch, schema: pa.Schema, epoch: str) -> pa.RecordBatch:
+    def times(numbers: pa.Array, data_type: pa.DataType) -> pa.Array:
+        return epoch_times(numbers, epoch, data_type)
+
+    pairs = zip(batch.columns, schema, strict=True)
+    arrays = [_with_timestamps(column, field.type, times) for column, field in pairs]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def _readable(text: bytes, schema: pa.Schema, refusal: str) -> bytes:
     """Return a text that Arrow has refused as it reads it; the same text if nothing can be done."""
     if _TEXT_FOR_NUMBER in refusal and (numbers := _with_numbers(text, schema)) != text:
@@ -109,7 +138,7 @@ def _readable(text: bytes, schema: pa.Schema, refusal: str) -> bytes:
 
 def _restored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of the columns `listed` with maps and uuids."""
-    if batch.schema.types == schema.types:
+    if batch.schema is schema or batch.schema.types == schema.types:
         return batch
     columns = [restored(column, field.type, field.name) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -272,7 +301,7 @@ def _arrow_type(data_type: pa.DataType) -> pa.DataType:
 
 def _with_fine_times(text: bytes, columns: pa.Schema, unexpected: str, error: pa.ArrowInvalid) -> pa.Table:
     """Return rows with more than six digits behind the point of a second; raise Arrow's error if one has no time."""
-    texts = pa.schema([field.with_type(_timestamps_as_texts(field.type)) for field in columns])
+    texts = pa.schema([field.with_type(_with_type_of_times(field.type, pa.string())) for field in columns])
     table = _table(text, pj.ParseOptions(explicit_schema=texts, unexpected_field_behavior=unexpected)).combine_chunks()
     pairs = zip(table.columns, columns, strict=True)
     try:
@@ -282,25 +311,28 @@ def _with_fine_times(text: bytes, columns: pa.Schema, unexpected: str, error: pa
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def _timestamps_as_texts(data_type: pa.DataType) -> pa.DataType:
+def _with_type_of_times(data_type: pa.DataType, times: pa.DataType) -> pa.DataType:
+    """Return a type with another one for its timestamps, but for those in maps."""
     if pa.types.is_list(data_type):
-        return pa.list_(_timestamps_as_texts(data_type.value_type))
+        return pa.list_(_with_type_of_times(data_type.value_type, times))
     if pa.types.is_struct(data_type):
-        return pa.struct([field.with_type(_timestamps_as_texts(field.type)) for field in data_type])
-    return pa.string() if pa.types.is_timestamp(data_type) else data_type
+        return pa.struct([field.with_type(_with_type_of_times(field.type, times)) for field in data_type])
+    return times if pa.types.is_timestamp(data_type) else data_type
 
 
-def _with_timestamps(array: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Return an array of `_timestamps_as_texts` in the type with timestamps."""
+def _with_timestamps(
+    array: pa.Array, data_type: pa.DataType, times: Callable[[pa.Array, pa.DataType], pa.Array] | None = None
+) -> pa.Array:
+    """Return an array of `_with_type_of_times` in the type with timestamps; `times` makes them, None = of texts."""
     if array.type == data_type:
         return array
     if pa.types.is_list(data_type):
-        values = _with_timestamps(array.values, data_type.value_type)
+        values = _with_timestamps(array.values, data_type.value_type, times)
         return pa.Array.from_buffers(data_type, len(array), array.buffers()[:2], offset=array.offset, children=[values])
     if pa.types.is_struct(data_type):
-        fields = [_with_timestamps(array.field(number), field.type) for number, field in enumerate(data_type)]
+        fields = [_with_timestamps(array.field(number), field.type, times) for number, field in enumerate(data_type)]
         return pa.StructArray.from_arrays(fields, fields=list(data_type), mask=array.is_null())
-    return _timestamps(array, data_type)
+    return (times or _timestamps)(array, data_type)
 
 
 def _timestamps(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
@@ -327,7 +359,11 @@ def _time_of_day(text: pa.Array) -> pa.Array:
 
 
 def fault(
-    lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignore", names: Collection[str] | None = None
+    lines: list[bytes],
+    schema: pa.Schema | None,
+    unexpected: str = "ignore",
+    names: Collection[str] | None = None,
+    epoch: str | None = None,
 ) -> str | None:
     """Return the reason why the last of these lines can't be parsed; None if all can."""
     text = b"\n".join(lines)
@@ -337,7 +373,7 @@ def fault(
         if schema is None:
             inferred(text)
         else:
-            parsed(text, schema, unexpected, names)
+            parsed(text, schema, unexpected, names, epoch)
     except (pa.ArrowException, SourceError) as error:
         # Drop Arrow's row number: it counts within this text, not within the file.
         reason = message_of(error).partition("\n")[0]

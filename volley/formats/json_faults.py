@@ -16,6 +16,7 @@ import pyarrow as pa
 from volley.columns.decimals import has_decimals
 from volley.columns.letters import ColumnFault
 from volley.errors import SourceError
+from volley.formats.epochs import epoch_text
 from volley.formats.input_file import no_match
 from volley.formats.json_checks import check_exponent
 from volley.formats.json_objects import NAMED_NUMBERS, Fields, Number, encoded, known_only, names_of
@@ -47,6 +48,18 @@ class _Place(NamedTuple):
     @property
     def column(self) -> str:
         return self.parent.column if self.parent else self.name
+
+
+class _Rules(NamedTuple):
+    """What holds for all values.
+
+    Args:
+        refuses: True: an object must have no unknown fields.
+        epoch: The unit of numbers that are timestamps; None = there are none.
+    """
+
+    refuses: bool
+    epoch: str | None
 
 
 _NAMES = {Number: "number", str: "string", bool: "boolean", list: "array", tuple: "object"}
@@ -92,11 +105,12 @@ class ObjectCheck:
     Args:
         on_unknown: What to do with fields that are in none of these: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
         required: The names of which an object that has fields needs one; empty = none.
+        epoch: The unit of numbers that are timestamps; None = there are none.
     """
 
-    def __init__(self, schema: pa.Schema, on_unknown: str, required: Collection[str]) -> None:
+    def __init__(self, schema: pa.Schema, on_unknown: str, required: Collection[str], epoch: str | None = None) -> None:
         self._decimals = [field for field in schema if has_decimals(field.type)]
-        self._members = _members(list(schema), None, on_unknown == "fail")
+        self._members = _members(list(schema), None, _Rules(on_unknown == "fail", epoch))
         self._known, self._refuses = names_of(schema), on_unknown == "fail"
         # Fields that are kept must be readable, too.
         self._names = None if on_unknown in ("keep", "fail") else self._known
@@ -144,17 +158,17 @@ class ObjectCheck:
         return no_match(names, [*self._required]) if is_other else None
 
 
-def _members(fields: Sequence[pa.Field], parent: _Place | None, refuses: bool) -> Check:
-    """Return the check of an object's names and values; `refuses` = it must have no unknown ones."""
+def _members(fields: Sequence[pa.Field], parent: _Place | None, rules: _Rules) -> Check:
+    """Return the check of an object's names and values."""
     places = {field.name: _Place(field.name, parent) for field in fields}
-    checks = {field.name: _value(field.type, places[field.name], refuses) for field in fields}
+    checks = {field.name: _value(field.type, places[field.name], rules) for field in fields}
 
     def check(pairs: Fields) -> str | None:
         seen: set[str] = set()
         for name, value in pairs:
             inner = checks.get(name)
             if inner is None:
-                if refuses:
+                if rules.refuses:
                     return f"field {_Place(name, parent).dotted[:_LONGEST_NAME]!r} is not in the schema"
                 continue
             if name in seen:
@@ -167,18 +181,20 @@ def _members(fields: Sequence[pa.Field], parent: _Place | None, refuses: bool) -
     return check
 
 
-def _value(data_type: pa.DataType, place: _Place, refuses: bool) -> Check:
+def _value(data_type: pa.DataType, place: _Place, rules: _Rules) -> Check:
     """Return the check whether a value is what a column needs: a text, a number, an array or an object of them."""
     expected, name = _expected(data_type)
     changed = f"JSON parse error: Column({place.path}) changed from {name} to "
     named = NAMED_NUMBERS if pa.types.is_floating(data_type) else ()
     inner: Check | None
+    if rules.epoch is not None and pa.types.is_timestamp(data_type):
+        return _moment_or_number(data_type, changed, rules.epoch)
     if pa.types.is_list(data_type):
-        inner = _each(_value(data_type.value_type, place._replace(items=place.items + 1), refuses))
+        inner = _each(_value(data_type.value_type, place._replace(items=place.items + 1), rules))
     elif pa.types.is_struct(data_type):
-        inner = _members(list(data_type), place, refuses)
+        inner = _members(list(data_type), place, rules)
     elif pa.types.is_map(data_type):
-        inner = _entries(_value(data_type.item_type, place, refuses))
+        inner = _entries(_value(data_type.item_type, place, rules))
     else:
         inner = _scalar(data_type, place)
 
@@ -276,6 +292,18 @@ def _finite(data_type: pa.DataType, column: str) -> Check:
 def _moment(data_type: pa.DataType) -> Check:
     failed = _failed(data_type)
     return lambda text: None if _is_moment(text) else _without_row(failed + text)
+
+
+def _moment_or_number(data_type: pa.DataType, changed: str, epoch: str) -> Check:
+    moment = _moment(data_type)
+
+    def check(value: Any) -> str | None:
+        if isinstance(value, Number):
+            is_time = epoch_text(value, epoch) is not None
+            return None if is_time else f"{value[:_LONGEST_NAME]} is no time in {epoch} since 1970"
+        return moment(value) if isinstance(value, str) else changed + _NAMES[type(value)]
+
+    return check
 
 
 def _failed(data_type: pa.DataType) -> str:

@@ -225,7 +225,7 @@ def rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield lines or elements as rows, missing fields as nulls, and a `BadRow` for each that can't be read."""
-    parser, has_bad = JsonParser(file.columns_or(schema), schema), False
+    parser, has_bad = JsonParser(file.columns_or(schema), schema, options.epoch), False
     for place, before, chunk in _texts(file, part):
         items = None if has_bad else _whole(place, chunk, before, parser)
         if items is None:

@@ -78,10 +78,12 @@ class JsonParser:
     Args:
         columns: All columns that the objects can have, and what to do with other fields.
         schema: The columns to read, the one for other fields among them.
+        epoch: The unit of numbers that are timestamps; None = there are none.
     """
 
     columns: Columns
     schema: pa.Schema
+    epoch: str | None = None
     _seen: set[str] = field(default_factory=set)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -253,7 +255,7 @@ class JsonParser:
 
     def fault(self, lines: list[bytes]) -> str | None:
         """Return the reason why the last of these lines can't be parsed; None if all can."""
-        reason = fault(lines, self._known, self._unexpected, self._required)
+        reason = fault(lines, self._known, self._unexpected, self._required, self.epoch)
         if reason and _UNEXPECTED in reason:
             names = [*unknown_in(fields_of(lines[-1]), self._names)]
             return f"field {names[0][:_LONGEST_NAME]!r} is not in the schema" if names else reason
@@ -261,7 +263,7 @@ class JsonParser:
 
     @cached_property
     def _reader(self) -> ObjectReader | None:
-        return quick_reader(self._known)
+        return quick_reader(self._known) if self.epoch is None else None
 
     @cached_property
     def _known(self) -> pa.Schema:
@@ -273,7 +275,7 @@ class JsonParser:
 
     @cached_property
     def _check(self) -> ObjectCheck:
-        return ObjectCheck(self._known, self.columns.on_unknown, self._required)
+        return ObjectCheck(self._known, self.columns.on_unknown, self._required, self.epoch)
 
     @property
     def _unexpected(self) -> str:
@@ -285,7 +287,7 @@ class JsonParser:
         return () if self.columns.on_unknown == "keep" else self.columns.schema.names
 
     def _parsed(self, text: bytes, unexpected: str) -> list[pa.RecordBatch]:
-        return parsed(text, self._known, unexpected, self._required)
+        return parsed(text, self._known, unexpected, self._required, self.epoch)
 
     def _note(self, text: bytes, place: str, surely: bool) -> None:
         """Note the unknown fields of a text; `surely` = it has some."""

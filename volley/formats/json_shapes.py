@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from volley.columns.casts import cast
 from volley.errors import ExpressionError, SourceError
-from volley.formats.json_objects import encoded, values_of
+from volley.formats.epochs import epoch_text
+from volley.formats.json_objects import Number, encoded, values_of
 
 __all__ = ["has_maps", "listed", "listed_type", "repeated_key", "reshaped", "restored"]
 
@@ -28,6 +30,8 @@ def _children(data_type: pa.DataType) -> list[pa.DataType]:
 
 def listed(schema: pa.Schema) -> pa.Schema:
     """Return a schema with what is asked of Arrow for maps and uuids: lists of keys and values, and strings."""
+    if not any(map(_is_listed, schema.types)):
+        return schema
     return pa.schema([field.with_type(listed_type(field.type)) for field in schema])
 
 
@@ -43,18 +47,20 @@ def listed_type(data_type: pa.DataType) -> pa.DataType:
     return pa.string() if data_type == pa.uuid() else data_type
 
 
-def reshaped(text: bytes, schema: pa.Schema) -> bytes:
+def reshaped(text: bytes, schema: pa.Schema, epoch: str | None = None) -> bytes:
     """Return objects with each map as a list of its keys and values, and a text for each other value of a string.
 
     Args:
         text: The objects, in UTF-8, separated by white space.
+        epoch: The unit of numbers that are timestamps: they become texts, and maps stay as they are; None = there are
+            none.
 
     Raises:
-        SourceError: If it is not JSON, or a map has a key twice.
+        SourceError: If it is not JSON, a map has a key twice, or a number is no time.
     """
-    row = pa.struct(schema)
+    row, reshape = pa.struct(schema), _reshaped if epoch is None else partial(_with_times, epoch)
     try:
-        return "\n".join(encoded(_reshaped(value, row)) for value in values_of(text)).encode()
+        return "\n".join(encoded(reshape(value, row)) for value in values_of(text)).encode()
     except RecursionError as error:
         raise SourceError("nested too deep") from error
     except ValueError as error:
@@ -77,6 +83,22 @@ def _reshaped(value: Any, data_type: pa.DataType) -> Any:
     if isinstance(value, list) and t.is_map(data_type):
         # Arrow would read a list of keys and values as a map.
         raise SourceError("an array is no map")
+    return value
+
+
+def _with_times(epoch: str, value: Any, data_type: pa.DataType) -> Any:
+    t = pa.types
+    if isinstance(value, Number) and t.is_timestamp(data_type):
+        if (text := epoch_text(value, epoch)) is None:
+            raise SourceError(f"{value[:_LONGEST]} is no time in {epoch} since 1970")
+        return text
+    if isinstance(value, list) and t.is_list(data_type):
+        return [_with_times(epoch, item, data_type.value_type) for item in value]
+    if isinstance(value, tuple) and t.is_struct(data_type):
+        types = {field.name: field.type for field in data_type}
+        return tuple((name, _with_times(epoch, item, types.get(name, pa.null()))) for name, item in value)
+    if isinstance(value, tuple) and t.is_map(data_type):
+        return tuple((key, _with_times(epoch, item, data_type.item_type)) for key, item in value)
     return value
 
 
@@ -119,7 +141,9 @@ def restored(array: pa.Array, data_type: pa.DataType, column: str) -> pa.Array:
 
 
 def _is_listed(data_type: pa.DataType) -> bool:
-    return data_type == pa.uuid() or pa.types.is_map(data_type) or any(map(_is_listed, _children(data_type)))
+    if data_type.num_fields:
+        return pa.types.is_map(data_type) or any(map(_is_listed, _children(data_type)))
+    return isinstance(data_type, pa.UuidType)
 
 
 def _with_items(array: pa.Array, data_type: pa.DataType, items: pa.Array) -> pa.Array:

@@ -90,12 +90,14 @@ class JsonValues:
 
     Args:
         on_unknown: What to do with other fields: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
+        epoch: The unit of numbers that are timestamps; None = there are none.
     """
 
     format: ClassVar[str] = "json"
     columns: pa.Schema
     on_unknown: str
     unknown: str = "unknown"
+    epoch: str | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -116,7 +118,7 @@ class JsonValues:
 
     @cached_property
     def _parser(self) -> JsonParser:
-        return JsonParser(Columns(self.columns, self.on_unknown, self.unknown), self.schema)
+        return JsonParser(Columns(self.columns, self.on_unknown, self.unknown), self.schema, self.epoch)
 
 
 @dataclass(frozen=True)

@@ -138,15 +138,18 @@ class JsonOptions(NoOptions):
 
     Args:
         encoding: The encoding of the text, one of Python's, such as ``"latin-1"``; None = UTF-8.
+        epoch: The unit of numbers since 1970 in columns of timestamps: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``; None =
+            there are texts only.
 
     Raises:
         ConfigError: If an option is wrong.
     """
 
     encoding: str | None = None
+    epoch: Literal["s", "ms", "us", "ns"] | None = None
 
     def __post_init__(self) -> None:
-        keep(self, encoding=optional(_encoding))
+        keep(self, encoding=optional(_encoding), epoch=optional(one_of(("s", "ms", "us", "ns"))))
 
     @property
     def undivided(self) -> str | None:
@@ -160,6 +163,8 @@ class CsvOptions(JsonOptions):
 
     Args:
         encoding: The encoding of the text, one of Python's, such as ``"latin-1"``; None = UTF-8.
+        epoch: The unit of numbers since 1970 in columns of timestamps: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``; None =
+            there are none.
         header: True: the first row has the names of the columns. None = True without `column_names`.
         column_names: The names of the columns of files without a header, in their order; None = those of the schema.
         skip_rows: The number of lines before the header, or before the first row, to leave out.

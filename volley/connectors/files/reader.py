@@ -24,7 +24,7 @@ from volley.contracts.source import Offset, PayloadDecoder, Reader, SourceContex
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
 from volley.formats.input_file import Columns, InputFile
-from volley.formats.options import CsvOptions
+from volley.formats.options import CsvOptions, JsonOptions
 from volley.formats.rows import strict
 from volley.secrets import redact_uri
 from volley.storage.paths import filesystem
@@ -220,7 +220,8 @@ def payload_decoder(files: Files, format: str, schema: pa.Schema) -> PayloadDeco
     if format == files.format == "json":
         from volley.formats.messages import JsonValues
 
-        return JsonValues(columns, files.on_unknown, UNKNOWN)
+        epoch = files.options.epoch if isinstance(files.options, JsonOptions) else None
+        return JsonValues(columns, files.on_unknown, UNKNOWN, epoch)
     if format.startswith("csv ") and isinstance(files.options, CsvOptions):
         from volley.formats.csv_salvage import CsvValues
 

@@ -71,7 +71,8 @@ class FileSource(ExtractSource):
             ``{"delimiter": ";", "decimal_point": ",", "null_values": ["NA"]}``. A field is null if it is empty without
             quotes, or one of `null_values` (default: none), in columns of any type.
             ``{"newlines_in_values": False}`` declares that no value has a newline: large files are read in parts.
-            Of JSON and CSV: ``{"encoding": "latin-1"}``, one of Python's encodings; without it files are in UTF-8.
+            Of JSON and CSV: ``{"encoding": "latin-1"}``, one of Python's encodings; without it files are in UTF-8; and
+            ``{"epoch": "ms"}``, the unit of numbers in columns of timestamps.
         include: What to add to each row: ``"file"`` for its file in the column ``file_path``, ``"row"`` for the number
             of the row in that file, from 1, in the column ``file_row``; bad rows count. With ``"row"`` a large file is
             read by one task, unless it is Parquet.
