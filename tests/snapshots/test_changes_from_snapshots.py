@@ -32,6 +32,7 @@ from volley import (
     TableRef,
     VolleyError,
 )
+from volley.connectors.snapshots import reader as reader_module
 from volley.connectors.snapshots.source import SnapshotSource
 
 ROWS: list[Row] = [
@@ -262,7 +263,10 @@ def test_an_extract_that_comes_late_or_has_changed_is_an_error(tmp_path: Path) -
     with pytest.raises(SourceError, match=r"extract 4 \(.*\) comes after a later one was read, 5"):
         reader.latest_offset(offset, 1, None)
     late.unlink()
-    write(tmp_path, 1, ROWS).unlink()
+    late = write(tmp_path, 1, ROWS)
+    with pytest.raises(SourceError, match=r"extract 1 \(.*\) comes after a later one was read, 5"):
+        reader.latest_offset(offset, 1, None)
+    late.unlink()
     write(tmp_path, 2, ROWS[:1])
     with pytest.raises(SourceError, match=r"extract 2 \(.*\) has other files, or files of other sizes"):
         reader.latest_offset(offset, 1, None)
@@ -272,6 +276,16 @@ def test_an_extract_that_comes_late_or_has_changed_is_an_error(tmp_path: Path) -
     write(tmp_path, 5, ROWS, part=1)
     with pytest.raises(SourceError, match=r"extract 5 \(.*2 files\) has other files"):
         reader.latest_offset(offset, 1, None)
+
+
+def test_extracts_of_long_ago_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "_REMEMBERED", 2)
+    for day in range(5):
+        write(tmp_path, day, ROWS)
+    reader = offsets_of(tmp_path)
+    offset = reader.latest_offset(reader.initial_offset(), None, None)
+    assert (offset["extracts"], offset["version"]) == (5, 4)
+    assert reader.latest_offset(offset, 1, None) == offset
 
 
 def test_an_extract_much_smaller_than_the_one_before_is_not_read(tmp_path: Path) -> None:
