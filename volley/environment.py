@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import InitVar, dataclass, field, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
@@ -106,7 +106,7 @@ class Environment:
         self,
         source: Source,
         keys: str | Sequence[str],
-        version: str | None = None,
+        version: str | int | date | None = None,
         *,
         ignore: str | Sequence[str] = (),
         on_empty: OnEmpty = "refuse",
@@ -129,6 +129,7 @@ class Environment:
                 ``r"(\\d{4}-\\d\\d-\\d\\d)\\.csv"``; ``(?P<day>…)`` names its column, else that is ``_version``. Files
                 of one version are one extract. A version is a whole number, a date or a time, and orders the extracts.
                 None = the rows of now; the time of the look, or of a table's snapshot, is in the column ``_version``.
+                A number, date or time = the version of the rows of now, of any source but a table.
             ignore: Columns that make no change alone, such as the time of the extract.
             on_empty: ``"refuse"``: an extract without rows is an error; ``"delete_all"``: all rows are gone.
             max_deleted: The share of the rows that an extract may delete, or their number if it is a whole one; more

@@ -227,6 +227,33 @@ def test_the_present_state_is_an_extract_whenever_it_is_another_one(tmp_path: Pa
         reader.splits(first, second)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "value"),
+    [
+        (5, 6, 6),
+        (date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 2)),
+        (datetime(2026, 1, 1, 12), datetime(2026, 1, 1, 13), datetime(2026, 1, 1, 13, tzinfo=UTC)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["files", "memory"])
+def test_a_version_that_is_given(tmp_path: Path, kind: str, first: Any, second: Any, value: Any) -> None:
+    def reader(version: Any, rows: list[Row]) -> Any:
+        write(tmp_path, 1, rows)
+        files = FileSource(tmp_path / "in", "parquet", "id long, name string, score double")
+        source = SnapshotSource(files if kind == "files" else MemorySource(rows, SCHEMA), version)
+        return source.open(SourceContext(str(tmp_path / "state")))
+
+    before = reader(first, ROWS)
+    offset = before.latest_offset(before.initial_offset(), 1, None)
+    assert before.latest_offset(offset, 1, None) == offset
+    with pytest.raises(SourceError, match="has other files"):
+        reader(first, ROWS[:1]).latest_offset(offset, 1, None)
+    after = reader(second, ROWS[:2])
+    end = after.latest_offset(offset, 1, None)
+    rows = [row for split in after.splits(offset, end) for batch in after.read(split) for row in batch.to_pylist()]
+    assert [(row["id"], row["_version"]) for row in rows] == [(1, value), (2, value)]
+
+
 def test_each_snapshot_of_a_table_is_an_extract(tmp_path: Path) -> None:
     ref = TableRef("db", "events", IcebergStorage.Local(str(tmp_path)))
     catalog = ref.load_catalog()
@@ -302,6 +329,7 @@ def test_an_extract_much_smaller_than_the_one_before_is_not_read(tmp_path: Path)
     [
         (RateSource(1), {}, "has no extracts: it is a stream of rows"),
         (MemorySource(ROWS), {"version": "name"}, "such a source has its present state only"),
+        (MemorySource(ROWS), {"version": True}, "version"),
         (MemorySource(ROWS), {"keys": []}, "keys are"),
         (MemorySource(ROWS), {"keys": ["id", "id"]}, "name each column once"),
         (MemorySource(ROWS), {"ignore": "id"}, "name each column once"),

@@ -168,7 +168,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         ENVIRONMENT.changes_from_snapshots,
         {"source": MemorySource([]), "keys": "id"},
         {
-            **{"source": "", "keys": "x", "version": "None", "ignore": "x list", "on_empty": ""},
+            **{"source": "", "keys": "x", "version": "None 5 negative", "ignore": "x list", "on_empty": ""},
             **{"max_deleted": "None 0.5 5", "buckets": "5"},
         },
     ),

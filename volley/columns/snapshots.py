@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from functools import cached_property
 from typing import ClassVar
 
@@ -84,6 +85,24 @@ def of_versions(data_type: pa.DataType) -> pa.DataType | None:
     if pa.types.is_date(data_type):
         return pa.date32()
     return pa.int64() if pa.types.is_integer(data_type) else None
+
+
+def given_version(value: int | date) -> tuple[int, pa.DataType]:
+    """Return a version that the user gives, as a number, and its type; a time without a zone is in UTC.
+
+    Example:
+        >>> given_version(date(2026, 1, 1))
+        (20454, DataType(date32[day]))
+    """
+    without_time = pa.date32() if isinstance(value, date) else pa.int64()
+    data_type = PRESENT.type if isinstance(value, datetime) else without_time
+    return version_number(pa.scalar(value, data_type)), data_type
+
+
+def version_number(version: pa.Scalar) -> int:
+    """Return a version as a number: itself, or the days or microseconds since 1970."""
+    number: int = version.cast(pa.int32() if version.type == pa.date32() else pa.int64()).as_py()
+    return number
 
 
 def version_values(moment: int, data_type: pa.DataType, rows: int) -> pa.Array:

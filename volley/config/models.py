@@ -110,7 +110,18 @@ Split: type[Model] = create_model("Split", __base__=Model, __doc__="Two branches
 BranchModel.model_rebuild()
 
 
-Snapshots = model_of(Environment.changes_from_snapshots, frozenset({"source"}))
+class _Snapshots(Model):
+    """How full extracts become changes; see `Environment.changes_from_snapshots`."""
+
+    version: str | None = Field(
+        None,
+        description="Of files, what tells the version of each: a column that folders have in their names, as "
+        "`day=2026-01-01`, or that the rows have; or a pattern of the path with a group, as `-(\\d+)\\.csv`. Without "
+        "it, the version is the time of the look, or of a table's snapshot.",
+    )
+
+
+Snapshots = model_of(Environment.changes_from_snapshots, frozenset({"source", "version"}), _Snapshots)
 
 
 class PipelineModel(RestartModel, EndpointModel, BranchModel, RowsModel):

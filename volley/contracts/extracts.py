@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from datetime import date
+from typing import TYPE_CHECKING, Any
 
 from volley.contracts.source import Source, SourceContext, Split, SplitReader
 
@@ -39,8 +40,10 @@ class Extract:
 class Extracts(ABC):
     """Runs a source whose extracts are compared: the driver lists them, the executors read their rows. Picklable."""
 
-    keeps_versions: ClassVar[bool] = True
-    """False if the source has but its present state, and an extract's version is the time of the look at it."""
+    @property
+    def keeps_versions(self) -> bool:
+        """False if the source has but its present state, and an extract's version is the time of the look at it."""
+        return True
 
     @property
     @abstractmethod
@@ -89,11 +92,12 @@ class ExtractSource(Source):
     """A source that keeps full extracts, each of a version; `Environment.changes_from_snapshots` compares them."""
 
     @abstractmethod
-    def extracts(self, context: SourceContext, version: str | None) -> Extracts:
+    def extracts(self, context: SourceContext, version: str | int | date | None) -> Extracts:
         """Return what lists and reads the extracts.
 
         Args:
-            version: Where the version of an extract stands, as the user says; None = the user does not say.
+            version: Where the version of an extract stands, as the user says; a number, date or time = the version of
+                what is there now; None = the user does not say.
 
         Raises:
             ConfigError: If there is no such version.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from volley.checks import keep, of_type
@@ -87,7 +87,7 @@ class IcebergSource(ExtractSource):
             return reader
         return replace(reader, hold=Hold(self.config.ref, hold_name(context.state), max_age))
 
-    def extracts(self, context: SourceContext, version: str | None) -> Extracts:
+    def extracts(self, context: SourceContext, version: str | int | date | None) -> Extracts:
         from volley.iceberg.read.extracts import TableExtracts
         from volley.iceberg.read.reader import open_reader
 

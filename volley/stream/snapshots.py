@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 from volley import checks
 from volley.connectors.snapshots.source import OnEmpty, SnapshotSource
@@ -19,7 +20,7 @@ __all__ = ["compared"]
 def compared(
     source: Source,
     keys: str | Sequence[str],
-    version: str | None,
+    version: str | int | date | None,
     ignore: str | Sequence[str],
     on_empty: OnEmpty,
     max_deleted: float | None,

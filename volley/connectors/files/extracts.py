@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cached_property
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
-from volley.columns.snapshots import PRESENT, of_versions
+from volley.columns.snapshots import PRESENT, given_version, of_versions, version_number
 from volley.connectors.files.columns import folder_values
 from volley.connectors.files.listing import LoggedFile, list_files, start_of
 from volley.connectors.files.reader import FileReader, FileSplit, folders_of
@@ -40,20 +40,20 @@ class FileExtracts(Extracts):
     Args:
         reader: Reads the files.
         place: A pattern of the path behind the source's own, with one group; or the name of a column that folders name
-            (``day=2026-01-01``), or that the rows have.
+            (``day=2026-01-01``), or that the rows have. A number, date or time = the version of all files.
         saved: The URL of the file that remembers the version's type.
     """
 
     reader: FileReader
-    place: str
+    place: str | int | date
     saved: str
     _known: dict[LoggedFile, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self._pattern and self.version not in self.schema.names:
+        if isinstance(self.place, str) and not self._pattern and self.version not in self.schema.names:
             raise ConfigError(
                 f"version {self.place!r} is no column of {redact_uri(self.reader.files.url)}",
-                hint=f"{near(self.place, self.schema.names)}; or give a pattern of the path with a group: "
+                hint=f"{near(self.version, self.schema.names)}; or give a pattern of the path with a group: "
                 r'version=r"(\d{4}-\d\d-\d\d)"',
             )
 
@@ -63,12 +63,14 @@ class FileExtracts(Extracts):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
-        return re.compile(self.place) if "(" in self.place else None
+        return re.compile(self.place) if isinstance(self.place, str) and "(" in self.place else None
 
     @property
     def version(self) -> str:
         """The name of the pattern's group, or of the column."""
-        return next(iter(self._pattern.groupindex), PRESENT.name) if self._pattern else self.place
+        if self._pattern:
+            return next(iter(self._pattern.groupindex), str(PRESENT.name))
+        return self.place if isinstance(self.place, str) else str(PRESENT.name)
 
     @property
     def version_type(self) -> pa.DataType:
@@ -76,6 +78,8 @@ class FileExtracts(Extracts):
 
     @cached_property
     def _version_type(self) -> pa.DataType:
+        if not isinstance(self.place, str):
+            return given_version(self.place)[1]
         if self.version not in self.schema.names:
             return read_or_create(self.saved, SCHEMA, self._inferred, read_schema).field(0).type
         data_type = self.schema.field(self.version).type
@@ -136,6 +140,8 @@ class FileExtracts(Extracts):
 
     def _look(self, file: LoggedFile) -> int:
         """Return the version that a file's path tells, or its first row."""
+        if not isinstance(self.place, str):
+            return given_version(self.place)[0]
         if self._pattern:
             value = pa.scalar(_parsed(self._text(file), self.version_type, file.path), self.version_type)
         else:
@@ -145,9 +151,7 @@ class FileExtracts(Extracts):
             raise SourceError(
                 f"{redact_uri(file.path)} has no {self.version!r}: it is null", hint="give each extract a version"
             )
-        whole_number = pa.int32() if self.version_type == pa.date32() else pa.int64()
-        version: int = value.cast(self.version_type).cast(whole_number).as_py()
-        return version
+        return version_number(value.cast(self.version_type))
 
     def _text(self, file: LoggedFile) -> str:
         """Return what the pattern finds in a file's path."""
@@ -180,7 +184,10 @@ class FileStates(Extracts):
     """
 
     reader: FileReader
-    keeps_versions: ClassVar[bool] = False
+
+    @property
+    def keeps_versions(self) -> bool:
+        return False
 
     @property
     def schema(self) -> pa.Schema:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
@@ -151,7 +152,7 @@ class FileSource(ExtractSource):
 
         return open_reader(self._files(), context, self.max_files_per_epoch, self.notifications)
 
-    def extracts(self, context: SourceContext, version: str | None) -> Extracts:
+    def extracts(self, context: SourceContext, version: str | int | date | None) -> Extracts:
         from volley.connectors.files.extracts import FileExtracts, FileStates
         from volley.connectors.files.reader import open_reader
 

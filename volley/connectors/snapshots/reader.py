@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from volley.columns.snapshots import (
     PRESENT,
     ROWS,
     clock,
+    given_version,
     of_versions,
     version_text,
     version_values,
@@ -48,7 +50,7 @@ def open_reader(extracts: Extracts, may_be_empty: bool, max_deleted: float | Non
     return SnapshotReader(extracts, content, schema, may_be_empty, max_deleted)
 
 
-def declared(schema: pa.Schema, version: str | None) -> pa.Schema | None:
+def declared(schema: pa.Schema, version: str | int | date | None) -> pa.Schema | None:
     """Return the schema of extracts whose rows have a declared one; None = the type of the version is not declared.
 
     Args:
@@ -56,6 +58,8 @@ def declared(schema: pa.Schema, version: str | None) -> pa.Schema | None:
     """
     if version is None:
         return _with_version(schema, PRESENT)
+    if not isinstance(version, str):
+        return _with_version(schema, pa.field(PRESENT.name, given_version(version)[1]))
     data_type = of_versions(schema.field(version).type) if version in schema.names else None
     return None if data_type is None else _with_version(schema, pa.field(version, data_type))
 

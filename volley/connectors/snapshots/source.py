@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from volley.checks import keep, one_of, optional, text
@@ -28,26 +29,27 @@ class SnapshotSource(Source):
 
     Args:
         source: What has the extracts.
-        version: Where the version of an extract stands; None = where the source says.
+        version: Where the version of an extract stands; a number, date or time = the version of what is there now;
+            None = where the source says.
         on_empty: What an extract without rows means.
         max_deleted: An extract that is smaller than the one before by more than this share is not read.
     """
 
     source: Source
-    version: str | None = None
+    version: str | int | date | None = None
     on_empty: OnEmpty = "refuse"
     max_deleted: float | None = None
 
     def __post_init__(self) -> None:
-        keep(self, version=optional(text), on_empty=one_of(get_args(OnEmpty)))
+        keep(self, version=optional(_version), on_empty=one_of(get_args(OnEmpty)))
         if isinstance(self.source, SparkSource) or not (self.source.bounded or isinstance(self.source, ExtractSource)):
             raise ConfigError(
                 f"{self.source!r} has no extracts: it is a stream of rows", hint="take a source that has an end"
             )
-        if self.version is not None and not isinstance(self.source, ExtractSource):
+        if isinstance(self.version, str) and not isinstance(self.source, ExtractSource):
             raise ConfigError(
                 f"version {self.version!r} of {self.source!r}: such a source has its present state only",
-                hint="leave it out: the version is the time at which the source is read",
+                hint="give a number, a date or a time; or leave it out: it is the time of the look",
             )
 
     @property
@@ -61,7 +63,7 @@ class SnapshotSource(Source):
 
     @property
     def identity(self) -> str:
-        return f"snapshots:{self.source.identity}{f'@{self.version}' if self.version else ''}"
+        return f"snapshots:{self.source.identity}{f'@{self.version}' if isinstance(self.version, str) else ''}"
 
     def datasets(self) -> Sequence[Dataset]:
         return self.source.datasets()
@@ -86,7 +88,8 @@ class SnapshotSource(Source):
 
         if isinstance(self.source, ExtractSource):
             return self.source.extracts(context, self.version)
-        return PresentStates(self.source.open(context))
+        assert not isinstance(self.version, str)
+        return PresentStates(self.source.open(context), self.version)
 
     def explain(self, context: SourceContext) -> str | None:
         return self.source.explain(context)
@@ -95,3 +98,8 @@ class SnapshotSource(Source):
         settings: dict[str, Any] = {"version": self.version, "on_empty": self.on_empty}
         shown = [f"{name}={value!r}" for name, value in settings.items() if value not in (None, "refuse")]
         return f"SnapshotSource({', '.join([repr(self.source), *shown])})"
+
+
+def _version(name: str, value: Any) -> Any:
+    is_given = isinstance(value, int | date) and not isinstance(value, bool)
+    return value if is_given else text(name, value)

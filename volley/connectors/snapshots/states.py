@@ -1,4 +1,4 @@
-"""The present state of a source that has an end, as an extract whose version is the time of the look at it."""
+"""The present state of a source that has an end, as an extract: its version is given, or the time of the look at it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from datetime import date
+from typing import Any
 
 import pyarrow as pa
 
-from volley.columns.snapshots import PRESENT
+from volley.columns.snapshots import PRESENT, given_version
 from volley.contracts.extracts import Extract, Extracts
 from volley.contracts.source import Reader, Split, SplitReader
 
@@ -18,12 +19,19 @@ __all__ = ["PresentStates"]
 
 
 class PresentStates(Extracts):
-    """Reads a source from its beginning each time."""
+    """Reads a source from its beginning each time.
 
-    keeps_versions: ClassVar[bool] = False
+    Args:
+        given: The version of its rows; None = the time of the look.
+    """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, given: int | date | None = None) -> None:
         self._reader = reader
+        self._given = None if given is None else given_version(given)
+
+    @property
+    def keeps_versions(self) -> bool:
+        return self._given is not None
 
     @property
     def schema(self) -> pa.Schema:
@@ -35,13 +43,14 @@ class PresentStates(Extracts):
 
     @property
     def version_type(self) -> pa.DataType:
-        return PRESENT.type
+        return PRESENT.type if self._given is None else self._given[1]
 
     def listed(self, since: int | None) -> Sequence[Extract]:
         start = self._reader.initial_offset()
         end = self._reader.latest_offset(start, None, None)
         proof = hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
-        return [Extract(time.time_ns() // 1000, proof, "the source", place=end)]
+        version = time.time_ns() // 1000 if self._given is None else self._given[0]
+        return [Extract(version, proof, "the source", place=end)]
 
     def splits(self, version: int, proof: str, place: dict[str, Any]) -> list[Split]:
         start = self._reader.initial_offset()
