@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from volley.config.load import load_config
     from volley.config.values import Config, ConfiguredPipeline
     from volley.connectors.console import ConsoleSink
-    from volley.connectors.files.notifications import PubSubSubscription, SqsQueue
+    from volley.connectors.files.notifications import AzureQueue, PubSubSubscription, SqsQueue
     from volley.connectors.files.sink import FileSink
     from volley.connectors.files.source import FileSource
     from volley.connectors.function import FunctionSink
@@ -159,6 +159,7 @@ __all__ = [
     "EOF",
     "Aggregation",
     "Append",
+    "AzureQueue",
     "AzureStorage",
     "Batch",
     "BearerAuth",
@@ -352,7 +353,7 @@ _MODULES = {
     "connectors.memory.source": ["ABORT", "EOF", "MemorySource"],
     "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
-    "connectors.files.notifications": ["PubSubSubscription", "SqsQueue"],
+    "connectors.files.notifications": ["AzureQueue", "PubSubSubscription", "SqsQueue"],
     "connectors.webhook.auth": [
         *("BearerAuth", "HmacAuth", "PublicKeyAuth", "ServerTls", "SignatureScheme", "SnsAuth"),
     ],

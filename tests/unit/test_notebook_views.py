@@ -13,6 +13,7 @@ import pytest
 
 import volley
 from volley import (
+    AzureQueue,
     BearerAuth,
     Environment,
     FileSink,
@@ -92,6 +93,7 @@ VALUES = [
     FileSink("/out", format="json"),
     SqsQueue("https://q/x", access_key_id="hush", secret_access_key="hush"),
     PubSubSubscription("projects/p/subscriptions/s"),
+    AzureQueue("https://q/x", account_key="hush"),
     Environment("local[2]"),
     Restart(limit=3),
     Maintenance(budget=0.5),

@@ -18,7 +18,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from volley import ConfigError, FileSource, PubSubSubscription, Reader, SourceContext, SourceError, SqsQueue
+from volley import AzureQueue, ConfigError, FileSource, PubSubSubscription, Reader, SourceContext, SourceError, SqsQueue
 from volley.connectors.files import inbox, listing
 from volley.connectors.files.created import created_files
 from volley.connectors.files.notifications import FileNotifications
@@ -382,6 +382,64 @@ def test_a_subscription_of_pub_sub() -> None:
         server.server_close()
     assert [path.rpartition(":")[2] for path, _ in PubSub.asked] == ["pull", "pull", "acknowledge", "pull"]
     assert PubSub.asked[2] == ("/v1/projects/p/subscriptions/s:acknowledge", {"ackIds": ["a7"]})
+
+
+class AzureStorage(http.server.BaseHTTPRequestHandler):
+    """The part of the queue service of Azure that is used, with answers as its documentation has them."""
+
+    asked: list[str]
+    texts: list[str]
+
+    def _answer(self, status: int, content: str) -> None:
+        self.asked.append(f"{self.command} {self.path}")
+        self.send_response(status)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(content.encode())))
+        self.end_headers()
+        self.wfile.write(content.encode())
+
+    def do_GET(self) -> None:
+        items = "".join(
+            f"<QueueMessage><MessageId>{number}</MessageId><InsertionTime>Fri, 27 Nov 2026 21:04:30 GMT</InsertionTime>"
+            f"<ExpirationTime>Fri, 04 Dec 2026 21:04:30 GMT</ExpirationTime><PopReceipt>r{number}</PopReceipt>"
+            "<TimeNextVisible>Fri, 27 Nov 2026 21:06:30 GMT</TimeNextVisible><DequeueCount>1</DequeueCount>"
+            f"<MessageText>{text}</MessageText></QueueMessage>"
+            for number, text in enumerate(self.texts)
+        )
+        self.texts = type(self).texts = []
+        self._answer(200, f'<?xml version="1.0" encoding="utf-8"?><QueueMessagesList>{items}</QueueMessagesList>')
+
+    def do_DELETE(self) -> None:
+        # The second one was received again meanwhile: its receipt is none any more.
+        missing = '<?xml version="1.0"?><Error><Code>MessageNotFound</Code><Message>x</Message></Error>'
+        self._answer(404, missing) if "/1?" in self.path else self._answer(204, "")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_queue_of_azure() -> None:
+    event = json.dumps({**GRID, "eventType": "Microsoft.Storage.BlobCreated"})
+    AzureStorage.asked, AzureStorage.texts = [], [base64.b64encode(event.encode()).decode(), event, "no event"]
+    server = http.server.HTTPServer(("127.0.0.1", 0), AzureStorage)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        key = base64.b64encode(b"hush-hush").decode()
+        queue = AzureQueue(f"http://127.0.0.1:{server.server_port}/lake/new-files", account_key=key).open()
+        received = queue.receive()
+        paths = [created_files(message.body, message.attributes) for message in received]
+        assert paths == [["lake/in/a b.json"], ["lake/in/a b.json"], None]
+        assert queue.receive() == []
+        queue.delete(received[:2])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert all("numofmessages=32" in asked and "visibilitytimeout=120" in asked for asked in AzureStorage.asked[:2])
+    assert [asked.partition("&")[0] for asked in AzureStorage.asked[2:]] == [
+        f"DELETE /lake/new-files/messages/{number}?popreceipt=r{number}" for number in range(2)
+    ]
 
 
 def test_wrong_queues() -> None:

@@ -16,6 +16,7 @@ from pyiceberg.types import LongType
 import volley
 import volley.iceberg
 from volley import (
+    AzureQueue,
     BearerAuth,
     ConsoleSink,
     DataStream,
@@ -273,6 +274,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
             **{"access_key_id": "None", "secret_access_key": "None", "session_token": "None x"},
         },
     ),
+    (AzureQueue, {"url": "https://q/x"}, {"url": "", "list_every": DURATION, "account_key": "None x"}),
     (
         PubSubSubscription,
         {"name": "projects/p/subscriptions/s"},

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.editor import validator
 from volley import (
+    AzureQueue,
     BearerAuth,
     ConfigError,
     ConsoleSink,
@@ -282,6 +283,9 @@ sources:
   gcs:
     connector: files
     config: {path: "gs://lake/in/*.json", notifications: {pub_sub: {name: projects/p/subscriptions/s}}}
+  azure:
+    connector: files
+    config: {path: "abfs://lake/in/*.json", notifications: {azure: {url: "https://a.queue.core.windows.net/new"}}}
 """
 
 
@@ -291,6 +295,8 @@ def test_files_of_which_a_queue_tells(tmp_path: Path) -> None:
     assert config.sources["s3"] == FileSource(
         "s3://lake/in", format="json", exclude=["*.bak"], on_replaced="read", notifications=queue
     )
+    storage = AzureQueue("https://a.queue.core.windows.net/new")
+    assert config.sources["azure"] == FileSource("abfs://lake/in/*.json", notifications=storage)
     subscription = PubSubSubscription("projects/p/subscriptions/s")
     assert config.sources["gcs"] == FileSource("gs://lake/in/*.json", notifications=subscription)
     told = mistakes_of(

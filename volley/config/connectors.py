@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, create_model
 
-from volley.connectors.files.notifications import PubSubSubscription, SqsQueue
+from volley.connectors.files.notifications import AzureQueue, PubSubSubscription, SqsQueue
 from volley.connectors.webhook.auth import (
     Auth,
     BearerAuth,
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     _Scheme = Model
     _Sqs = Model
     _PubSub = Model
+    _Azure = Model
 else:
     _Tls, _Scheme = model_of(ServerTls), model_of(SignatureScheme)
-    _Sqs, _PubSub = model_of(SqsQueue), model_of(PubSubSubscription)
+    _Sqs, _PubSub, _Azure = model_of(SqsQueue), model_of(PubSubSubscription), model_of(AzureQueue)
 
 
 class WebhookAuth(Model):
@@ -154,6 +155,7 @@ class Notifications(Model):
     """Where a storage tells of new files."""
 
     sqs: _Sqs | None = Field(None, description="A queue of Amazon SQS, with the events of S3.")
+    azure: _Azure | None = Field(None, description="A queue of Azure's storage, with the events of Event Grid.")
     pub_sub: _PubSub | None = Field(None, description="A subscription of Pub/Sub, with the notifications of GCS.")
 
 
@@ -179,10 +181,10 @@ def files_source(values: Any, collector: Collector, path: Path) -> Source | None
     if arguments.get("notifications") is not None:
         told = given(arguments["notifications"])
         if len(told) != 1:
-            collector.add((*path, "notifications"), f"notifications has {len(told)} queues", "sqs, or pub_sub")
+            collector.add((*path, "notifications"), f"notifications has {len(told)} queues", "sqs, azure, or pub_sub")
             return None
         ((name, queue),) = told.items()
-        make = {"sqs": SqsQueue, "pub_sub": PubSubSubscription}[name]
+        make = {"sqs": SqsQueue, "azure": AzureQueue, "pub_sub": PubSubSubscription}[name]
         arguments["notifications"] = collector.make(make, given(queue), (*path, "notifications", name))
     source: Source | None = collector.make(load("source", "files"), arguments, path)
     return None if collector.has_mistakes(path) else source

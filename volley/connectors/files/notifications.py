@@ -15,7 +15,7 @@ from volley.secrets import redacted_html, redacted_repr
 if TYPE_CHECKING:
     from volley.connectors.files.queues import Queue
 
-__all__ = ["FileNotifications", "PubSubSubscription", "SqsQueue"]
+__all__ = ["AzureQueue", "FileNotifications", "PubSubSubscription", "SqsQueue"]
 
 _SUBSCRIPTION = re.compile(r"projects/[^/\s]+/subscriptions/[^/\s]+")
 
@@ -96,6 +96,36 @@ class SqsQueue(FileNotifications):
             aws_secret_access_key=self.secret_access_key,
             aws_session_token=self.session_token,
         )
+
+
+@dataclass(frozen=True, repr=False)
+class AzureQueue(FileNotifications):
+    """A queue of Azure's storage to which Event Grid sends the events of a storage account.
+
+    Args:
+        url: The queue's URL.
+        list_every: How often the folder is listed nevertheless, for messages that were lost.
+        account_key: The key of the storage account; None = the default credentials of the environment.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> AzureQueue("https://lake.queue.core.windows.net/new-files", account_key="hush")
+        AzureQueue(url='https://lake.queue.core.windows.net/new-files', account_key='***')
+    """
+
+    url: str
+    list_every: Duration = timedelta(days=1)
+    account_key: str | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, url=_url, list_every=duration, account_key=optional(secret))
+
+    def open(self) -> Queue:
+        from volley.connectors.files.queues import open_azure
+
+        return open_azure(self.url, self.account_key)
 
 
 @dataclass(frozen=True, repr=False)

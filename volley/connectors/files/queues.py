@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from volley.errors import MissingDependencyError, SourceError
 from volley.secrets import redact_uri, redacted
 
-__all__ = ["Message", "Queue", "open_pub_sub", "open_sqs"]
+__all__ = ["Message", "Queue", "open_azure", "open_pub_sub", "open_sqs"]
 
 _SQS_AT_ONCE = 10
 _PUB_SUB_AT_ONCE = 1_000
+_AZURE_AT_ONCE = 32
 _SECONDS = 30
+_HIDDEN_SECONDS = 120
 _WAIT_SECONDS = 1
 
 
@@ -109,6 +111,63 @@ def open_sqs(url: str, region: str | None, **settings: str | None) -> Queue:
     with _errors(url):
         client = get_session().create_client("sqs", region_name=region or (named[1] if named else None), **settings)
     return _Sqs(url, client)
+
+
+@dataclass(frozen=True)
+class _Azure:
+    url: str
+    client: Any
+
+    def receive(self) -> Sequence[Message]:
+        with _errors(self.url):
+            pages = self.client.receive_messages(
+                messages_per_page=_AZURE_AT_ONCE, visibility_timeout=_HIDDEN_SECONDS
+            ).by_page()
+            return [Message(item.id, item.pop_receipt, _plain(item.content)) for item in next(pages, ())]
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        from azure.core.exceptions import ResourceNotFoundError
+
+        for message in messages:
+            # One that was received again has another receipt, and comes again.
+            with _errors(self.url), suppress(ResourceNotFoundError):
+                self.client.delete_message(message.id, message.receipt)
+
+
+def _plain(content: str) -> str:
+    """Return the text of a message: Event Grid writes base64."""
+    if content.lstrip()[:1] in ("{", "["):
+        return content
+    try:
+        return base64.b64decode(content, validate=True).decode(errors="replace")
+    except ValueError:
+        return content
+
+
+def open_azure(url: str, account_key: str | None) -> Queue:
+    """Return a queue of Azure's storage.
+
+    Args:
+        account_key: The key of its account; None = the default credentials of the environment.
+
+    Raises:
+        MissingDependencyError: If azure-storage-queue is not installed.
+        SourceError: If it can't be opened.
+    """
+    try:
+        from azure.identity import DefaultAzureCredential
+        from azure.storage.queue import QueueClient
+    except ImportError as error:
+        raise MissingDependencyError(
+            "queues of Azure need azure-storage-queue", hint='pip install "volley-stream[azure]"'
+        ) from error
+    with _errors(url):
+        host, _, path = url.partition("://")[2].partition("/")
+        # An emulator has the account in the path.
+        account = path.partition("/")[0] if "/" in path else host.partition(".")[0]
+        named: Any = {"account_name": account, "account_key": account_key}
+        client = QueueClient.from_queue_url(url, credential=named if account_key else DefaultAzureCredential())
+    return _Azure(url, client)
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,9 @@ class FileSource(ExtractSource):
         on_replaced: What to do with a file that was written again after it was found, which its size or the time of
             its last change tells: ``"warn"`` (the default) leaves it and warns of it, as far as the time is later than
             that of all files before; ``"read"`` reads it again, as a new file; ``"fail"`` is an error that names it.
-        notifications: Where the storage tells of new files: `SqsQueue` or `PubSubSubscription`. The folder is listed
-            when the job first starts, and every so often after that. None = it is listed for each epoch.
+        notifications: Where the storage tells of new files: `SqsQueue`, `PubSubSubscription` or `AzureQueue`. The
+            folder is listed when the job first starts, and every so often after that. None = it is listed for each
+            epoch.
         options: Options of the format. Of CSV: ``header``, ``column_names``, ``skip_rows``, ``delimiter``, ``quote``,
             ``escape``, ``null_values``, ``decimal_point``, ``date_formats`` and ``newlines_in_values``, as in
             ``{"delimiter": ";", "decimal_point": ",", "null_values": ["NA"]}``. A field is null if it is empty without
