@@ -38,7 +38,11 @@ def documented_settings(marked: str) -> dict[str, str]:
 
 def test_the_table_of_the_sources_settings_is_the_codes() -> None:
     listed = documented_settings("source settings")
-    assert set(listed) == {field.name for field in fields(IcebergSourceConfig)} - REQUIRED - {"properties", "keys"}
+    assert set(listed) == {field.name for field in fields(IcebergSourceConfig)} - REQUIRED - {
+        "properties",
+        "keys",
+        "sequence",
+    }
     config = IcebergSourceConfig("t", namespace="db", storage=IcebergStorage.Local("lake"))
     for name, text in listed.items():
         value = getattr(config, name)

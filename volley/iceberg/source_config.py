@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, one_of, optional
+from volley.checks import Duration, Instant, count, duration, flag, instant, keep, mapping, names, one_of, optional
 from volley.errors import ConfigError, brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.catalogs.config import CatalogConfig
@@ -156,6 +156,7 @@ class IcebergSourceConfig(FromDocuments):
     batch_size: int = 10_000
     changes: OnChanges = "fail"
     keys: Sequence[str] = ()
+    sequence: bool = False
     on_expired: OnExpired = "fail"
     on_rollback: OnRollback = "fail"
     max_files_per_epoch: int | None = None
@@ -174,6 +175,7 @@ class IcebergSourceConfig(FromDocuments):
         keep(self, batch_size=count)
         keep(self, as_of=optional(instant), columns=optional(names), keys=names)
         keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED), on_rollback=one_of(_ON_ROLLBACK))
+        keep(self, sequence=flag)
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
         keep(self, hold=optional(duration))
         if self.hold is not None:
@@ -226,7 +228,12 @@ class IcebergSourceConfig(FromDocuments):
             raise ConfigError(f"columns are {self.columns!r}", hint="name each column once; None = all")
         if self.keys and self.changes != "follow":
             raise ConfigError('keys pair the updates of with_changes("follow")', hint='with_changes("follow", keys)')
-
+        if self.sequence and (not self.keys or self.on_rollback != "fail"):
+            raise ConfigError(
+                'sequence=True goes with with_changes("follow", keys), and with on_rollback="fail"',
+                hint="without keys, an update is a deletion and a new row of one number, of which the deletion would "
+                "win; what a rollback takes back has no number of its own",
+            )
         if self.changes == "follow" and not self.ref.has_history:
             raise ConfigError(
                 f"the changes of table {self.ref.name} can't be followed: Nessie shows a table's last snapshot only",
@@ -276,7 +283,9 @@ class IcebergSourceConfig(FromDocuments):
         """Set the maximum number of rows per Arrow batch; 10,000 by default."""
         return replace(self, batch_size=rows)
 
-    def with_changes(self, changes: OnChanges, keys: str | Sequence[str] = ()) -> IcebergSourceConfig:
+    def with_changes(
+        self, changes: OnChanges, keys: str | Sequence[str] = (), *, sequence: bool = False
+    ) -> IcebergSourceConfig:
         """Set what to do with a snapshot that changes or deletes rows, such as one of an upsert.
 
         Compactions, which change no row, are always passed over.
@@ -288,8 +297,10 @@ class IcebergSourceConfig(FromDocuments):
                 ``update_before``, ``update_after``, ``delete``), ``_snapshot`` (long) and ``_committed_at``.
             keys: With "follow", the columns that identify a row: a deleted and an inserted row of one key become an
                 update.
+            sequence: True, with "follow" and keys: rows also have ``_sequence``, the sequence number of their snapshot,
+                which never goes back: for ``Upsert(keys, sequence="_sequence", op_field="_change")``.
         """
-        return replace(self, changes=changes, keys=names("keys", keys))
+        return replace(self, changes=changes, keys=names("keys", keys), sequence=sequence)
 
     def with_on_expired(self, on_expired: OnExpired) -> IcebergSourceConfig:
         """Set what to do if snapshots that were not yet read have expired.

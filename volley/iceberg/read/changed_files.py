@@ -67,11 +67,13 @@ class ChangeSplit:
     Args:
         committed_at: When it was committed, in milliseconds since 1970.
         groups: Files by partition: rows that a group loses and gains again did not change.
+        sequence: The sequence number of the snapshot, for the rows to have it; None = they don't.
     """
 
     snapshot_id: int
     committed_at: int
     groups: tuple[tuple[ChangedFile, ...], ...]
+    sequence: int | None = None
 
     @classmethod
     def of_inserted(cls, file: FileTask, snapshot_id: int, committed_at: int) -> ChangeSplit:

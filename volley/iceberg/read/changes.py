@@ -19,7 +19,7 @@ from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.schema.types import arrow_schema, rows_schema
 from volley.store.rows import RowStore
 
-__all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes", "rows_without"]
+__all__ = ["CHANGE_COLUMNS", "SNAPSHOT_SEQUENCE", "change_schema", "read_changes", "rows_without"]
 
 CHANGE_COLUMNS = pa.schema(
     [
@@ -29,6 +29,9 @@ CHANGE_COLUMNS = pa.schema(
     ]
 )
 """The columns that follow the table's: insert, update_before, update_after or delete; the snapshot's id; its time."""
+
+SNAPSHOT_SEQUENCE = "_sequence"
+"""The column behind these, of rows that have the sequence number of their snapshot."""
 
 # Rows of files up to this size in bytes are compared in memory; as Arrow they take two to four times as much.
 _PART_BYTES = 32 << 20
@@ -40,9 +43,14 @@ _FIRST_ROWS = 65_536
 Batches = Iterator[pa.RecordBatch]
 
 
-def change_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of changes of rows that are read under a schema of the table."""
-    return pa.schema([*arrow_schema(rows_schema(schema)), *CHANGE_COLUMNS])
+def change_schema(schema: Schema, sequence: bool = False) -> pa.Schema:
+    """Return the Arrow schema of changes of rows that are read under a schema of the table.
+
+    Args:
+        sequence: True if they have the sequence number of their snapshot.
+    """
+    number = [pa.field(SNAPSHOT_SEQUENCE, pa.int64(), nullable=False)] if sequence else []
+    return pa.schema([*arrow_schema(rows_schema(schema)), *CHANGE_COLUMNS, *number])
 
 
 def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequence[str] = ()) -> Batches:
@@ -58,7 +66,7 @@ def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequen
         keys: The columns that pair a deleted with an inserted row as an update.
     """
     reader = replace(reader, dictionaries=False)
-    label = _Label(split, change_schema(reader.schema), reader.batch_rows)
+    label = _Label(split, change_schema(reader.schema, split.sequence is not None), reader.batch_rows)
     if len(split.groups) == 1 and len(split.groups[0]) == 1:
         (file,) = split.groups[0]
         if not (file.loses_rows and file.gains_rows):
@@ -113,6 +121,8 @@ class _Label:
         committed_at = pa.scalar(self.split.committed_at * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
         for batch in batches:
             values = [pa.scalar(change), pa.scalar(self.split.snapshot_id, pa.int64()), committed_at]
+            if self.split.sequence is not None:
+                values.append(pa.scalar(self.split.sequence, pa.int64()))
             columns = [pa.repeat(value, batch.num_rows) for value in values]
             yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.schema)
 

@@ -183,16 +183,17 @@ class IcebergReader(Reader):
     def _parts(self, increment: Increment, table: Table) -> Iterator[tuple[FileTask | ChangeSplit, int, bool]]:
         """Yield what to read of an increment, each part with its size in bytes and whether it can be divided."""
         position = increment.position
+        sequence = position.sequence if self.config.sequence else None
         for planned in increment.files:
             task = file_task(planned, table.metadata)
             if self.config.changes == "follow":
                 assert position.snapshot is not None
                 inserted = ChangeSplit.of_inserted(task, position.snapshot, position.committed_at)
-                yield inserted, task.file.size, False
+                yield replace(inserted, sequence=sequence), task.file.size, False
             else:
                 yield task, task.file.size, len(task.file.split_offsets) > 1
         for split in increment.changes:
-            yield split, split.size, False
+            yield replace(split, sequence=sequence), split.size, False
 
     def lag(self, offset: Offset) -> Lag | None:
         position, name = Position.from_offset(offset), self.config.ref.name
@@ -305,7 +306,7 @@ def reader_of(
     rows = replace(rows, dictionaries=context.dictionaries, batch_rows=config.batch_size)
     # Changes are compared as wholes; a part of their rows would look like others.
     rows = rows if follows else replace(rows, row_filter=row_filter, filter_schema=schema)
-    read = canonical_schema(change_schema(rows.schema) if follows else arrow_schema(rows.schema))
+    read = canonical_schema(change_schema(rows.schema, config.sequence) if follows else arrow_schema(rows.schema))
     has_all = predicate is None and list(names) == read.names
     return IcebergReader(
         config,

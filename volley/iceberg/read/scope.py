@@ -17,7 +17,7 @@ from volley.columns.nodes import CompiledSteps, lower
 from volley.contracts.source import Offset
 from volley.errors import ConfigError, ExpressionError, SnapshotNotFoundError, near
 from volley.iceberg.catalogs.answers import retry_reads
-from volley.iceberg.read.changes import CHANGE_COLUMNS
+from volley.iceberg.read.changes import CHANGE_COLUMNS, SNAPSHOT_SEQUENCE
 from volley.iceberg.read.history import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.schema.types import arrow_schema, check_readable, rows_schema
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
@@ -190,6 +190,11 @@ def schema_of(table: Table, config: IcebergSourceConfig, snapshot_id: int | None
     Args:
         snapshot_id: The pinned snapshot, which may have expired; of others it does not matter.
     """
+    if config.sequence and table.format_version < 2:
+        raise ConfigError(
+            f"table {config.ref.name} has format version 1, whose snapshots have no sequence numbers",
+            hint="leave sequence out, or upgrade the table to version 2",
+        )
     ref = table.metadata.refs.get(config.ref.branch)
     if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:
         snapshot_id = ref.snapshot_id
@@ -207,7 +212,7 @@ def column_names_of(config: IcebergSourceConfig, schema: Schema) -> list[str]:
         if key not in known:
             raise ConfigError(f"table {config.ref.name} has no column {key!r} for a key", hint=near(key, known))
     if config.changes == "follow":
-        known += CHANGE_COLUMNS.names
+        known += [*CHANGE_COLUMNS.names, *([SNAPSHOT_SEQUENCE] if config.sequence else [])]
     for name in config.columns or ():
         if name not in known:
             raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))

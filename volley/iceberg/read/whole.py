@@ -97,7 +97,8 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     schema = schema_of(table, config, pinned_snapshot(table, config).snapshot_id if is_pinned(config) else None)
     predicate_of(config, schema)
     names, known = column_names_of(config, schema), readable(schema)
-    read = canonical_schema(change_schema(known) if config.changes == "follow" else arrow_schema(known))
+    follows = config.changes == "follow"
+    read = canonical_schema(change_schema(known, config.sequence) if follows else arrow_schema(known))
     return pa.schema([read.field(name) for name in names])
 
 
