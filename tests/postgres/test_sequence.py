@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.captured import Database
 from tests.drivers import Drivers
 from tests.postgres.jobs import config, differences, mirror_all
 from tests.postgres.test_keys import large
-from tests.tiers import some
+from tests.tiers import nightly, some
 from volley import ConfigError, Environment, IcebergSink, Job, PostgresSource, SourceError, col
 from volley.columns.roles import ChangeColumns
 from volley.connectors.postgres.decode import ChangeDecoder, TableChanges, Truncation
@@ -226,3 +227,42 @@ def test_several_tables(stored_apart: Database, tmp_path: Path) -> None:
     shop.run("update pages set text = 'c' where id = 2", "update notes set n = 3")
     mirror_all(tmp_path, source)
     assert differences(shop, tmp_path) == {"notes": [], "orders": [], "pages": []}
+
+
+def changed(dice: random.Random, number: int) -> list[str]:
+    """Some statements: updates with large values and without, deletions, keys that come again or change."""
+    low = dice.randrange(60)
+    return dice.sample(
+        [
+            f"update orders set total = {number} where id between {low} and {low + 9}",
+            f"update orders set note = {large(number)} where id = {low}",
+            f"delete from orders where id between {low} and {low + 2}",
+            f"insert into orders values ({1000 + number}, 'new', 1, {large(number)})",
+            f"delete from orders where id = {low + 3}",
+            f"insert into orders values ({low + 3}, 'again', 2, null) on conflict do nothing",
+            f"update orders set id = {2000 + number} where id = {low + 4}",
+        ],
+        3,
+    )
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("seed", [nightly(seed) for seed in range(3)])
+def test_several_jobs_in_any_order(seed: int, stored_apart: Database, tmp_path: Path) -> None:
+    """Some begin while others are behind; in the end each has read all."""
+    shop, dice, jobs = stored_apart, random.Random(seed), ["first"]
+    shop.run("alter table orders replica identity full")
+
+    def start(job: str) -> None:
+        run(tmp_path, shop.source(sequence=True, slot_name=f"{shop.name}_{job}"), job)
+
+    for number in range(8):
+        for step in range(3):
+            shop.run(*changed(dice, 10 * number + step))
+        if number in (2, 5):
+            jobs.append(f"job_{number}")
+        for job in dice.sample(jobs, dice.randrange(1, len(jobs) + 1)):
+            start(job)
+    for job in dice.sample(jobs, len(jobs)):
+        start(job)
+    assert difference(shop, tmp_path) == []
