@@ -34,7 +34,7 @@ MASK = "***"
 _MIN_LENGTH = 4
 
 _WORDS = (
-    r"credential|token|secret|passw|passphrase|pwd|key|authorization|cookie|signature|connection.?string"
+    r"credential|token|secret|passw|passphrase|pwd|key(?!_fields)|authorization|cookie|signature|connection.?string"
     r"|\bauth\b|\bsas\b"
 )
 # Any header may carry credentials, whatever its name.

@@ -35,7 +35,8 @@ from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.rows import BadRow
 from volley.contracts.sink import Committer, SinkContext, Writer
 from volley.engine.sinks import DeadLetterSinks
-from volley.formats.messages import MessageRows, decoder_of
+from volley.formats.decoders import decoder_of
+from volley.formats.messages import MessageRows
 from volley.plan.graph import JobGraph
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
@@ -248,7 +249,7 @@ class Messages:
 
 
 def test_a_message_tells_its_format_and_column_and_is_only_text_if_bytes_are_lost() -> None:
-    decoder = decoder_of("json", "id long, at timestamp", "fail", "unknown")
+    decoder = decoder_of("json", "id long, at timestamp", "fail", "unknown", {})
     rows = MessageRows(decoder, decoder.schema, lambda fields, chunk: [])
     values: list[bytes | None] = [b'{"id": "x"}', b'{"at": "soon"}', b'{"ID": 1}', b"\xff{}", b"[1]"]
     items = list(rows.read_tolerant([Messages([b'{"id": 1}', *values])]))

@@ -13,20 +13,21 @@ import pytest
 
 from tests.unit.test_bad_rows_in_bulk import opened, read, strictly
 from volley import SourceError
-from volley.formats.messages import JsonValues, decoder_of
+from volley.formats.decoders import decoder_of
+from volley.formats.messages import JsonValues
 
 UUID_TEXT = "00000000-0000-4000-8000-0000000000aB"
 
 
 def decoded(schema: str, *texts: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = (
-        decoder_of("json", schema, "drop", "unknown").decode([text.encode() for text in texts]).to_pylist()
+        decoder_of("json", schema, "drop", "unknown", {}).decode([text.encode() for text in texts]).to_pylist()
     )
     return rows
 
 
 def faults(schema: str, *texts: str) -> dict[int, str]:
-    return dict(decoder_of("json", schema, "drop", "unknown").sort([text.encode() for text in texts]).faults)
+    return dict(decoder_of("json", schema, "drop", "unknown", {}).sort([text.encode() for text in texts]).faults)
 
 
 def test_maps() -> None:
@@ -84,7 +85,7 @@ def test_uuids() -> None:
 )
 def test_bad_rows_beside_good_ones(schema: str, bad: str, why: str) -> None:
     good = ['{"m": {"a": 1}, "s": {"x": 1}}', f'{{"u": "{UUID_TEXT}", "m": {{}}}}', "{}"]
-    decoder = decoder_of("json", schema, "drop", "unknown")
+    decoder = decoder_of("json", schema, "drop", "unknown", {})
     for place in range(4):
         texts = [*good[:place], bad, *good[place:]]
         values = [text.encode() for text in texts]

@@ -299,7 +299,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
             **{"bounded": FLAG, "max_rows_per_epoch": "None 5", "min_rows_per_split": "5", "max_rows_per_split": ""},
             **{"on_lost_offsets": "", "registry": "None", "subject": "None", "message": "None"},
             **{"publish_group": "None x", "timeout": DURATION},
-            "properties": "dict",
+            **{"properties": "dict", "options": "dict"},
         },
     ),
     (
@@ -435,7 +435,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
             **{"host": "x", "tls": "None", "max_body": "5", "max_waiting": "5", "max_staged": "5"},
             **{"max_connections": "5", "max_rate": "None 5", "timeout": DURATION, "folder": "None x"},
             **{"trusted_proxies": "list", "allowed_origins": "x list"},
-            **{"max_requests_per_epoch": "None 5", "bounded": FLAG},
+            **{"max_requests_per_epoch": "None 5", "bounded": FLAG, "options": "dict"},
         },
     ),
     (BearerAuth, {"token": "t"}, {"token": "x"}),

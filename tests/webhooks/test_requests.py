@@ -22,7 +22,7 @@ from tests.webhooks.hooks import Answer, Hook, receiving
 from volley import BearerAuth, ConfigError, HmacAuth, KafkaSource, ServerTls, WebhookSource
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.reader import Requests, rows_of
-from volley.formats.messages import decoder_of
+from volley.formats.decoders import decoder_of
 
 SECRET, OLD = "the-new-secret", "the-old-secret"
 
@@ -75,7 +75,7 @@ def test_headers_that_are_too_large(tmp_path: Path) -> None:
 def test_a_log_with_headers_that_are_not_utf_8() -> None:
     """Earlier versions stored the surrogates that aiohttp decodes such bytes to."""
     requests = Requests([Entry(b"", b'["\\udcff", null]', b"x")], [0], 0)
-    rows = rows_of(decoder_of("raw", None, "drop", "unknown"), [], ["a", "b"])
+    rows = rows_of(decoder_of("raw", None, "drop", "unknown", {}), [], ["a", "b"])
     (batch,) = rows.read([requests])
     assert batch.to_pylist() == [{"value": b"x", "a": "\ufffd", "b": None}]
 

@@ -62,6 +62,7 @@ class AvroValues:
     """
 
     format: ClassVar[str] = "text"
+    rows_vary: ClassVar[bool] = False
     text: str
     registry: Registry | None
 

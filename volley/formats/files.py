@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from volley.errors import ConfigError, SourceError
+from volley.formats.change_options import CHANGES, ChangeFormat, ChangeOptions
 from volley.formats.options import CsvOptions, JsonOptions, NoOptions, OnUnknown
 from volley.secrets import redact_uri
 
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     Rows: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[PositionedBatch | BadRow]]
 
 
-FileFormat = Literal["json", "csv", "parquet", "orc", "avro"]
+FileFormat = Literal["json", "csv", "parquet", "orc", "avro"] | ChangeFormat
 WrittenFormat = Literal["json", "csv", "parquet"]
 OnReplaced = Literal["warn", "read", "fail"]
 """What a FileSource does with a file that was written again after it was found."""
@@ -108,6 +109,7 @@ class FormatReader:
         encoded_rows: Like `rows`, but may yield a column that the file stores as dictionary and indices as a dictionary
             array; None = the format has no dictionaries.
         rows_before: Returns the number of the file's rows before a part; None = only a read from the start tells.
+        columns: Returns the columns of rows: those that are declared, and what the format adds.
         hint: The way out for a bad row.
     """
 
@@ -116,6 +118,7 @@ class FormatReader:
     check: Callable[[pa.Schema], None] = lambda schema: None
     encoded_rows: Rows | None = None
     rows_before: Callable[[InputFile, tuple[int, int]], int] | None = None
+    columns: Callable[[pa.Schema, Any], pa.Schema] = lambda schema, options: schema
     hint: str = "mend the file, declare a schema that fits it, or give the sink a dead_letter for such rows"
 
 
@@ -124,7 +127,8 @@ class Format:
     """A file format, with what is needed to check a FileSource.
 
     Args:
-        module: The module that has its `FormatReader` under the name ``FORMAT``; imported when files are read.
+        module: The module that has its `FormatReader`; imported when files are read.
+        name: The name of the reader in the module.
         is_text: True for a text format: a file may be compressed as a whole, and may have no rows.
         counts_rows: True if a file tells the number of rows before each of its parts.
         by_name: True if a file is read by the names of its columns, so that some can be left out.
@@ -140,11 +144,12 @@ class Format:
     by_name: bool = True
     whole: str | None = None
     is_safe: bool = True
+    name: str = "FORMAT"
 
     @property
     def reader(self) -> FormatReader:
         """The functions that read files of this format."""
-        reader: FormatReader = importlib.import_module(self.module).FORMAT
+        reader: FormatReader = getattr(importlib.import_module(self.module), self.name)
         return reader
 
     def compression(self, path: str) -> str | None:
@@ -261,4 +266,15 @@ FORMATS = {
     # ORC has no checksums, and Arrow's reader of it believes what a file says.
     "orc": Format(extensions=(".orc",), module="volley.formats.orc", is_text=False, is_safe=False),
     "avro": Format(extensions=(".avro",), module="volley.formats.avro_files", options=_AvroOptions, is_text=False),
+    **{
+        name: Format(
+            extensions=(),
+            module="volley.formats.changes.lines",
+            options=ChangeOptions,
+            by_name=False,
+            whole="compressed files",
+            name=name,
+        )
+        for name in CHANGES
+    },
 }

@@ -32,6 +32,10 @@ class FramedValues:
     def schema(self) -> pa.Schema:
         return self.inner.schema
 
+    @property
+    def rows_vary(self) -> bool:
+        return self.inner.rows_vary
+
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         return self.inner.decode([*map(_body, values)], place)
 

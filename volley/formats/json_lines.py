@@ -25,7 +25,7 @@ from volley.formats.json_parser import JsonParser
 from volley.formats.options import JsonOptions
 from volley.formats.rows import Sorted
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "texts_of"]
 
 _ERRORS = (pa.ArrowException, SourceError)
 _OPENED = frozenset((b"{", b"["))
@@ -226,7 +226,7 @@ def rows(
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield lines or elements as rows, missing fields as nulls, and a `BadRow` for each that can't be read."""
     parser, has_bad = JsonParser(file.columns_or(schema), schema, options.epoch), False
-    for place, before, chunk in _texts(file, part):
+    for place, before, chunk in texts_of(file, part):
         items = None if has_bad else _whole(place, chunk, before, parser)
         if items is None:
             # Where rows are bad, more are expected: they are found in one pass, which a whole text would only delay.
@@ -243,7 +243,7 @@ def _whole(file: InputFile, text: bytes, before: int, parser: JsonParser) -> lis
         return None
 
 
-def _texts(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, int, bytes]]:
+def texts_of(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, int, bytes]]:
     """Yield chunks of whole lines: the file, or its part, as errors name it; the number of lines before; the text.
 
     The elements of an array are lines, too. The first of its parts has all of them, as the middle of an array can't

@@ -59,6 +59,7 @@ class JsonSchemaValues:
     """
 
     format: ClassVar[str] = "json"
+    rows_vary: ClassVar[bool] = False
     registered: Registered
     on_unknown: str
     unknown: str = "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,14 @@ class MessageFormat:
     """The format of values.
 
     Args:
-        name: ``"json"``, ``"avro"``, ``"protobuf"``, ``"string"`` or ``"raw"``.
+        name: ``"json"``, ``"avro"``, ``"protobuf"``, ``"string"``, ``"raw"`` or one of `CHANGES`.
         schema: Their schema; None = that of the registry.
         registry: The registry that has the schemas they are written with; None = there is none.
         subject: The registry's subject whose latest schema is read by.
         message: The message of a Protobuf schema; None = its first one.
         on_unknown: What to do with fields of JSON that the schema lacks.
         unknown: The column that keeps them.
+        options: Those of a format of changes.
     """
 
     name: str
@@ -39,6 +41,7 @@ class MessageFormat:
     message: str | None
     on_unknown: str
     unknown: str
+    options: Mapping[str, Any]
 
     def decoder(self, state: str) -> Decoder:
         """Return what decodes values.
@@ -69,9 +72,9 @@ class MessageFormat:
         return FramedValues(JsonSchemaValues(schema, self.on_unknown, self.unknown))
 
     def _plain(self) -> Decoder:
-        from volley.formats.messages import decoder_of
+        from volley.formats.decoders import decoder_of
 
-        return decoder_of(self.name, self.schema, self.on_unknown, self.unknown)
+        return decoder_of(self.name, self.schema, self.on_unknown, self.unknown, self.options)
 
     def _avro(self, state: str) -> Decoder:
         from volley.formats.avro import AvroValues

@@ -15,35 +15,14 @@ from volley.columns.bisect import sort_failing
 from volley.columns.letters import column_in, payload_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, message_of
-from volley.formats import json
 from volley.formats.input_file import Columns
 from volley.formats.json_parser import JsonParser
 from volley.formats.rows import Sorted, strict
-from volley.types.arrow import arrow_schema, canonical_schema
 
-__all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors", "decoder_of"]
+__all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors"]
 
 Values = Sequence[bytes | None]
 _OPENED, _CLOSED = b"{}"
-
-
-def decoder_of(value_format: str, schema: object, on_unknown: str, unknown: str) -> Decoder:
-    """Return the decoder of values in JSON, text or bytes.
-
-    Args:
-        value_format: ``"json"``, ``"string"`` or ``"raw"``.
-        schema: The columns of JSON.
-        on_unknown: What to do with JSON fields that the schema lacks.
-        unknown: The column that keeps them.
-
-    Raises:
-        ConfigError: If JSON can't be read into a column.
-    """
-    if value_format != "json":
-        return PlainValues(text=value_format == "string")
-    columns = canonical_schema(arrow_schema(schema))
-    json.check(columns)
-    return JsonValues(columns, on_unknown, unknown)
 
 
 class TooManyError(SourceError):
@@ -60,6 +39,10 @@ class Decoder(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
+
+    @property
+    def rows_vary(self) -> bool:
+        """True if a value may be no row, or several; `sort` then reads all."""
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         """Return the values as rows.
@@ -94,6 +77,7 @@ class JsonValues:
     """
 
     format: ClassVar[str] = "json"
+    rows_vary: ClassVar[bool] = False
     columns: pa.Schema
     on_unknown: str
     unknown: str = "unknown"
@@ -130,6 +114,7 @@ class PlainValues:
     """
 
     format: ClassVar[str] = "text"
+    rows_vary: ClassVar[bool] = False
     text: bool
 
     @property
@@ -242,6 +227,9 @@ class MessageRows:
             yield from self._items(chunk)
 
     def _items(self, chunk: Chunk) -> Iterator[PositionedBatch | BadRow]:
+        if self.decoder.rows_vary:
+            yield from self._sorted(chunk)[0]
+            return
         try:
             items = self._decoded(chunk)
         except TooManyError:

@@ -25,6 +25,9 @@ __all__ = [
     "value_schema",
 ]
 
+# The columns of formats whose columns are not declared, or are no fields of JSON.
+_PLAIN = {"avro": (), "protobuf": (), "string": ("value",), "raw": ("value",)}
+
 OnUnknown = Literal["warn", "keep", "fail", "drop"]
 """What a source does with fields that its schema lacks."""
 
@@ -66,15 +69,16 @@ def value_schema(value_format: str, schema: Any) -> Any:
     """Return the schema of messages in a hashable form; None if they have one column.
 
     Args:
-        value_format: ``"json"``; or ``"string"`` or ``"raw"``, which have the column ``value``.
+        value_format: ``"json"`` or a format of changes; or ``"string"`` or ``"raw"``, which have the column ``value``.
         schema: The schema as the user gave it.
 
     Raises:
         ConfigError: If the format needs a schema and there is none, or takes none.
     """
-    if value_format == "json":
+    if value_format not in ("string", "raw"):
         if schema is None:
-            raise ConfigError("JSON needs a schema", hint='schema="id long, name string"; or value_format="raw"')
+            name = "JSON" if value_format == "json" else value_format
+            raise ConfigError(f"{name} needs a schema", hint='schema="id long, name string"; or value_format="raw"')
         return check_schema(schema)
     if schema is not None:
         raise ConfigError(f"value_format={value_format!r} has one column, value; no schema", hint="leave schema out")
@@ -108,11 +112,10 @@ def check_columns(value_format: str, schema: Any, policy: OnUnknown, unknown: st
     Raises:
         ConfigError: If two columns have one name, or the policy does not apply to the format.
     """
-    if policy != "warn" and value_format != "json":
+    takes_none = value_format in _PLAIN or (policy == "keep" and value_format != "json")
+    if policy != "warn" and takes_none:
         raise ConfigError(f"on_unknown={policy!r} is for JSON, not for {value_format}", hint="leave it out")
-    values = {"json": lambda: [] if schema is None else column_names(schema), "avro": list, "protobuf": list}.get(
-        value_format, lambda: ["value"]
-    )()
+    values = _PLAIN[value_format] if value_format in _PLAIN else [] if schema is None else column_names(schema)
     columns = [*values, *added, *([unknown] if policy == "keep" else [])]
     for number, name in enumerate(columns):
         if name in columns[:number]:

@@ -41,6 +41,7 @@ class ProtobufValues:
     """
 
     format: ClassVar[str] = "text"
+    rows_vary: ClassVar[bool] = False
     files: bytes
     message: str
     registry: Registry | None

@@ -292,8 +292,9 @@ def _declared(files: Files) -> pa.Schema | None:
     if files.declared is None:
         return None
     schema = canonical_schema(arrow_schema(files.declared))
-    FORMATS[files.format].reader.check(schema)
-    return schema
+    reader = FORMATS[files.format].reader
+    reader.check(schema)
+    return reader.columns(schema, files.options)
 
 
 def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:

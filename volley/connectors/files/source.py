@@ -18,8 +18,9 @@ from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.extracts import Extracts, ExtractSource
 from volley.contracts.source import PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, brief_methods, near
+from volley.formats.change_options import CHANGES, check_options
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, OnReplaced, format_of
-from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown
+from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown, value_schema
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
@@ -48,8 +49,10 @@ class FileSource(ExtractSource):
             that are still copied (``.tmp``, ``.part``, ``._COPYING_``, …). A missing path is an error, and in a
             bounded source one where there is no file yet.
         format: ``"json"`` (one object per line, or one array of objects), ``"csv"``, ``"parquet"``, ``"orc"`` or
-            ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. JSON and CSV files may be
-            compressed: .gz, .bz2, .zst, .xz, .zip (all of its members).
+            ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. ``"debezium"``,
+            ``"maxwell"``, ``"canal"``, ``"dms"``, ``"airbyte"`` and ``"olake"``: changes of rows, as of `KafkaSource`,
+            one JSON object per line; they need a schema. Files of text may be compressed: .gz, .bz2, .zst, .xz, .zip
+            (all of its members).
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. Missing columns are null; a folder below the path such as
             ``day=2026-01-01`` gives the column `day` of its files a value, as in Hive. None = infer it from the names
@@ -74,7 +77,7 @@ class FileSource(ExtractSource):
             quotes, or one of `null_values` (default: none), in columns of any type.
             ``{"newlines_in_values": False}`` declares that no value has a newline: large files are read in parts.
             Of JSON and CSV: ``{"encoding": "latin-1"}``, one of Python's encodings; without it files are in UTF-8; and
-            ``{"epoch": "ms"}``, the unit of numbers in columns of timestamps.
+            ``{"epoch": "ms"}``, the unit of numbers in columns of timestamps. Of changes: those of `KafkaSource`.
         include: What to add to each row: ``"file"`` for its file in the column ``file_path``, ``"row"`` for the number
             of the row in that file, from 1, in the column ``file_row``; bad rows count. With ``"row"`` a large file is
             read by one task, unless it is Parquet.
@@ -124,6 +127,8 @@ class FileSource(ExtractSource):
             raise ConfigError(f"on_unknown='keep' is for JSON, not for {name}", hint="declare the columns to keep")
         keep(self, include=_include)
         _options(name, self.options)
+        if name in CHANGES:
+            check_options(name, value_schema(name, self.schema), self.options)
 
     @property
     def identity(self) -> str:

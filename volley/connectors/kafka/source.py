@@ -17,6 +17,7 @@ from volley.contracts.datasets import Dataset
 from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import brief_methods
+from volley.formats.change_options import CHANGES, ChangeFormat, ChangeOptions, check_options
 from volley.formats.message_format import MessageFormat
 from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of
 from volley.formats.schema_registry import Registry
@@ -47,7 +48,9 @@ class KafkaSource(Source):
         pattern: A regular expression that must match a topic's whole name; replaces `topics`.
         value_format: The format of a message's value. ``"json"`` (the default): an object, its fields are the columns.
             ``"avro"``: a record, likewise. ``"protobuf"``: a message, likewise. ``"string"``: text, in the column
-            ``value``. ``"raw"``: bytes, in the column ``value``.
+            ``value``. ``"raw"``: bytes, in the column ``value``. ``"debezium"``, ``"maxwell"``, ``"canal"``, ``"dms"``,
+            ``"airbyte"`` and ``"olake"``: changes of rows, in JSON; the columns are those of the rows, and ``_op``,
+            ``_seq`` and ``_unchanged``, which tell an upsert what to do. A message that is no change is no row.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. For Avro, the schema to read
             into, as JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes,
@@ -80,6 +83,8 @@ class KafkaSource(Source):
         timeout: The timeout of a request to a broker: a timedelta, seconds or a text such as ``"30s"``. A new job whose
             connections all fail stops after 10 seconds.
         properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
+        options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``placeholder``,
+            ``unrepresentable``, ``truncations`` and ``source``, as in ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -95,7 +100,7 @@ include=('key', 'offset'))
     bootstrap_servers: str | Sequence[str]
     topics: str | Sequence[str] | None = None
     pattern: str | None = None
-    value_format: Literal["json", "avro", "protobuf", "string", "raw"] = "json"
+    value_format: Literal["json", "avro", "protobuf", "string", "raw"] | ChangeFormat = "json"
     schema: SchemaLike | Mapping[str, Any] | bytes | None = None
     include: Sequence[str] = ()
     on_unknown: OnUnknown = "warn"
@@ -114,10 +119,13 @@ include=('key', 'offset'))
     publish_group: str | None = None
     timeout: Duration = timedelta(seconds=60)
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"keys": ChangeOptions})
 
     def __post_init__(self) -> None:
-        keep(self, value_format=one_of(("json", "avro", "protobuf", "string", "raw")), on_unknown=on_unknown)
+        formats = ("json", "avro", "protobuf", "string", "raw", *CHANGES)
+        keep(self, value_format=one_of(formats), on_unknown=on_unknown)
         keep(self, on_lost_offsets=one_of(("fail", "skip")), timeout=duration, properties=mapping, bounded=flag)
+        keep(self, options=mapping)
         keep(self, topics=optional(names), pattern=optional(text), registry=optional(text))
         keep(self, subject=optional(text), message=optional(text))
         keep(self, publish_group=optional(text), max_rows_per_epoch=optional(count))
@@ -130,7 +138,8 @@ include=('key', 'offset'))
         named = self.subject is not None or len(self.topics or ()) == 1
         self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, named))
         self._keep("include", parts_of(self.include, METADATA))
-        added = [f"kafka_{part}" for part in self.include]
+        added = [*check_options(self.value_format, self.schema, self.options)]
+        added += [f"kafka_{part}" for part in self.include]
         check_columns(self.value_format, self.schema, self.on_unknown, UNKNOWN, added)
         self._keep("topics", settings.topics_of(self.topics, self.pattern))
 
@@ -161,7 +170,7 @@ include=('key', 'offset'))
         return self.preview(SourceContext(""))
 
     def explain(self, context: SourceContext) -> str | None:
-        return fate_of_unknown(self.on_unknown, UNKNOWN) if self.value_format == "json" else None
+        return fate_of_unknown(self.on_unknown, UNKNOWN) if self.value_format in ("json", *CHANGES) else None
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.kafka.offsets import parse_offset
@@ -199,6 +208,6 @@ include=('key', 'offset'))
         registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
         subject = self.subject or (f"{self.topics[0]}-value" if self.topics else None)
         values = MessageFormat(
-            self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN
+            self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN, self.options
         )
         return values.decoder(context.state)

@@ -27,6 +27,7 @@ from volley.connectors.webhook.settings import ReceiverSettings
 from volley.connectors.webhook.signatures import verifier
 from volley.connectors.webhook.sns import Topics
 from volley.errors import SourceError
+from volley.formats.change_options import CHANGES
 
 __all__ = ["Responder"]
 
@@ -37,7 +38,7 @@ _LONGEST_KEY = 1024
 _GZIP = 16 + zlib.MAX_WBITS
 _GZIP_PIECE = 16 << 10
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_SPLITS: dict[str, Split] = {"json": json_events, "cloudevents": cloud_events}
+_SPLITS: dict[str, Split] = {**dict.fromkeys(("json", *CHANGES), json_events), "cloudevents": cloud_events}
 
 
 class Responder:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from volley.checks import (
     Duration,
@@ -14,6 +14,7 @@ from volley.checks import (
     duration,
     flag,
     keep,
+    mapping,
     of_type,
     one_of,
     optional,
@@ -29,6 +30,7 @@ from volley.connectors.webhook.proxies import check_networks
 from volley.contracts.reports import Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
+from volley.formats.change_options import CHANGES, ChangeFormat, ChangeOptions, check_options
 from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of, value_schema
 from volley.secrets import redacted_html, redacted_repr
 from volley.storage.paths import absolute, write_and_delete
@@ -63,6 +65,8 @@ class WebhookSource(Source):
             An array of objects is a row for each; the fields of a form are those of an object, as texts.
             ``"cloudevents"``: CloudEvents 1.0, in the binary, structured or batch mode; its attributes and ``data``
             are the columns. ``"string"``: text, in the column ``value``. ``"raw"``: bytes, in the column ``value``.
+            ``"debezium"``, ``"maxwell"``, ``"canal"``, ``"dms"``, ``"airbyte"`` and ``"olake"``: changes of rows, as of
+            `KafkaSource`.
         include: The parts of a request to add as columns: ``"key"`` (the idempotency key) as ``http_key``,
             ``"received_at"`` as ``http_received_at``, ``"client"`` (the client's address) as ``http_client``.
         header_columns: Columns to add, with the headers that they have: ``{"event": "X-GitHub-Event"}``.
@@ -97,6 +101,8 @@ class WebhookSource(Source):
         folder: The folder of the log, on a disk that the driver and all executors share; None = in the checkpoint,
             which is on a local disk then.
         bounded: True: receive nothing, read the requests that are in the log, then stop. False: keep receiving.
+        options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``placeholder``,
+            ``unrepresentable``, ``truncations`` and ``source``, as in ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -110,7 +116,7 @@ class WebhookSource(Source):
     port: int = 8080
     path: str = "/events"
     schema: SchemaLike | None = None
-    value_format: Literal["json", "cloudevents", "string", "raw"] = "json"
+    value_format: Literal["json", "cloudevents", "string", "raw"] | ChangeFormat = "json"
     include: Sequence[str] = ()
     header_columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     on_unknown: OnUnknown = "warn"
@@ -131,10 +137,12 @@ class WebhookSource(Source):
     max_requests_per_epoch: int | None = None
     folder: str | None = None
     bounded: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"keys": ChangeOptions})
 
     def __post_init__(self) -> None:
         keep(self, port=port, path=settings.check_path, host=text, bounded=flag)
-        keep(self, value_format=one_of(("json", "cloudevents", "string", "raw")), on_unknown=on_unknown)
+        formats = ("json", "cloudevents", "string", "raw", *CHANGES)
+        keep(self, value_format=one_of(formats), options=mapping, on_unknown=on_unknown)
         keep(self, on_bad=one_of(("reject", "dead_letter")), header_columns=settings.check_headers)
         keep(self, idempotency=settings.check_idempotency, remember_keys=duration, timeout=duration)
         keep(self, max_body=size, max_staged=size, max_waiting=count, max_connections=count)
@@ -145,7 +153,8 @@ class WebhookSource(Source):
             raise ConfigError("auth is of another type", hint=_AUTH_HINT)
         object.__setattr__(self, "schema", value_schema(self._format, self.schema))
         object.__setattr__(self, "include", parts_of(self.include, settings.METADATA))
-        added = [*(f"http_{part}" for part in self.include), *self.header_columns]
+        added = [*check_options(self.value_format, self.schema, self.options)]
+        added += [*(f"http_{part}" for part in self.include), *self.header_columns]
         check_columns(self._format, self.schema, self.on_unknown, settings.UNKNOWN, added)
         if "key" in self.include and self.idempotency is None:
             raise ConfigError("include has the key, and requests have none", hint='idempotency="header:…"')
@@ -177,7 +186,7 @@ class WebhookSource(Source):
         return f"{self.host}:{self.port} is free"
 
     def explain(self, context: SourceContext) -> str | None:
-        return fate_of_unknown(self.on_unknown, settings.UNKNOWN) if self._format == "json" else None
+        return fate_of_unknown(self.on_unknown, settings.UNKNOWN) if self._format in ("json", *CHANGES) else None
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.webhook.log import LogFolder
@@ -219,10 +228,10 @@ class WebhookSource(Source):
 
     def _decoder(self, warns: bool) -> Decoder:
         """Return what decodes bodies; the tasks warn of unknown fields, the receiver does not look for them."""
-        from volley.formats.messages import decoder_of
+        from volley.formats.decoders import decoder_of
 
         policy = "drop" if self.on_unknown == "warn" and not warns else self.on_unknown
-        return decoder_of(self._format, self.schema, policy, settings.UNKNOWN)
+        return decoder_of(self._format, self.schema, policy, settings.UNKNOWN, self.options)
 
     def _receiver(self, folder: str) -> settings.ReceiverSettings:
         from volley.connectors.webhook.signatures import verifier

@@ -1,0 +1,449 @@
+"""Reads Debezium's messages by value: the rules of what Debezium 3.6.1 writes, type by type and case by case."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from volley import ConfigError, FileSource, KafkaSource
+from volley.formats.change_options import ChangeOptions
+from volley.formats.changes.decoder import ChangeValues
+from volley.formats.rows import Sorted
+from volley.types.arrow import arrow_schema
+
+PLACEHOLDER = "__debezium_unavailable_value"
+ENCODED = base64.b64encode(PLACEHOLDER.encode()).decode()
+POSTGRES = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "t", "snapshot": "false", "lsn": 9}
+
+
+def envelope(op: str, before: Any = None, after: Any = None, source: Any = POSTGRES, **more: Any) -> dict[str, Any]:
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1, "transaction": None, **more}
+
+
+def read(schema: str, messages: list[Any], on_unknown: str = "warn", **options: Any) -> Sorted:
+    decoder = ChangeValues(arrow_schema(schema), "debezium", ChangeOptions(**options), on_unknown)
+    values = [message if isinstance(message, bytes | None) else json.dumps(message).encode() for message in messages]
+    return decoder.sort(values)
+
+
+def rows(schema: str, messages: list[Any], **options: Any) -> list[dict[str, Any]]:
+    result = read(schema, messages, **options)
+    assert not result.faults
+    listed: list[dict[str, Any]] = result.batch.to_pylist()
+    return listed
+
+
+def connect(name: str, kind: str, logical: str = "", **more: Any) -> dict[str, Any]:
+    return {"field": name, "type": kind, "optional": True, **({"name": logical} if logical else {}), **more}
+
+
+def wrapped(payload: Any, *fields: dict[str, Any]) -> dict[str, Any]:
+    row = {"type": "struct", "fields": list(fields), "optional": True, "name": "t.Value"}
+    places = [{**row, "field": "before"}, {**row, "field": "after"}]
+    schema = {"type": "struct", "fields": [*places, connect("op", "string")], "name": "t.Envelope", "optional": False}
+    return {"schema": schema, "payload": payload}
+
+
+TIME = "io.debezium.time."
+DATA = "io.debezium.data."
+KAFKA = "org.apache.kafka.connect.data."
+MOMENT = datetime(2026, 3, 29, 1, 30, 0, 123456)
+ZONED = MOMENT.replace(tzinfo=UTC)
+MILLIS = datetime(2026, 3, 29, 1, 30, 0, 123000)
+VARIABLE = {"type": "struct", "fields": [connect("scale", "int32"), connect("value", "bytes")]}
+NUMBER = {"scale": 1, "value": "MDk="}
+GEOMETRY = {"type": "struct", "fields": [connect("wkb", "bytes"), connect("srid", "int32")]}
+
+# What a column is written as, and what it becomes; `wire` is what schemaless messages need to be told.
+TYPES = [
+    ("decimal(10,2)", "bytes", KAFKA + "Decimal", {"scale": "2"}, "AeI6", Decimal("1234.50"), "Decimal"),
+    ("decimal(10,2)", "bytes", KAFKA + "Decimal", {"scale": "2"}, "/h3G", Decimal("-1234.50"), "Decimal"),
+    ("decimal(20,0)", "bytes", KAFKA + "Decimal", {"scale": "0"}, "AP//////////", Decimal(2**64 - 1), "Decimal"),
+    ("decimal(10,2)", "string", "", {}, "1234.50", Decimal("1234.50"), "text"),
+    ("string", "struct", DATA + "VariableScaleDecimal", VARIABLE, NUMBER, "1234.5", None),
+    ("decimal(10,2)", "struct", DATA + "VariableScaleDecimal", VARIABLE, NUMBER, Decimal("1234.50"), None),
+    ("double", "double", "", {}, "NaN", "nan", None),
+    ("double", "double", "", {}, "-Infinity", float("-inf"), None),
+    ("timestamp_ntz", "int64", TIME + "Timestamp", {}, 1774747800123, MILLIS, "Timestamp"),
+    ("timestamp_ntz", "int64", TIME + "MicroTimestamp", {}, 1774747800123456, MOMENT, "MicroTimestamp"),
+    ("timestamp_ntz", "int64", TIME + "NanoTimestamp", {}, 1774747800123456789, MOMENT, "NanoTimestamp"),
+    ("timestamp_ntz", "int64", KAFKA + "Timestamp", {}, 1774747800123, MILLIS, "Timestamp"),
+    ("timestamp_ntz", "string", TIME + "IsoTimestamp", {}, "2026-03-29T01:30:00.123456Z", MOMENT, "IsoTimestamp"),
+    ("timestamp", "string", TIME + "ZonedTimestamp", {}, "2026-03-29T01:30:00.123456Z", ZONED, None),
+    ("date", "int32", TIME + "Date", {}, 20541, date(2026, 3, 29), None),
+    ("date", "int32", KAFKA + "Date", {}, 20541, date(2026, 3, 29), "Date"),
+    ("date", "string", TIME + "IsoDate", {}, "2026-03-29Z", date(2026, 3, 29), "IsoDate"),
+    ("time", "int32", TIME + "Time", {}, 5400123, time(1, 30, 0, 123000), "Time"),
+    ("time", "int64", TIME + "MicroTime", {}, 5400123456, time(1, 30, 0, 123456), "MicroTime"),
+    ("time", "int64", TIME + "NanoTime", {}, 5400123456789, time(1, 30, 0, 123456), "NanoTime"),
+    ("time", "string", TIME + "IsoTime", {}, "01:30:00.123456Z", time(1, 30, 0, 123456), "IsoTime"),
+    ("string", "string", TIME + "ZonedTime", {}, "23:30:00.123456Z", "23:30:00.123456Z", None),
+    ("long", "int64", TIME + "MicroTime", {}, 3020399999999, 3020399999999, "MicroTime"),
+    ("long", "int64", TIME + "MicroTime", {}, -1500000, -1500000, "MicroTime"),
+    ("int", "int32", TIME + "Year", {}, 2026, 2026, None),
+    ("long", "int64", TIME + "MicroDuration", {}, 2719800500000, 2719800500000, None),
+    ("string", "string", TIME + "Interval", {}, "P0Y1M1DT1H0M0.5S", "P0Y1M1DT1H0M0.5S", None),
+    ("binary", "bytes", "", {}, "3q2+7w==", b"\xde\xad\xbe\xef", None),
+    ("binary", "string", "", {}, "3q2-7w==", b"\xde\xad\xbe\xef", "base64url"),
+    ("binary", "string", "", {}, "deadbeef", b"\xde\xad\xbe\xef", "hex"),
+    ("binary", "bytes", DATA + "Bits", {"length": "10"}, "AQI=", b"\x01\x02", "Bits"),
+    ("string", "bytes", DATA + "Bits", {"length": "10"}, "AQI=", "1000000001", None),
+    ("string", "string", DATA + "Json", {}, '{"a": 1}', '{"a": 1}', None),
+    ("string", "string", DATA + "Xml", {}, "<a/>", "<a/>", None),
+    ("string", "string", DATA + "Enum", {}, "b\\,c", "b,c", "Enum"),
+    ("string", "string", DATA + "EnumSet", {}, "b\\,c,d", "b,c,d", "EnumSet"),
+    ("decimal(20,0)", "int64", "", {}, -1, Decimal(2**64 - 1), "unsigned"),
+    ("binary", "struct", DATA + "geometry.Geometry", GEOMETRY, {"wkb": "AQI=", "srid": 4326}, b"\x01\x02", None),
+    ("array<int>", "array", "", {"items": {"type": "int32"}}, [1, None, 3], [1, None, 3], None),
+    ("array<int>", "array", "", {"items": {"type": "int32"}}, [None, None], [None, None], None),
+    ("map<string, string>", "map", "", {}, {"a": "b"}, [("a", "b")], None),
+]  # fmt: skip
+
+
+def _case(case: tuple[Any, ...]) -> str:
+    return f"{case[2].rpartition('.')[2] or case[1]} {case[4]} to {case[0]}"[:60]
+
+
+# A plain string is told apart from hex and base64 by the user's word alone.
+SURE = [case for case in TYPES if case[6] != "unsigned" and (case[1] != "string" or case[2] or case[6] is None)]
+
+
+@pytest.mark.parametrize("case", SURE, ids=_case)
+def test_reads_a_value_by_the_schema_that_its_message_carries(case: tuple[Any, ...]) -> None:
+    data_type, kind, logical, more, written, value, _ = case
+    extra = more if "fields" in more or "items" in more else {"parameters": more}
+    message = wrapped(envelope("c", None, {"v": written}), connect("v", kind, logical, **extra))
+    (row,) = rows(f"v {data_type}", [message])
+    assert str(row["v"]) == value if value == "nan" else row["v"] == value
+
+
+@pytest.mark.parametrize("case", [case for case in TYPES if case[6]], ids=_case)
+def test_reads_a_value_as_it_is_told_to_where_messages_have_no_schema(case: tuple[Any, ...]) -> None:
+    data_type, _, _, _, written, value, wire = case
+    (row,) = rows(f"v {data_type}", [envelope("c", None, {"v": written})], wire={"v": wire})
+    assert row["v"] == value
+
+
+def test_reads_uuids_structs_and_lists_of_logical_types() -> None:
+    fields = [
+        connect("u", "string", DATA + "Uuid"),
+        connect("g", "struct", DATA + "geometry.Geometry", **GEOMETRY),
+        connect("d", "array", items={"type": "bytes", "name": KAFKA + "Decimal", "parameters": {"scale": "2"}}),
+        connect("z", "array", items={"type": "string", "name": TIME + "ZonedTimestamp"}),
+        connect("n", "struct", DATA + "VariableScaleDecimal", **VARIABLE),
+    ]
+    name = "b68a35a7-17ad-35b3-af2a-ae46edb45450"
+    after = {"u": name, "g": {"wkb": "AQI=", "srid": 1}, "d": ["Ew==", None], "z": ["2026-03-29T01:30:00Z"]}
+    after["n"] = {"scale": 1, "value": "MDk="}
+    schema = "u uuid, g struct<wkb: binary, srid: int>, d array<decimal(5,2)>, z array<timestamp>, n decimal(10,2)"
+    (row,) = rows(schema, [wrapped(envelope("c", None, after), *fields)])
+    assert row["u"] == UUID(name)
+    assert row["g"] == {"wkb": b"\x01\x02", "srid": 1}
+    assert (row["d"], row["n"]) == ([Decimal("0.19"), None], Decimal("1234.50"))
+    assert row["z"] == [datetime(2026, 3, 29, 1, 30, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "written"),
+    [("timestamp_ntz", 1), ("time", 1), ("decimal(10,2)", "1234")],
+)
+def test_does_not_guess_what_may_be_written_in_several_ways(data_type: str, written: Any) -> None:
+    """Digits alone may be base64, and a number of seconds, milliseconds or microseconds."""
+    faults = read(f"v {data_type}", [envelope("c", None, {"v": written})]).faults
+    assert "column 'v' may be written in several ways" in faults[0]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "wire", "written"),
+    [
+        ("timestamp_ntz", "MicroTimestamp", 9223372036825200000),
+        ("timestamp_ntz", "MicroTimestamp", -9223372036832400000),
+        ("timestamp_ntz", "MicroTimestamp", -63517780800000000),
+        ("timestamp_ntz", "Timestamp", 9223372036825200),
+        ("timestamp_ntz", "IsoTimestamp", "+294247-01-10T04:00:25.2Z"),
+        ("timestamp", "ZonedTimestamp", "infinity"),
+        ("timestamp", "ZonedTimestamp", "-0043-03-15T12:00:00.000000Z"),
+        ("date", "Date", -2147472692),
+        ("date", "Date", -2147472691),
+        ("date", "IsoDate", "-5877611-06-21Z"),
+        ("time", "MicroTime", 86400000000),
+        ("time", "MicroTime", -1500000),
+    ],
+)
+def test_tells_values_that_iceberg_does_not_have_or_writes_null(data_type: str, wire: str, written: Any) -> None:
+    messages = [envelope("c", None, {"v": written}), envelope("c", None, {"v": None})]
+    result = read(f"v {data_type}", messages, wire={"v": wire})
+    assert list(result.faults) == [0]
+    assert result.faults[0].startswith("column 'v': ")
+    assert [row["v"] for row in rows(f"v {data_type}", messages, wire={"v": wire}, unrepresentable="null")] == [
+        None,
+        None,
+    ]
+
+
+NAME_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+UNSENT = [
+    ("string", "string", "", {}, PLACEHOLDER),
+    ("string", "string", DATA + "Json", {}, PLACEHOLDER),
+    ("string", "string", DATA + "Json", {}, json.dumps({PLACEHOLDER: PLACEHOLDER})),
+    ("binary", "bytes", "", {}, ENCODED),
+    ("binary", "string", "", {}, PLACEHOLDER),
+    ("array<string>", "array", "", {"items": {"type": "string"}}, [PLACEHOLDER]),
+    ("array<int>", "array", "", {"items": {"type": "int32"}}, [*PLACEHOLDER.encode()]),
+    ("array<date>", "array", "", {"items": {"type": "int32", "name": TIME + "Date"}}, [*PLACEHOLDER.encode()]),
+    ("array<uuid>", "array", "", {"items": {"type": "string", "name": DATA + "Uuid"}}, [NAME_UUID]),
+    ("map<string, string>", "map", "", {}, {PLACEHOLDER: PLACEHOLDER}),
+    ("string", "string", DATA + "Json", {}, json.dumps({PLACEHOLDER: PLACEHOLDER}, separators=(",", ":"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data_type", "kind", "logical", "more", "written"), UNSENT)
+def test_knows_the_placeholder_of_a_value_that_has_not_changed(
+    data_type: str, kind: str, logical: str, more: dict[str, Any], written: Any
+) -> None:
+    fields = connect("id", "int64"), connect("v", kind, logical, **more)
+    message = wrapped(envelope("u", None, {"id": 1, "v": written}), *fields)
+    (row,) = rows(f"id long, v {data_type}", [message], key_fields=["id"])
+    assert (row["v"], row["_unchanged"]) == (None, ["v"])
+
+
+def test_a_placeholder_of_ones_own_is_known_too() -> None:
+    messages = [envelope("u", None, {"id": 1, "v": text}) for text in ("same", PLACEHOLDER)]
+    first, second = rows("id long, v string", messages, placeholder="same")
+    assert (first["v"], first["_unchanged"]) == (None, ["v"])
+    assert (second["v"], second["_unchanged"]) == (PLACEHOLDER, None)
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_a_field_that_an_update_does_not_have_is_unchanged_and_a_null_is_a_null(has_schema: bool) -> None:
+    messages = [envelope(op, None, after) for op in "cu" for after in ({"id": 1, "v": None}, {"id": 1})]
+    if has_schema:
+        named = {"id": connect("id", "int64"), "v": connect("v", "string")}
+        messages = [wrapped(message, *(named[name] for name in message["after"])) for message in messages]
+    result = rows("id long, v string", messages, key_fields=["id"])
+    assert [row["_unchanged"] for row in result] == [None, None, None, ["v"]]
+
+
+def test_a_deletion_has_its_key_alone_as_the_rest_is_made_up() -> None:
+    before = {"id": 7, "name": "", "at": 0}
+    (row,) = rows("id long, name string, at date", [envelope("d", before)], key_fields=["id"])
+    assert (row["id"], row["name"], row["at"], row["_op"], row["_unchanged"]) == (7, None, None, "d", None)
+
+
+def test_warns_of_a_deletion_whose_key_is_zero(caplog: pytest.LogCaptureFixture) -> None:
+    from volley.formats.changes import decoder
+
+    decoder._warn_once.cache_clear()
+    rows("id long", [envelope("d", {"id": 3})], key_fields=["id"])
+    assert not caplog.records
+    rows("id long", [envelope("d", {"id": 0})], key_fields=["id"])
+    assert "REPLICA IDENTITY USING INDEX" in caplog.text
+
+
+def test_operations_of_a_key_update_come_in_their_order_and_other_messages_are_no_rows() -> None:
+    messages = [
+        envelope("r", None, {"id": 1}),
+        envelope("d", {"id": 1}),
+        None,
+        b"null",
+        envelope("c", None, {"id": 2}),
+        envelope("u", {"id": 2}, {"id": 2}),
+        {"ts_ms": 1774747800123},
+        {"status": "BEGIN", "id": "571:53195829", "event_count": None, "data_collections": None, "ts_ms": 1},
+        {"status": "END", "id": "571:53195832", "event_count": 2, "data_collections": [], "ts_ms": 1},
+        {"op": "m", "source": {**POSTGRES, "table": ""}, "message": {"prefix": "p", "content": "aA=="}, "ts_ms": 1},
+        {"source": {"connector": "mariadb"}, "databaseName": "shop", "ddl": "alter table t …", "tableChanges": []},
+    ]
+    result = read("id long", messages, key_fields=["id"])
+    assert [(row["id"], row["_op"]) for row in result.batch.to_pylist()] == [(1, "r"), (1, "d"), (2, "i"), (2, "u")]
+    assert (result.numbers, result.faults) == ([0, 1, 4, 5], {})
+
+
+def test_messages_that_are_no_changes_are_bad_rows_by_name() -> None:
+    messages = [
+        envelope("x", None, {"id": 1}),
+        envelope("u", {"id": 1}, None),
+        envelope("d", None, None),
+        {"id": 1, "op": None},
+        b"{",
+        envelope("c", None, {"id": "one"}),
+        envelope("t"),
+    ]
+    faults = read("id long", messages).faults
+    assert faults[0] == "op 'x' is none of Debezium's"
+    assert faults[1] == "op 'u' without after"
+    assert faults[2].startswith("a deletion without before")
+    assert faults[3].startswith("no envelope of Debezium: it has no op")
+    assert "not JSON" in faults[4]
+    assert "changed from number to string" in faults[5]
+    assert faults[6].startswith("the table was truncated")
+    assert list(read("id long", [envelope("t")], truncations="skip").faults) == []
+
+
+def test_a_column_that_is_added_shows_from_the_message_on_that_has_it() -> None:
+    first, second = connect("id", "int64"), connect("c", "int32")
+    messages = [
+        wrapped(envelope("c", None, {"id": 1}), first),
+        wrapped(envelope("u", None, {"id": 0, "c": 7}), first, second),
+        wrapped(envelope("c", None, {"id": 2}), first),
+    ]
+    result = rows("id long, c int", messages, key_fields=["id"])
+    assert [(row["id"], row["c"]) for row in result] == [(1, None), (0, 7), (2, None)]
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_a_field_without_a_column_is_bad_if_it_must_not_be(has_schema: bool) -> None:
+    messages = [envelope("c", None, {"id": 1, "new": 1})]
+    if has_schema:
+        messages = [wrapped(messages[0], connect("id", "int64"), connect("new", "int32"))]
+    assert read("id long", messages, on_unknown="fail").faults == {0: "field 'new' is not in the schema"}
+    assert read("id long", messages, on_unknown="drop").numbers == [0]
+
+
+FLAT = {"id": 1, "name": "Ada", "__op": "u", "__deleted": "false", "__lsn": 9, "__source_ts_us": 3}
+
+
+def test_reads_flattened_rows() -> None:
+    messages = [
+        FLAT,
+        {**FLAT, "__op": "c", "__source_sequence": '["4","9"]'},
+        {"id": 1, "name": "", "__op": "d", "__deleted": "true"},
+        {"id": 1, "name": "", "__deleted": "true"},
+        {"id": 1},
+        None,
+        {**FLAT, "__op": "x"},
+    ]
+    result = read("id long, name string", messages, flattened=True, key_fields=["id"])
+    assert [(row["name"], row["_op"]) for row in result.batch.to_pylist()] == [
+        ("Ada", "u"),
+        ("Ada", "i"),
+        (None, "d"),
+        (None, "d"),
+        (None, "u"),
+    ]
+    places = [row["_seq"] for row in result.batch.to_pylist()]
+    assert places == [None, bytes(7) + b"\4" + bytes(7) + b"\11" + bytes(8), None, None, None]
+    assert result.batch["_unchanged"].to_pylist()[4] == ["name"]
+    assert list(result.faults) == [6]
+
+
+def source(connector: str, **more: Any) -> dict[str, Any]:
+    return {"connector": connector, "snapshot": "false", **more}
+
+
+LSN = "00000027:00000758:"
+# The places of each connector in the order of what happened.
+SEQUENCES = {
+    "postgresql": [
+        source("postgresql", snapshot="first", sequence='[null,"900"]'),
+        source("postgresql", sequence='[null,"850"]'),
+        source("postgresql", snapshot=None, sequence='["900","950"]'),
+        source("postgresql", sequence='["900","1000"]'),
+        source("postgresql", sequence='["1000","990"]'),
+        source("postgresql", sequence='["10000","10001"]'),
+    ],
+    "mariadb": [
+        source("mariadb", snapshot="true", file="log.000009", pos=328, row=0),
+        source("mariadb", file="log.000009", pos=328, row=0),
+        source("mariadb", file="log.000009", pos=328, row=1),
+        source("mariadb", file="log.000009", pos=1000, row=0),
+        source("mariadb", file="log.000010", pos=4, row=0),
+        source("mariadb", file="log.1000000", pos=4, row=0),
+    ],
+    "oracle": [
+        source("oracle", snapshot="last", scn="1000", commit_scn=None),
+        source("oracle", scn="900", commit_scn="1001"),
+        source("oracle", scn="999", commit_scn="1001", ssn=0),
+        source("oracle", scn="999", commit_scn="1001", ssn=1),
+        source("oracle", scn="1", commit_scn="10001"),
+    ],
+    "sqlserver": [
+        source("sqlserver", snapshot="true", commit_lsn=LSN + "0003", change_lsn=None),
+        source("sqlserver", commit_lsn=LSN + "0005", change_lsn=LSN + "0003", event_serial_no=1),
+        source("sqlserver", commit_lsn=LSN + "0005", change_lsn=LSN + "0003", event_serial_no=2),
+        source("sqlserver", commit_lsn=LSN + "000a", change_lsn=LSN + "0006", event_serial_no=1),
+        source("sqlserver", commit_lsn="00000028:00000001:0001", change_lsn="00000028:00000001:0000"),
+    ],
+    "mongodb": [
+        source("mongodb", ts_ms=1000, ord=1),
+        source("mongodb", ts_ms=1000, ord=10),
+        source("mongodb", ts_ms=2000, ord=1),
+    ],
+}
+
+
+@pytest.mark.parametrize("connector", SEQUENCES)
+def test_places_in_a_log_compare_right_as_they_are(connector: str) -> None:
+    messages = [envelope("c", None, {"id": 1}, place) for place in SEQUENCES[connector]]
+    places = [row["_seq"] for row in rows("id long", messages)]
+    assert places == sorted(places)
+    assert len(set(places)) == len(places)
+    assert len({*map(len, places)}) == 1
+
+
+def test_the_place_in_a_transaction_orders_what_has_one_place_in_the_log() -> None:
+    place = source("postgresql", sequence='["1","2"]')
+    messages = [
+        envelope("c", None, {"id": 1}, place, transaction={"id": "7:9", "total_order": order}) for order in (2, 10)
+    ]
+    places = [row["_seq"] for row in rows("id long", messages)]
+    assert places[0] < places[1]
+
+
+@pytest.mark.parametrize("place", [source("vitess", vgtid="x"), source("postgresql", lsn=9), source("mysql"), {}])
+def test_a_place_that_is_not_known_is_null(place: dict[str, Any]) -> None:
+    (row,) = rows("id long", [envelope("c", None, {"id": 1}, place)])
+    assert row["_seq"] is None
+
+
+def test_adds_what_is_known_of_the_source() -> None:
+    message = envelope("c", None, {"id": 1}, {**POSTGRES, "ts_ms": 5})
+    (row,) = rows("id long", [message], source=["schema", "table", "ts_ms"])
+    assert (row["source_schema"], row["source_table"], row["source_ts_ms"]) == ("public", "t", 5)
+
+
+def test_the_stream_tells_an_upsert_its_keys() -> None:
+    files = FileSource("x.json", format="debezium", schema="id long, v string", options={"key_fields": ["id"]})
+    declared = files.declared()
+    assert isinstance(declared, pa.Schema)
+    assert declared.names == ["id", "v", "_op", "_seq", "_unchanged"]
+    assert declared.field("id").metadata == {b"volley.role": b"key 0 of 1"}
+    assert "key_fields': ['id']" in repr(files)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key_fields": ["di"]}, "key_fields names 'di', which is no column"),
+        ({"wire": {"id": "Decimals"}}, "wire of column 'id' is 'Decimals'"),
+        ({"wire": {"x": "Decimal"}}, "wire names 'x', which is no column"),
+        ({"keys": ["id"]}, "debezium has no option 'keys'"),
+        ({"source": ["lsn"]}, "source"),
+        ({"truncations": "do"}, "truncations"),
+    ],
+)
+def test_options_are_checked_when_a_source_is_built(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        KafkaSource("host:9092", "t", value_format="debezium", schema="id long", options=options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"value_format": "debezium"}, "debezium needs a schema"),
+        ({"value_format": "debezium", "schema": "_op string"}, "column '_op' is there twice"),
+        ({"value_format": "maxwell", "schema": "id long", "options": {"flattened": True}}, "flattened is for debezium"),
+        ({"schema": "id long", "options": {"key_fields": ["id"]}}, "options are those of formats of changes"),
+        ({"value_format": "canal", "schema": "id long", "on_unknown": "keep"}, "on_unknown='keep' is for JSON"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_a_format_of_changes_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        KafkaSource("host:9092", "t", **settings)

@@ -1,0 +1,136 @@
+"""The options of formats of changes, such as Debezium's envelope, and the columns that they add; without Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from volley.checks import flag, keep, mapping, names, one_of, optional, text
+from volley.errors import ConfigError, near
+from volley.formats.options import NoOptions
+from volley.types.schemas import column_names
+
+__all__ = [
+    *("CHANGES", "OPERATION", "SEQUENCE", "SOURCE_FIELDS", "UNCHANGED", "WIRES", "ChangeFormat", "ChangeOptions"),
+    "check_options",
+]
+
+ChangeFormat = Literal["debezium", "maxwell", "canal", "dms", "airbyte", "olake"]
+CHANGES: tuple[str, ...] = get_args(ChangeFormat)
+"""The formats whose messages are changes of rows."""
+
+OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
+"""The columns that each of them adds: what happened, the place in the log of the database, and the columns without a
+value."""
+
+SOURCE_FIELDS = ("connector", "name", "db", "schema", "table", "collection", "snapshot", "ts_ms")
+"""What a format knows of the place of a change, to be added as columns ``source_…``."""
+
+WIRES = (
+    *("plain", "text", "base64", "base64url", "hex", "unsigned"),
+    *("Bits", "Date", "Decimal", "Enum", "EnumSet", "IsoDate", "IsoTime", "IsoTimestamp", "MicroTime"),
+    *("MicroTimestamp", "NanoTime", "NanoTimestamp", "Time", "Timestamp", "VariableScaleDecimal", "ZonedTimestamp"),
+)
+"""How values of a column may be written."""
+
+
+@dataclass(frozen=True)
+class ChangeOptions(NoOptions):
+    """The options of a format of change events.
+
+    Args:
+        key_fields: The columns of the primary key. `Upsert()` takes them from the stream, and a deletion has these
+            columns alone: of its other values, Debezium's default identity makes some up. Empty = none are known.
+        wire: How the values of a column are written, where messages have no schema that tells it: by column, the last
+            part of the name of Debezium's or Kafka Connect's logical type, such as ``"MicroTimestamp"`` or
+            ``"Decimal"``; ``"plain"`` (as JSON has them), ``"text"`` (as JSON strings), ``"base64"``, ``"base64url"``,
+            ``"hex"``, or ``"unsigned"``: a 64-bit number whose negative values are 2^64 too small.
+        flattened: True: messages are rows, of Debezium's ``ExtractNewRecordState``, with ``__op``, ``__deleted`` and
+            what ``add.fields`` adds.
+        placeholder: The text in place of a value that has not changed; None = Debezium's own default, or OLake's.
+        unrepresentable: What to do with values that Iceberg does not have, such as infinite dates and the time 24:00:
+            ``"fail"`` makes the message a bad row, ``"null"`` writes a null.
+        truncations: What to do with the truncation of a table: ``"fail"`` makes the message a bad row, ``"skip"``
+            leaves it out.
+        source: What to add of the place of a change as columns ``source_…``, out of ``"connector"``, ``"name"``,
+            ``"db"``, ``"schema"``, ``"table"``, ``"collection"``, ``"snapshot"``, ``"ts_ms"``.
+
+    Raises:
+        ConfigError: If an option is wrong.
+
+    Example:
+        >>> ChangeOptions(key_fields=["id"], wire={"at": "MicroTimestamp"}).key_fields
+        ('id',)
+    """
+
+    key_fields: Sequence[str] = ()
+    wire: Mapping[str, str] = field(default_factory=dict, hash=False)
+    flattened: bool = False
+    placeholder: str | None = None
+    unrepresentable: Literal["fail", "null"] = "fail"
+    truncations: Literal["fail", "skip"] = "fail"
+    source: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        keep(self, key_fields=names, wire=mapping, flattened=flag, source=names, placeholder=optional(text))
+        keep(self, unrepresentable=one_of(("fail", "null")), truncations=one_of(("fail", "skip")))
+        for part in self.source:
+            one_of(SOURCE_FIELDS)("source", part)
+        for column, wire in self.wire.items():
+            if wire not in WIRES:
+                raise ConfigError(f"wire of column {column!r} is {wire!r}", hint=near(str(wire), WIRES))
+
+    @property
+    def added(self) -> list[str]:
+        """The names of the columns that are added to those of the row."""
+        return [OPERATION, SEQUENCE, UNCHANGED, *(f"source_{part}" for part in self.source)]
+
+    @property
+    def undivided(self) -> str | None:
+        return None
+
+    def check(self, value_format: str, schema: Any) -> None:
+        """Check that the options fit the columns.
+
+        Args:
+            value_format: One of `CHANGES`.
+            schema: The declared columns, of `check_schema`.
+
+        Raises:
+            ConfigError: If they name another column, or a column's values could be read in two ways.
+        """
+        columns = column_names(schema)
+        for name, listed in (("key_fields", self.key_fields), ("wire", self.wire)):
+            for column in listed:
+                if column not in columns:
+                    raise ConfigError(f"{name} names {column!r}, which is no column", hint=near(column, columns))
+        if twice := [name for name in self.added if name in columns]:
+            raise ConfigError(
+                f"column {twice[0]!r} is there twice: in the schema, and added by {value_format}",
+                hint="leave it out of the schema",
+            )
+        if self.flattened and value_format != "debezium":
+            raise ConfigError(f"flattened is for debezium, not for {value_format}", hint="leave it out")
+
+
+def check_options(value_format: str, schema: Any, options: Mapping[str, Any]) -> list[str]:
+    """Check the options of messages, and return the columns that their format adds to those of the schema.
+
+    Raises:
+        ConfigError: If an option is wrong, or the format has none.
+    """
+    if value_format not in CHANGES:
+        if options:
+            raise ConfigError(
+                f"options are those of formats of changes, not of {value_format}",
+                hint=f"leave them out; such formats are {', '.join(CHANGES)}",
+            )
+        return []
+    known = [option.name for option in fields(ChangeOptions)]
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{value_format} has no option {option!r}", hint=near(option, known))
+    checked = ChangeOptions(**options)
+    checked.check(value_format, schema)
+    return checked.added

@@ -1,0 +1,357 @@
+"""Decodes messages that are changes of rows: what is written, what it means, and which messages are none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.columns.batches import no_rows
+from volley.columns.bisect import process_or_bisect
+from volley.columns.roles import ChangeColumns
+from volley.contracts.rows import note_unknown
+from volley.errors import SourceError, message_of
+from volley.formats.change_options import OPERATION, SEQUENCE, UNCHANGED, ChangeOptions
+from volley.formats.changes.debezium import Envelope, Flattened
+from volley.formats.changes.events import REMOVED, TRUNCATED, UPDATED, Events, Shape, row_type
+from volley.formats.changes.logical import Values as Conversion
+from volley.formats.changes.shapes import Airbyte, Canal, Dms, Maxwell, OLake
+from volley.formats.changes.unchanged import Mask, Placeholder, lists_of
+from volley.formats.changes.unwrap import fields_named, unwrapped, wires_of
+from volley.formats.changes.wire import Wire, declared_wires
+from volley.formats.messages import JsonValues, Values, decode_errors
+from volley.formats.rows import Sorted, joined
+
+__all__ = ["ChangeValues"]
+
+_log = logging.getLogger(__name__)
+_LOOKED_AT = 10
+# What the names of fields begin with that a program adds to rows.
+_OWN = {"debezium": "__", "airbyte": "_ab_cdc_", "olake": "_"}
+_PLACEHOLDER = "__debezium_unavailable_value"
+_PLACEHOLDERS = {"olake": "__olake_unavailable_value__"}
+_TRUNCATED = (
+    "the table was truncated, which a stream of rows can't carry: empty the table of the lake; "
+    'truncations="skip" leaves such messages out'
+)
+
+
+@dataclass(frozen=True)
+class _Messages:
+    """Messages that were read, and what they are.
+
+    Args:
+        batch: Their fields.
+        numbers: Their numbers among all messages of a call.
+        payloads: Their texts.
+        wires: How the columns of their rows are written.
+        is_schemaless: True if they carry no schema: a field that is not there looks like a null.
+    """
+
+    batch: pa.RecordBatch
+    numbers: np.ndarray[Any, Any]
+    payloads: Sequence[bytes]
+    wires: Mapping[str, Wire]
+    is_schemaless: bool
+
+    def slice(self, start: int, end: int) -> _Messages:
+        return replace(
+            self,
+            batch=self.batch.slice(start, end - start),
+            numbers=self.numbers[start:end],
+            payloads=self.payloads[start:end],
+        )
+
+    def without(self, rows: Collection[int]) -> _Messages:
+        """Return the others."""
+        kept = [row for row in range(len(self.payloads)) if row not in rows]
+        batch, payloads = self.batch.take(pa.array(kept, pa.int64())), [self.payloads[row] for row in kept]
+        return replace(self, batch=batch, numbers=self.numbers[kept], payloads=payloads)
+
+
+@dataclass(frozen=True)
+class ChangeValues:
+    """Decodes values that are changes: as many rows as a message has, none for one that has no change.
+
+    Args:
+        columns: The declared columns of rows.
+        value_format: One of `CHANGES`.
+        on_unknown: What to do with other fields of rows: ``"warn"``, ``"fail"`` or ``"drop"``.
+    """
+
+    format: ClassVar[str] = "json"
+    rows_vary: ClassVar[bool] = True
+    columns: pa.Schema
+    value_format: str
+    options: ChangeOptions
+    on_unknown: str
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        added: list[Any] = [(OPERATION, pa.string()), (SEQUENCE, pa.binary()), (UNCHANGED, pa.list_(pa.string()))]
+        added += [(f"source_{name}", pa.int64() if name == "ts_ms" else pa.string()) for name in self.options.source]
+        roles = ChangeColumns(tuple(self.options.key_fields), operation=OPERATION, unchanged=UNCHANGED)
+        return roles.noted(pa.schema([*self.columns, *added]))
+
+    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
+        rows = self.sort(values, place)
+        if rows.faults:
+            raise SourceError(next(iter(rows.faults.values())))
+        return rows.batch
+
+    def sort(self, values: Values, place: str = "") -> Sorted:
+        pieces = [
+            self._group(schema, [number for number, _ in units], [payload for _, payload in units], place)
+            for schema, units in unwrapped(values).items()
+        ]
+        return self._ordered(joined([self._empty, *pieces]), len(pieces) > 1)
+
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        return message_of(error)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return shape_of(self.value_format, self.options)
+
+    @property
+    def _path(self) -> tuple[str, ...]:
+        return self._shape.path or ()
+
+    @cached_property
+    def _empty(self) -> Sorted:
+        return Sorted([no_rows(self.schema)], [], {})
+
+    @cached_property
+    def _placeholder(self) -> Placeholder:
+        return Placeholder(self.options.placeholder or _PLACEHOLDERS.get(self.value_format, _PLACEHOLDER))
+
+    @cached_property
+    def _conversion(self) -> Conversion:
+        return Conversion(self.options.unrepresentable == "null")
+
+    def _ordered(self, rows: Sorted, are_mixed: bool) -> Sorted:
+        """Return rows in the order of their messages."""
+        if not are_mixed:
+            return rows
+        order = np.argsort(rows.numbers, kind="stable")
+        return Sorted([rows.batch.take(pa.array(order))], [rows.numbers[row] for row in order], rows.faults)
+
+    def _group(self, schema: bytes, numbers: Sequence[int], payloads: Sequence[bytes], place: str) -> Sorted:
+        """Return the rows of messages that carry one schema."""
+        try:
+            wires = self._wires(schema)
+        except SourceError as error:
+            return Sorted([], [], dict.fromkeys(numbers, message_of(error)))
+        reader = self._reader(row_type(self.columns, wires))
+        faults: Mapping[int, str] = {}
+        try:
+            batch, good = reader.decode(payloads, place), np.arange(len(payloads))
+        except decode_errors:
+            read = reader.sort(payloads, place)
+            if not read.numbers:
+                return Sorted([], [], {numbers[number]: fault for number, fault in read.faults.items()})
+            batch, good, faults = read.batch, np.array(read.numbers), read.faults
+        texts = payloads if len(good) == len(payloads) else [payloads[number] for number in good.tolist()]
+        messages = _Messages(batch, np.array(numbers)[good], texts, wires, not schema)
+        bad = {numbers[number]: fault for number, fault in faults.items()}
+        if unknown := self._unknown(schema, messages, place):
+            bad |= {int(messages.numbers[row]): fault for row, fault in unknown.items()}
+            messages = messages.without(unknown)
+        return joined([Sorted([], [], bad), *self._converted(messages)])
+
+    def _converted(self, messages: _Messages) -> Sequence[Sorted]:
+        def bad(index: int, error: Exception) -> Sorted:
+            return Sorted([], [], {int(messages.numbers[index]): message_of(error)})
+
+        def rows(start: int, end: int) -> Sorted:
+            return self._rows(messages.slice(start, end))
+
+        return [*process_or_bisect(len(messages.payloads), rows, bad, (SourceError,))]
+
+    def _wires(self, schema: bytes) -> Mapping[str, Wire]:
+        """Return how columns are written: as the messages' schema says, or as is declared."""
+        if schema:
+            return {**wires_of(schema, self._path), **self._told}
+        is_debezium = self.value_format == "debezium"
+        return declared_wires(self.columns, self.options, is_debezium, self._shape.texts)
+
+    @cached_property
+    def _told(self) -> dict[str, Wire]:
+        return {column: Wire(logical=wire) for column, wire in self.options.wire.items()}
+
+    def _reader(self, row: pa.StructType) -> JsonValues:
+        return _reader(self.value_format, self.options.flattened, row)
+
+    def _rows(self, messages: _Messages) -> Sorted:
+        """Return the rows of messages.
+
+        Raises:
+            SourceError: If a value of one does not fit its column.
+        """
+        events = self._shape.events(messages.batch)
+        at = np.arange(len(events)) if events.numbers is None else events.numbers
+        faults, kept = self._kept(events, at)
+        rows = pa.array(kept)
+        operation = events.operation.take(rows)
+        raw, masks = self._raw(events, messages, at, rows, operation)
+        columns = [
+            self._conversion.of(column.name, raw[column.name], messages.wires.get(column.name, Wire()), column.type)
+            for column in self.columns
+        ]
+        added = [operation, events.sequence.take(rows), lists_of(masks, len(kept))]
+        for name in self.options.source:
+            values = events.source.get(name)
+            field = self.schema.field(f"source_{name}")
+            added.append(pa.nulls(len(kept), field.type) if values is None else values.take(rows).cast(field.type))
+        numbers = messages.numbers
+        batch = pa.RecordBatch.from_arrays([*columns, *added], schema=self.schema)
+        bad = {int(numbers[number]): fault for number, fault in sorted(faults.items())}
+        return Sorted([batch], numbers[at[kept]].tolist(), bad)
+
+    def _kept(self, events: Events, at: np.ndarray[Any, Any]) -> tuple[dict[int, str], np.ndarray[Any, Any]]:
+        """Return the faults of messages, and the events that are rows."""
+        faults = dict(events.faults)
+        is_row = events.operation.is_valid().to_numpy(zero_copy_only=False)
+        truncated = pc.equal(events.operation, TRUNCATED).fill_null(False).to_numpy(zero_copy_only=False)
+        if truncated.any():
+            is_row = is_row & ~truncated
+            if self.options.truncations == "fail":
+                faults.update(dict.fromkeys(at[truncated].tolist(), _TRUNCATED))
+        if faults:
+            is_row = is_row & ~np.isin(at, list(faults))
+        return faults, np.flatnonzero(is_row)
+
+    def _raw(
+        self, events: Events, messages: _Messages, at: np.ndarray[Any, Any], rows: pa.Array, operation: pa.Array
+    ) -> tuple[dict[str, pa.Array], dict[str, Mask]]:
+        """Return the columns as they are written, and which of their values are left out: these are null."""
+        is_removed = _mask(pc.equal(operation, REMOVED))
+        is_update = _mask(pc.equal(operation, UPDATED))
+        raw, masks = {}, {}
+        for column in self.columns:
+            name, is_key = column.name, column.name in self.options.key_fields
+            values = events.row.get(name)
+            is_there = values is not None
+            if values is None:
+                values, is_there = self._unparsed(column, messages, at, rows, operation)
+            else:
+                values = values.take(rows)
+            unchanged = self._placeholder.mask(values)
+            if not is_there:
+                unchanged = unchanged | is_update
+            elif messages.is_schemaless and self._shape.path is not None and values.null_count:
+                unchanged = unchanged | self._absent(name, values, messages, at[rows.to_numpy()], is_update)
+            # Of a deletion, only the key is sure to be a value of the row.
+            hidden = unchanged | is_removed if self.options.key_fields and not is_key else unchanged
+            raw[name] = pc.if_else(pa.array(hidden), pa.scalar(None, values.type), values) if hidden.any() else values
+            masks[name] = np.zeros(len(rows), np.bool_) if is_key else unchanged & ~is_removed
+        self._warn_of_zeros(raw, pa.array(is_removed))
+        return raw, masks
+
+    def _absent(
+        self, column: str, values: pa.Array, messages: _Messages, at: np.ndarray[Any, Any], is_update: Mask
+    ) -> Mask:
+        """Return the updates that have no field of a column; what is null there may be one."""
+        mask = np.zeros(len(values), np.bool_)
+        for row in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False) & is_update):
+            mask[row] = column not in _named(messages.payloads[at[row]], self._path)
+        return mask
+
+    def _unparsed(
+        self, column: pa.Field, messages: _Messages, at: np.ndarray[Any, Any], rows: pa.Array, operation: pa.Array
+    ) -> tuple[pa.Array, bool]:
+        """Return a column that JSON's parser has not read, and whether messages have it: maps, or none at all."""
+        if column.name not in messages.wires or not pa.types.is_map(column.type):
+            return pa.nulls(len(rows), column.type), False
+        path = self._path
+        numbers = at[rows.to_numpy()]
+        values = []
+        for number, name in zip(numbers, operation.to_pylist(), strict=True):
+            fields = msgspec.json.decode(messages.payloads[number])
+            for part in path[::-1] if name == REMOVED else path:
+                if fields.get(part) is not None:
+                    fields = fields[part]
+                    break
+            value = fields.get(column.name)
+            values.append([*value.items()] if isinstance(value, dict) else None)
+        return pa.array(values, column.type), True
+
+    def _unknown(self, schema: bytes, messages: _Messages, place: str) -> dict[int, str]:
+        """Note the fields of rows that the columns lack; or return them as faults, by the numbers of messages."""
+        if self.on_unknown == "drop" or self._shape.path is None:
+            return {}
+        many = len(messages.payloads) if self.on_unknown == "fail" else _LOOKED_AT
+        path, texts = self._shape.path, messages.payloads[: 1 if schema else many]
+        named = [frozenset(messages.wires) if schema else fields_named(text, path) for text in texts]
+        others = [self._others(names) for names in named]
+        if self.on_unknown == "warn":
+            note_unknown(sorted({name for names in others for name in names}), place)
+            return {}
+        if schema and others:
+            others *= len(messages.payloads)
+        return {row: f"field {names[0][:100]!r} is not in the schema" for row, names in enumerate(others) if names}
+
+    def _others(self, names: frozenset[str]) -> list[str]:
+        """Return the fields of a row that are in no column, and are not the format's own."""
+        own = _OWN.get(self.value_format)
+        return [name for name in sorted(names.difference(self.columns.names)) if not (own and name.startswith(own))]
+
+    def _warn_of_zeros(self, raw: Mapping[str, pa.Array], removed: pa.Array) -> None:
+        """Warn of deletions whose key is zero or empty, as it is made up where the identity lacks the primary key."""
+        keys = [raw[key].filter(removed) for key in self.options.key_fields]
+        if keys and len(keys[0]) and all(_has_zero(values) for values in keys):
+            _warn_once()
+
+
+@lru_cache(maxsize=1)
+def _warn_once() -> None:
+    _log.warning(
+        "a deletion has a key of zeros or empty texts: if the table has REPLICA IDENTITY USING INDEX, or NOTHING, "
+        "Debezium makes the key up, and the row that was deleted stays"
+    )
+
+
+def _mask(values: pa.Array) -> Mask:
+    mask: Mask = values.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _has_zero(values: pa.Array) -> bool:
+    if pa.types.is_integer(values.type):
+        return bool(pc.any(pc.equal(values, 0)).as_py())
+    return pa.types.is_string(values.type) and bool(pc.any(pc.equal(values, "")).as_py())
+
+
+@lru_cache(maxsize=1_000)
+def _reader(value_format: str, flattened: bool, row: pa.StructType) -> JsonValues:
+    shape = shape_of(value_format, ChangeOptions(flattened=flattened))
+    return JsonValues(shape.message(row), "drop")
+
+
+@lru_cache(maxsize=10_000)
+def _named(payload: bytes, path: tuple[str, ...]) -> frozenset[str]:
+    return fields_named(payload, path)
+
+
+def shape_of(value_format: str, options: ChangeOptions) -> Shape:
+    """Return the shape of messages of a format."""
+    keys = tuple(options.key_fields)
+    shapes: dict[str, Shape] = {
+        "debezium": Flattened() if options.flattened else Envelope(),
+        "maxwell": Maxwell(keys),
+        "canal": Canal(keys),
+        "dms": Dms(keys),
+        "airbyte": Airbyte(),
+        "olake": OLake(),
+    }
+    return shapes[value_format]

@@ -1,0 +1,166 @@
+"""How values of a column are written: its logical type, what JSON's parser is asked for, and the type it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from volley.errors import SourceError
+from volley.formats.change_options import ChangeOptions
+
+__all__ = ["Wire", "declared_wires", "fields_of_schema", "json_type", "wires_of_schema"]
+
+_KINDS = {
+    **dict.fromkeys(("int8", "int16", "int32"), pa.int32()),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "float32": pa.float32(),
+    "double": pa.float64(),
+    "float64": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_MOMENTS = ("Timestamp", "MicroTimestamp", "NanoTimestamp", "IsoTimestamp")
+_TIMES = ("Time", "MicroTime", "NanoTime", "IsoTime")
+_TEXTS = (
+    *("text", "base64", "base64url", "hex", "Bits", "Decimal"),
+    *("IsoTimestamp", "IsoDate", "IsoTime", "ZonedTimestamp"),
+)
+_NUMBERS = ("Date", "Timestamp", "MicroTimestamp", "NanoTimestamp", "Time", "MicroTime", "NanoTime", "unsigned")
+_VARIABLE = pa.struct([("scale", pa.int32()), ("value", pa.string())])
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How a column is written.
+
+    Args:
+        kind: The type of Kafka Connect, such as ``"int64"``; empty = unknown, as messages have no schema.
+        logical: The last part of the name of its logical type, or one of `WIRES`; empty = there is none.
+        parameters: Those of the logical type, such as the scale.
+        fields: Those of a struct, by name; the item of an array is the field ``""``.
+        default: True if nulls may have been written as the column's default.
+    """
+
+    kind: str = ""
+    logical: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    fields: Mapping[str, Wire] = field(default_factory=dict, hash=False)
+    default: bool = False
+
+    @property
+    def item(self) -> Wire:
+        """How the items of an array are written."""
+        return self.fields.get("", PLAIN)
+
+
+PLAIN = Wire(logical="plain")
+_TEXT = Wire(logical="text")
+
+
+def wires_of_schema(schema: Mapping[str, Any]) -> dict[str, Wire]:
+    """Return how the fields of a struct are written, by the schema of Kafka Connect that messages carry."""
+    return {part["field"]: _of_connect(part) for part in schema.get("fields", ())}
+
+
+def _of_connect(schema: Mapping[str, Any]) -> Wire:
+    kind, name = schema["type"], schema.get("name") or ""
+    fields = wires_of_schema(schema)
+    if kind == "array":
+        fields = {"": _of_connect(schema["items"])}
+    logical = name.rpartition(".")[2] if name.startswith(("io.debezium.", "org.apache.kafka.connect.data.")) else ""
+    return Wire(kind, logical, schema.get("parameters") or {}, fields, schema.get("default") is not None)
+
+
+def fields_of_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Return the schema of a field of a struct; None if it has none of this name."""
+    return next((part for part in schema.get("fields", ()) if part.get("field") == name), None)
+
+
+def declared_wires(columns: pa.Schema, options: ChangeOptions, is_debezium: bool, texts: bool) -> dict[str, Wire]:
+    """Return how columns are written where messages have no schema.
+
+    Args:
+        is_debezium: True: in Debezium's ways, of which some have to be told; False: as JSON has them.
+        texts: True: all values are JSON strings.
+
+    Raises:
+        SourceError: If values of a column could be read in two ways.
+    """
+    return {
+        column.name: Wire(logical=options.wire[column.name])
+        if column.name in options.wire
+        else _TEXT
+        if texts
+        else _of_declared(column.name, column.type, is_debezium)
+        for column in columns
+    }
+
+
+def _of_declared(name: str, data_type: pa.DataType, is_debezium: bool) -> Wire:
+    t = pa.types
+    if t.is_list(data_type):
+        return Wire("array", fields={"": _of_declared(name, data_type.value_type, is_debezium)})
+    if t.is_struct(data_type):
+        return Wire("struct", fields={part.name: _of_declared(name, part.type, is_debezium) for part in data_type})
+    if t.is_binary(data_type) or t.is_fixed_size_binary(data_type):
+        return Wire(logical="base64")
+    if not is_debezium:
+        return PLAIN
+    if t.is_date(data_type):
+        return Wire(logical="Date")
+    if t.is_decimal(data_type):
+        raise _ambiguous(name, '"Decimal" (base64), or "plain" (numbers or texts)')
+    if t.is_time(data_type):
+        raise _ambiguous(name, ", ".join(map(repr, _TIMES)))
+    if t.is_timestamp(data_type) and data_type.tz is None:
+        raise _ambiguous(name, ", ".join(map(repr, _MOMENTS)))
+    return Wire(logical="ZonedTimestamp") if t.is_timestamp(data_type) else PLAIN
+
+
+def _ambiguous(column: str, ways: str) -> SourceError:
+    return SourceError(
+        f"column {column!r} may be written in several ways, and messages have no schema that tells which",
+        hint=f"options={{'wire': {{{column!r}: …}}}}, one of {ways}; or let the converter write schemas",
+    )
+
+
+def json_type(wire: Wire, declared: pa.DataType) -> pa.DataType | None:
+    """Return the type to read from JSON; None for one that its parser does not know."""
+    if wire.logical in _TEXTS:
+        return pa.string()
+    if wire.logical in _NUMBERS:
+        return pa.int64()
+    if wire.logical == "VariableScaleDecimal":
+        return _VARIABLE
+    if not wire.kind:
+        return _plain_type(declared)
+    if wire.kind == "array":
+        item = declared.value_type if pa.types.is_list(declared) else pa.string()
+        inner = json_type(wire.item, item)
+        return None if inner is None else pa.list_(inner)
+    if wire.kind == "struct":
+        return _json_struct(wire, declared)
+    if wire.kind == "bytes":
+        return pa.string()
+    number = _KINDS.get(wire.kind)
+    return pa.int64() if number == pa.int32() else number
+
+
+def _json_struct(wire: Wire, declared: pa.DataType) -> pa.DataType | None:
+    targets = {part.name: part.type for part in declared} if pa.types.is_struct(declared) else {}
+    types = {name: json_type(inner, targets.get(name, pa.string())) for name, inner in wire.fields.items()}
+    return None if None in types.values() or not types else pa.struct(list(types.items()))
+
+
+def _plain_type(declared: pa.DataType) -> pa.DataType | None:
+    t = pa.types
+    if t.is_map(declared):
+        return None
+    if t.is_date(declared) or t.is_time(declared) or declared == pa.uuid():
+        return pa.string()
+    return declared
