@@ -65,8 +65,8 @@ def test_keys_of_events(tmp_path: Path) -> None:
         assert hook.post([{"id": 5}, {"id": 5, "name": "x"}]).status == 409
         assert hook.post([{"id": 6}, {"name": "x"}]).status == 400
         # What was refused may come again.
-        assert hook.post([{"id": 7}, {"id": 8, "name": 1}]).status == 400
-        assert hook.post([{"id": 7}, {"id": 8, "name": "1"}]).status == 202
+        assert hook.post([{"id": 7}, {"id": "8"}]).status == 400
+        assert hook.post([{"id": 7}, {"id": 8}]).status == 202
         assert ids(hook) == [1, 2, 3, 7, 8]
     with receiving(tmp_path, idempotency="json:$.id") as hook:
         assert hook.post([{"id": 1}, {"id": 2}]).status == 200

@@ -101,28 +101,23 @@ class BatchWriter:
         Returns:
             Of each event its place; None if an earlier one had a key of theirs and another body: nothing is added then.
         """
+        if len(entries) == 1:
+            added = self._add_once(entries[0])
+            return None if added is None else [added]
+        if self._keys is not None and not self._are_of_one_body(entries):
+            return None
         batch, begin = self._open, len(self._open.entries)
-        if self._keys is None:
-            batch.entries.extend(entries)
-            added = [Added(batch, number, False) for number in range(begin, len(batch.entries))]
-        else:
-            digests = [(digest(entry.key), digest(entry.body)) for entry in entries]
-            if not self._are_of_one_body(digests):
-                return None
-            added = [self._add_once(entry, *pair) for entry, pair in zip(entries, digests, strict=True)]
+        places = [place for entry in entries if (place := self._add_once(entry))]
         if len(batch.entries) - begin > 1:
             batch.groups.append(range(begin, len(batch.entries)))
-        if batch.entries:
-            self._wake.set()
-        return added
+        return places
 
-    def _are_of_one_body(self, digests: Sequence[tuple[bytes, bytes]]) -> bool:
-        """Return True if each key has come with one body only, so far and in this request."""
-        if len(dict(digests)) < len(set(digests)):
+    def _are_of_one_body(self, entries: Sequence[Entry]) -> bool:
+        """Return True if each key has come with one body only, so far and in these."""
+        digests = {(digest(entry.key), digest(entry.body)) for entry in entries}
+        if len(dict(digests)) < len(digests):
             return False
-        return all(
-            known is None or known == body for known, body in ((self._body_of(key), body) for key, body in digests)
-        )
+        return all(self._body_of(key) in (None, body) for key, body in digests)
 
     def _body_of(self, key: bytes) -> bytes | None:
         """Return the digest of the body that came with a key; None if the key is unknown."""
@@ -130,16 +125,28 @@ class BatchWriter:
         known = self._recent.get(key)
         return self._keys.find(key) if known is None else known[0]
 
-    def _add_once(self, entry: Entry, key: bytes, body: bytes) -> Added:
-        if (known := self._recent.get(key)) is not None:
-            return Added(known[1], known[2], True)
-        if self._body_of(key) is not None:
-            return Added(self._stored, 0, True)
-        batch, number = self._open, len(self._open.entries)
+    def _add_once(self, entry: Entry) -> Added | None:
+        """Add an event unless its key is known; return None if an earlier one had that key and another body."""
+        if self._keys is None:
+            return self._append_to_open(entry)
+        key, body = digest(entry.key), digest(entry.body)
+        known = self._recent.get(key)
+        if known is not None:
+            return Added(known[1], known[2], True) if known[0] == body else None
+        stored = self._keys.find(key)
+        if stored is not None:
+            return Added(self._stored, 0, True) if stored == body else None
+        added = self._append_to_open(entry)
+        added.batch.keys.append(key)
+        self._recent[key] = (body, added.batch, added.number)
+        return added
+
+    def _append_to_open(self, entry: Entry) -> Added:
+        batch = self._open
         batch.entries.append(entry)
-        batch.keys.append(key)
-        self._recent[key] = (body, batch, number)
-        return Added(batch, number, False)
+        if len(batch.entries) == 1:
+            self._wake.set()
+        return Added(batch, len(batch.entries) - 1, False)
 
     async def run(self) -> None:
         """Write batches until this is cancelled.

@@ -68,11 +68,14 @@ def _bearer(tokens: Sequence[bytes]) -> Verify:
 def _signature(scheme: SignatureScheme, matches: Matches, tolerance: float) -> Verify:
     """Return the check of a scheme."""
     before, _, after = scheme.signed.partition("{body}")
+    header, is_plain = scheme.header, not before and not after
 
     def verify(headers: Mapping[str, str], body: bytes, now: float) -> str | None:
-        sent = headers.get(scheme.header)
+        sent = headers.get(header)
         if sent is None:
-            return f"no header {scheme.header}"
+            return f"no header {header}"
+        if is_plain:
+            return None if matches(body, _sent(scheme, sent)) else "wrong signature"
         values = {}
         if scheme.timestamp is not None:
             values["{timestamp}"] = time = _time(scheme, headers, sent)
@@ -80,7 +83,7 @@ def _signature(scheme: SignatureScheme, matches: Matches, tolerance: float) -> V
                 return refusal
         if scheme.id is not None:
             values["{id}"] = headers.get(scheme.id, "")
-        signed = _filled(before, values) + body + _filled(after, values) if values or before or after else body
+        signed = _filled(before, values) + body + _filled(after, values)
         return None if matches(signed, _sent(scheme, sent)) else "wrong signature"
 
     return verify
