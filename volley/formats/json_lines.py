@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from itertools import accumulate, chain
 from typing import NamedTuple
@@ -55,11 +55,15 @@ def salvaged(file: InputFile, text: bytes, before: int, parser: JsonParser) -> I
     Args:
         file: Its file, as errors name it.
     """
+    if found := parser.sort_likely(text, file.name, _units_of):
+        rows, others = found
+        yield from _items(file, range(before + 1, before + 2 + len(text)), others, rows)
+        return
     lines = _lines(text, before)
     cuts = [0, *_cuts(lines.texts), len(lines.texts)]
     units = lines if len(cuts) == len(lines.texts) + 1 else _units_between(lines, cuts)
-    if rows := parser.sort_quickly(units.texts, file.name):
-        yield from _items(file, units, rows)
+    if sorted_units := parser.sort_quickly(units.texts, file.name):
+        yield from _items(file, *units, sorted_units)
         return
 
     def attempt(start: int, end: int) -> Iterator[PositionedBatch | BadRow]:
@@ -67,14 +71,20 @@ def salvaged(file: InputFile, text: bytes, before: int, parser: JsonParser) -> I
         batches = parser.parse(b"\n".join(part.texts), file.name)
         if sum(batch.num_rows for batch in batches) != len(part.texts):
             raise SourceError("not one object a line")
-        return _items(file, part, Sorted(batches, range(len(part.texts)), {}))
+        return _items(file, *part, Sorted(batches, range(len(part.texts)), {}))
 
     def few(start: int, end: int) -> tuple[Iterator[PositionedBatch | BadRow], bool]:
         units = _units_between(lines, cuts[start : end + 1])
         rows = parser.sort(units.texts, file.name)
-        return _items(file, units, rows), bool(rows.faults)
+        return _items(file, *units, rows), bool(rows.faults)
 
     yield from chain.from_iterable(sort_failing(len(cuts) - 1, attempt, few, _ERRORS))
+
+
+def _units_of(first: int, text: bytes) -> Iterable[tuple[int, bytes]]:
+    """Return the units of some lines, each with the number of its first line, given that of the first of all."""
+    lines = _lines(text, first - 1)
+    return zip(*_units_between(lines, [0, *_cuts(lines.texts), len(lines.texts)]), strict=True) if lines.texts else ()
 
 
 def _lines(text: bytes, before: int) -> _Units:
@@ -154,16 +164,25 @@ def _objects(lines: Sequence[_Line], first: int) -> tuple[str, list[tuple[int, i
         count *= 2
 
 
-def _items(file: InputFile, units: _Units, rows: Sorted) -> Iterator[PositionedBatch | BadRow]:
+def _items(
+    file: InputFile, lines: Sequence[int], texts: Sequence[bytes] | Mapping[int, bytes], rows: Sorted
+) -> Iterator[PositionedBatch | BadRow]:
+    """Yield rows and bad rows.
+
+    Args:
+        lines: The number of the first line of each unit.
+        texts: The texts of all units, or of the bad ones.
+    """
+
     def position(number: int) -> str:
-        return file.position(units.numbers[number])
+        return file.position(lines[number])
 
     @cache
     def hint() -> str:
-        return "" if _OPENED.isdisjoint(map(bytes.strip, units.texts)) else _PRETTY
+        return "" if _OPENED.isdisjoint(texts[number].strip() for number in rows.faults) else _PRETTY
 
     def bad_row(number: int, fault: str) -> BadRow:
-        payload, format = payload_of(units.texts[number].rstrip(b"\r"), "json")
+        payload, format = payload_of(texts[number].rstrip(b"\r"), "json")
         reason = fault + hint() if fault.startswith("not ") else fault
         return BadRow(payload, reason, position(number), format, column_in(fault))
 
@@ -172,6 +191,7 @@ def _items(file: InputFile, units: _Units, rows: Sorted) -> Iterator[PositionedB
 
 _CHUNK = 4 << 20
 _SAMPLE = 1 << 20
+_PIECE = 128 << 10
 _PEEK = 64 << 10
 _DEEPEST = 100
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -230,9 +250,20 @@ def rows(
         items = None if has_bad else _whole(place, chunk, before, parser)
         if items is None:
             # Where rows are bad, more are expected: they are found in one pass, which a whole text would only delay.
-            items = [*salvaged(place, chunk, before, parser)]
+            items = [*_salvaged_at_last(place, chunk, before, parser)]
             has_bad = any(isinstance(item, BadRow) for item in items)
         yield from items
+
+
+def _salvaged_at_last(
+    file: InputFile, text: bytes, before: int, parser: JsonParser
+) -> Iterator[PositionedBatch | BadRow]:
+    """Yield the items of a text, first of a piece of it if nothing is known yet of what is bad."""
+    if not parser.knows_faults and (cut := last_cut(text[:_PIECE])):
+        yield from salvaged(file, text[:cut], before, parser)
+        before, text = before + text.count(b"\n", 0, cut), text[cut:]
+    if text:
+        yield from salvaged(file, text, before, parser)
 
 
 def _whole(file: InputFile, text: bytes, before: int, parser: JsonParser) -> list[PositionedBatch | BadRow] | None:

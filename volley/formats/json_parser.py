@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from volley.errors import SourceError, message_of
 from volley.formats.input_file import Columns
 from volley.formats.json import fault, parsed, quick_reader
 from volley.formats.json_faults import ObjectCheck, is_odd
+from volley.formats.json_likely import LikelyBad, ObjectLines
 from volley.formats.json_objects import (
     Fields,
     Names,
@@ -51,6 +52,7 @@ _ROW = re.compile(r" in row (\d+)$")
 _SPARSE = 32
 # If most of so many that msgspec refuses are good, it is slower than to look where they are not.
 _SAMPLE = 64
+_MOST_DIGITS = 4_000
 _ERRORS = (pa.ArrowException, SourceError)
 
 
@@ -148,8 +150,49 @@ class JsonParser:
         rest = sample
         if len(others) > _SAMPLE:
             rest = self._sorted([texts[number] for number in others], place, alone)
+        return self._with_others([self._kept(batch, None) for batch in batches], numbers, rest, others)
+
+    def sort_likely(
+        self, text: bytes, place: str, units: Callable[[int, bytes], Iterable[tuple[int, bytes]]] | None
+    ) -> tuple[Sorted, dict[int, bytes]] | None:
+        """Sort the lines of a text of which some are bad as others were before: `parse` reads the rest.
+
+        Args:
+            place: Where the text is from, for the warning.
+            units: Returns the units of lines that are no objects by themselves, with the numbers of their first lines,
+                given that of the first line; None = each line is a unit.
+
+        Returns:
+            What has become of units, each by the number of its first line, from 0; and the texts of all bad ones, by
+            the same numbers. None if there are bad ones of another kind.
+        """
+        if not self._likely.is_hopeful:
+            return None
+        lines = ObjectLines(text, apart=units is None)
+        lines.leave_out(self._likely.places_in(text))
+        numbers, others = lines.kept, list[tuple[int, bytes]]()
+        if len(numbers) * 2 < len(lines):
+            return None
+        try:
+            batches = self.parse(lines.text_of_kept(), place) if numbers else []
+        except _ERRORS:
+            batches = []
+        if sum(batch.num_rows for batch in batches) != len(numbers):
+            self._likely.note(succeeded=False)
+            return None
+        for first, end in lines.others:
+            of_group = lines.lines(first, end)
+            others += [(first, of_group)] if units is None or end == first + 1 else units(first, of_group)
+        rest = self._sorted([unit for _, unit in others], place, units is None)
+        self._likely.note(len(rest.numbers) <= _SAMPLE + len(rest.faults))
+        return self._with_others(batches, numbers, rest, [number for number, _ in others]), dict(others)
+
+    def _with_others(
+        self, batches: list[pa.RecordBatch], numbers: list[int], rest: Sorted, others: Sequence[int]
+    ) -> Sorted:
+        """Return rows together with what has become of others, given their numbers."""
         faults = {others[number]: fault for number, fault in rest.faults.items()}
-        batches = [self._kept(batch, None) for batch in batches]
+        self._likely.learn(faults.values())
         if not rest.numbers:
             return Sorted(batches, numbers, faults)
         both = [*numbers, *(others[number] for number in rest.numbers)]
@@ -221,9 +264,12 @@ class JsonParser:
             return unsure if b"\0" in text else why_no_object(text) or unsure
         check, odd = self._check, is_odd(text)
         for fields in objects:
-            fault = check.fault(fields, odd) if isinstance(fields, tuple) else "not a JSON object"
+            is_object = isinstance(fields, tuple)
+            fault = check.fault(fields, odd) if is_object else "not a JSON object"
             if fault:
-                return why_no_object(text) or fault
+                # What Python reads as one short object is one, unless digits of a number are too many for it.
+                is_one = is_object and len(objects) == 1 and len(text) < _MOST_DIGITS and text.startswith(b"{")
+                return fault if is_one else why_no_object(text) or fault
         rests: list[str | None]
         try:
             rests = self._rests_of(text, len(objects)) if self._have_rests(objects) else [None for _ in objects]
@@ -264,6 +310,15 @@ class JsonParser:
     @cached_property
     def _reader(self) -> ObjectReader | None:
         return quick_reader(self._known) if self.epoch is None else None
+
+    @cached_property
+    def _likely(self) -> LikelyBad:
+        return LikelyBad(self._known)
+
+    @property
+    def knows_faults(self) -> bool:
+        """True once there was a bad row."""
+        return self._likely.has_learned
 
     @cached_property
     def _known(self) -> pa.Schema:

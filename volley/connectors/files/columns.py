@@ -168,7 +168,8 @@ class FileColumns:
                 self.before += 1
                 yield item
             else:
-                yield replace(item, batch=self._added(item.batch))
+                batch = self._added(item.batch)
+                yield item if batch is item.batch else replace(item, batch=batch)
 
     def _added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         count, values = batch.num_rows, self.values
