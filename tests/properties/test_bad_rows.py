@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from decimal import Decimal
 from typing import Any
 
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
 from volley.contracts.rows import BadRow
-from volley.formats.input_file import Columns
+from volley.formats.input_file import Columns, InputFile
 from volley.formats.json import parsed, quick_reader
+from volley.formats.json_lines import salvaged
 from volley.formats.json_parser import JsonParser
 from volley.types.arrow import arrow_schema, canonical_schema
 
@@ -225,6 +227,49 @@ def test_rows_with_types_of_their_own_are_sorted_as_if_each_is_a_file(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("volley.formats.rows._ROWS", batches)
         assert repr(found("all.parquet", rows)) == repr(expected)
+
+
+GOOD_LINES = [
+    *('{"id": 1, "name": "x"}', '{"id": null, "at": "2024-01-01T00:00:00Z"}', '{"s": {"a": 4}, "x": 1.5}', "{}"),
+    *('{"name": "\\"id\\": x"}', '{"name": "y", "id": 2, "other": [1, "a"]}', '{ "id" :\t7 }', '{"id": -0}'),
+]
+ODD_LINES = [
+    *('{"id": "x"}', '{"id": 1.5}', '{"id": 99999999999999999999}', '{"id": 1, "id": 2}', '{"at": "day"}', "what"),
+    *("", "  ", "\r", "{", "}", '{"s":', '{"a": 5}}', '{"s": {"a": 5}', '{"id": 1', '"name": "a"}', "null", "-"),
+    *('{"id": 1}{"id": 2}', '{"id": 1} x', ' {"id": 7}', '{"id": 7} ', '{"id": 7}\r', '\ufeff{"id": 8}', "[1]", "\v"),
+    *('[{"id": 1}]', '{"zz": 5}', '{"s": {"a": "q"}}', '{"name": "a', 'b"}', '{"x": "NaN"}', '{"x": 1e999}'),
+    # An object that goes on, whose second line is one, too.
+    '{"s":\n{"id": 4}\n}',
+    *('{"name": "\udcff"}', '{"id": Inf}', '{"x": -0}', '{"zz": 1e400, "id": 1}', '{"at": "2024-13-41T99"}'),
+]
+
+
+@given(data=st.data())
+def test_lines_are_sorted_alike_whatever_was_bad_before(data: st.DataObject) -> None:
+    lines = st.sampled_from(GOOD_LINES) | st.sampled_from(GOOD_LINES) | st.sampled_from(ODD_LINES)
+    text = "\n".join(data.draw(st.lists(lines, min_size=2, max_size=12))).encode(errors="surrogateescape")
+    on_unknown = data.draw(st.sampled_from(["warn", "drop", "keep", "fail"]))
+    names = ["id", "name", "at", "x", "s"]
+    schema = canonical_schema(arrow_schema(", ".join(f"{name} {(TYPES | NESTED)[name]}" for name in names)))
+    rows = schema.append(pa.field("unknown", pa.string())) if on_unknown == "keep" else schema
+
+    def found(before: list[str]) -> list[Any]:
+        parser = JsonParser(Columns(schema, on_unknown, "unknown"), rows)
+        if before:
+            parser.sort([line.encode() for line in before], "before")
+        items = [*salvaged(InputFile("file", 0, nullcontext), text, 0, parser)] if text.strip() else []
+        return [
+            each
+            for item in items
+            for each in (
+                [item]
+                if isinstance(item, BadRow)
+                else zip(map(item.position, range(item.batch.num_rows)), map(repr, _rows(item.batch)), strict=True)
+            )
+        ]
+
+    bad = ['{"id": "x"}', '{"at": "day"}', '{"x": "x"}', '{"s": 1}', "{"]
+    assert found(data.draw(st.lists(st.sampled_from(bad), min_size=1))) == found([])
 
 
 def _splits(reader: Any) -> list[Any]:

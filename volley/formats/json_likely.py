@@ -11,18 +11,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from volley.columns.letters import column_in
-from volley.formats.json_faults import shape_of
 
 __all__ = ["LikelyBad", "ObjectLines"]
 
 _NEWLINE, _BEGIN, _END = b"\n{}"
+# How a line may begin that begins an object: with blanks, or a byte order mark, before it.
+_MAY_BEGIN = np.isin(np.arange(256), list(b"{ \t\r\n\v\f\xef"))
 _SPACES = r"[ \t\r\n]*"
 _MOST_COLUMNS = 4
 _MOST_FAILURES = 2
 _DIGITS = {32: 9, 64: 18}
+_DAY = "[0-9]{4}-[01][0-9]-[0-3][0-9]"
+# How values of a type begin. Those that begin so and are bad end the search for what is likely.
 _LOOKS: tuple[tuple[str, str], ...] = (
     *(("is_floating", "-?[0-9]"), ("is_boolean", "true|false"), ("is_decimal", '-?[0-9]|"')),
     *(("is_list", r"\["), ("is_struct", r"\{")),
+    *(("is_timestamp", f'"{_DAY}[T "]'), ("is_date", f'"{_DAY}"'), ("is_time", '"[0-2][0-9]')),
 )
 
 
@@ -73,15 +77,13 @@ def _unlike(name: str, data_type: pa.DataType) -> re.Pattern[bytes]:
 
 
 def _look(data_type: pa.DataType) -> str:
-    if shape := shape_of(data_type):
-        return f'"{shape[1:-1]}"'
     if pa.types.is_integer(data_type):
         return rf"-?[0-9]{{1,{_DIGITS[data_type.bit_width]}}}[ \t\r\n,}}]"
     return next((look for kind, look in _LOOKS if getattr(pa.types, kind)(data_type)), '"')
 
 
 class ObjectLines:
-    """The lines of a text, in groups: between two of them one object has ended and another begins.
+    """The lines of a text, in groups: between two of them one object has ended and another begins, or there is none.
 
     Args:
         apart: True: each line is a group of its own.
@@ -95,13 +97,17 @@ class ObjectLines:
         self._starts = np.concatenate(([0], self._ends[:-1] + 1))
         begun = characters[self._starts] == _BEGIN
         ended = characters[np.maximum(self._ends - 1, 0)] == _END
+        is_object = begun & ended
         first = np.ones(len(self._starts), bool)
-        if not apart:
+        if not (apart or is_object.all()):
             first[1:] = begun[1:] & ended[:-1]
+            may_go_on = ~is_object & _MAY_BEGIN[characters[self._starts]]
+            # Where no line can begin an object that goes on, each line stands for itself.
+            first |= ~np.logical_or.reduceat(may_go_on, np.flatnonzero(first))[np.cumsum(first) - 1]
         # The first line of each group, and the line behind the last group.
         self._firsts = np.append(np.flatnonzero(first), len(first))
         self._group = np.cumsum(first) - 1
-        self._kept = (begun & ended)[self._firsts[:-1]] & (np.diff(self._firsts) == 1)
+        self._kept = is_object[self._firsts[:-1]] & (np.diff(self._firsts) == 1)
 
     def __len__(self) -> int:
         return len(self._starts)

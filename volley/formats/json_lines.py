@@ -56,8 +56,7 @@ def salvaged(file: InputFile, text: bytes, before: int, parser: JsonParser) -> I
         file: Its file, as errors name it.
     """
     if found := parser.sort_likely(text, file.name, _units_of):
-        rows, others = found
-        yield from _items(file, range(before + 1, before + 2 + len(text)), others, rows)
+        yield from _items(file, range(before + 1, before + 2 + len(text)), found.texts, found.rows)
         return
     lines = _lines(text, before)
     cuts = [0, *_cuts(lines.texts), len(lines.texts)]
@@ -83,7 +82,12 @@ def salvaged(file: InputFile, text: bytes, before: int, parser: JsonParser) -> I
 
 def _units_of(first: int, text: bytes) -> Iterable[tuple[int, bytes]]:
     """Return the units of some lines, each with the number of its first line, given that of the first of all."""
+    if b"\n" not in text:
+        return [(first, text)] if text.strip() else ()
     lines = _lines(text, first - 1)
+    if len(lines.texts) > text.count(b"\n"):
+        return _units([*map(_Line, *lines)])
+    # Without blank lines between them, others may stand right behind each other.
     return zip(*_units_between(lines, [0, *_cuts(lines.texts), len(lines.texts)]), strict=True) if lines.texts else ()
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from volley.errors import SourceError
+
 __all__ = [
+    "LONG_LINE",
     "NAMED_NUMBERS",
     "Fields",
     "Names",
@@ -23,6 +26,8 @@ __all__ = [
     "names_of",
     "no_double_in",
     "objects_of",
+    "rests_in",
+    "some_lines",
     "spans_of_objects",
     "unknown_in",
     "values_of",
@@ -37,6 +42,9 @@ Fields: TypeAlias = tuple[tuple[str, Any], ...]
 NAMED_NUMBERS = ("NaN", "Infinity", "-Infinity")
 """What Python writes without quotes in JSON, and Java with them, for numbers that JSON lacks."""
 
+LONG_LINE = 16 << 10
+"""Of more bytes, a line is not looked at as an example."""
+
 Names = dict[str, "Names | None"]
 """The names of fields, each with those of the fields within; None = it has none."""
 
@@ -48,6 +56,9 @@ _STRINGS_AND_CONSTANTS = re.compile(
 )
 
 
+# The names of infinities and NaN, exponents of three digits, very long numbers.
+_MAYBE_NO_DOUBLE = re.compile(r"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
+_LONGEST_NAME = 100
 _HALVES = re.compile("[\ud800-\udfff]")
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -272,3 +283,33 @@ def why_no_object(line: bytes) -> str | None:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "not a JSON object, but an array of them: write each by itself"
     return "not a JSON object"
+
+
+def rests_in(objects: Iterable[bytes], known: Collection[str]) -> list[str | None]:
+    """Return, for each object, its fields that are not known, as JSON; None without any."""
+    try:
+        return [_rest(fields, known) for text in objects for fields in decoded(text.decode("utf-8-sig"))]
+    except RecursionError as error:
+        raise SourceError("nested too deep") from error
+    except ValueError as error:
+        raise SourceError(str(error).partition(":")[0]) from error
+
+
+def _rest(fields: Fields, known: Collection[str]) -> str | None:
+    rest = tuple(pair for pair in fields if pair[0] not in known)
+    text = encoded(rest) if rest else None
+    if text and _MAYBE_NO_DOUBLE.search(text) and (number := no_double_in(rest)):
+        reason = "no double holds it" if number[-1].isdigit() else "it is no JSON"
+        raise SourceError(f"{number[:_LONGEST_NAME]} in a field that is in no column can't be kept: {reason}")
+    return text
+
+
+def some_lines(text: bytes, count: int) -> Iterator[bytes]:
+    """Yield some lines of a text, evenly spread and none twice; long ones are left out."""
+    end = 0
+    for number in range(count):
+        at = max(end, len(text) * number // count)
+        start = text.rfind(b"\n", 0, at) + 1 if at > end else end
+        end = text.find(b"\n", start) + 1 or len(text)
+        if start < end <= start + LONG_LINE:
+            yield text[start:end]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,18 +19,19 @@ from volley.formats.json import fault, parsed, quick_reader
 from volley.formats.json_faults import ObjectCheck, is_odd
 from volley.formats.json_likely import LikelyBad, ObjectLines
 from volley.formats.json_objects import (
+    LONG_LINE,
     Fields,
     Names,
     decoded,
-    encoded,
     fields_of,
     names_of,
-    no_double_in,
     objects_of,
+    rests_in,
+    some_lines,
     unknown_in,
     why_no_object,
 )
-from volley.formats.rows import Sorted, sort_good
+from volley.formats.rows import Sorted, in_order, sort_good
 
 if TYPE_CHECKING:
     from volley.formats.json_columns import ObjectReader
@@ -39,13 +40,10 @@ __all__ = ["JsonParser"]
 
 _MANY = 10
 _FEW = 5
-_LONG_LINE = 16 << 10
 _LONGEST_NAME = 100
 _MOST_NAMES = 1_000
 _UNEXPECTED = "unexpected field"
 _NOT_APART = "unknown fields can't be told apart: write one object a line"
-# The names of infinities and NaN, exponents of three digits, very long numbers.
-_MAYBE_NO_DOUBLE = re.compile(r"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
 # The number of the first bad row, which Arrow's message ends in.
 _ROW = re.compile(r" in row (\d+)$")
 # With more than one bad text in so many, it is faster to look at each.
@@ -69,6 +67,17 @@ class _Good(NamedTuple):
     text: bytes
     objects: list[Fields]
     rests: list[str | None]
+
+
+UnitsOf: TypeAlias = Callable[[int, bytes], Iterable[tuple[int, bytes]]]
+"""Returns the units of some lines, with the numbers of their first lines, given that of the first of all."""
+
+
+class Likely(NamedTuple):
+    """Sorted units, and the texts of those that were looked at by themselves, by their numbers."""
+
+    rows: Sorted
+    texts: dict[int, bytes]
 
 
 @dataclass
@@ -113,7 +122,7 @@ class JsonParser:
             except pa.ArrowInvalid as error:
                 if _UNEXPECTED not in str(error):
                     raise
-                self._remember(self._unknown_in(_some_lines(text, 1)))
+                self._remember(self._unknown_in(some_lines(text, 1)))
         batches = self._parsed(text, "ignore")
         if self.columns.on_unknown == "keep":
             return self._with_rests(batches, text)
@@ -152,23 +161,20 @@ class JsonParser:
             rest = self._sorted([texts[number] for number in others], place, alone)
         return self._with_others([self._kept(batch, None) for batch in batches], numbers, rest, others)
 
-    def sort_likely(
-        self, text: bytes, place: str, units: Callable[[int, bytes], Iterable[tuple[int, bytes]]] | None
-    ) -> tuple[Sorted, dict[int, bytes]] | None:
+    def sort_likely(self, text: bytes, place: str, units: UnitsOf, alone: bool = False) -> Likely | None:
         """Sort the lines of a text of which some are bad as others were before: `parse` reads the rest.
 
         Args:
             place: Where the text is from, for the warning.
-            units: Returns the units of lines that are no objects by themselves, with the numbers of their first lines,
-                given that of the first line; None = each line is a unit.
+            alone: True: each line is a unit, and one of several objects is bad.
 
         Returns:
-            What has become of units, each by the number of its first line, from 0; and the texts of all bad ones, by
-            the same numbers. None if there are bad ones of another kind.
+            What has become of units, each by the number of its first line, from 0; None if there are bad ones of
+            another kind.
         """
         if not self._likely.is_hopeful:
             return None
-        lines = ObjectLines(text, apart=units is None)
+        lines = ObjectLines(text, alone)
         lines.leave_out(self._likely.places_in(text))
         numbers, others = lines.kept, list[tuple[int, bytes]]()
         if len(numbers) * 2 < len(lines):
@@ -181,11 +187,10 @@ class JsonParser:
             self._likely.note(succeeded=False)
             return None
         for first, end in lines.others:
-            of_group = lines.lines(first, end)
-            others += [(first, of_group)] if units is None or end == first + 1 else units(first, of_group)
-        rest = self._sorted([unit for _, unit in others], place, units is None)
+            others += units(first, lines.lines(first, end))
+        rest = self._sorted([unit for _, unit in others], place, alone)
         self._likely.note(len(rest.numbers) <= _SAMPLE + len(rest.faults))
-        return self._with_others(batches, numbers, rest, [number for number, _ in others]), dict(others)
+        return Likely(self._with_others(batches, numbers, rest, [number for number, _ in others]), dict(others))
 
     def _with_others(
         self, batches: list[pa.RecordBatch], numbers: list[int], rest: Sorted, others: Sequence[int]
@@ -195,10 +200,11 @@ class JsonParser:
         self._likely.learn(faults.values())
         if not rest.numbers:
             return Sorted(batches, numbers, faults)
-        both = [*numbers, *(others[number] for number in rest.numbers)]
-        order = np.argsort(both, kind="stable")
-        rows = pa.Table.from_batches([*batches, *rest.batches]).take(pa.array(order))
-        return Sorted(rows.combine_chunks().to_batches(), [both[row] for row in order], faults)
+        known, added = np.array(numbers, np.int64), [others[number] for number in rest.numbers]
+        places = np.searchsorted(known, added)
+        order = np.insert(np.arange(len(known)), places, np.arange(len(known), len(known) + len(added)))
+        rows = in_order(pa.Table.from_batches([*batches, *rest.batches]).combine_chunks(), order)
+        return Sorted(rows.combine_chunks().to_batches(), np.insert(known, places, added).tolist(), faults)
 
     def _sorted_by_arrow(self, texts: Sequence[bytes], place: str) -> Sorted | None:
         """Sort texts of which few are bad: Arrow tells the first one. None if many are, or it does not tell which.
@@ -283,7 +289,7 @@ class JsonParser:
         return is_kept and any(name not in self._known.names for fields in objects for name, _ in fields)
 
     def _rests_of(self, text: bytes, count: int) -> list[str | None]:
-        rests = _rests(objects_of(text, count), set(self._known.names))
+        rests = rests_in(objects_of(text, count), set(self._known.names))
         if len(rests) != count:
             raise SourceError(_NOT_APART)
         return rests
@@ -346,7 +352,7 @@ class JsonParser:
 
     def _note(self, text: bytes, place: str, surely: bool) -> None:
         """Note the unknown fields of a text; `surely` = it has some."""
-        names = self._unknown_in(_some_lines(text, _MANY if surely and not self.columns.seen else _FEW))
+        names = self._unknown_in(some_lines(text, _MANY if surely and not self.columns.seen else _FEW))
         if surely and not names:
             names = self._unknown_in(text.split(b"\n"))
         self._note_names(names, place)
@@ -371,8 +377,8 @@ class JsonParser:
 
     def _starts_with_unknown(self, text: bytes) -> bool:
         """Return True if the first object has an unknown field: Arrow need not look whether one has."""
-        line, end, _ = text[:_LONG_LINE].partition(b"\n")
-        return bool(end or len(text) < _LONG_LINE) and bool(self._unknown_in([line]))
+        line, end, _ = text[:LONG_LINE].partition(b"\n")
+        return bool(end or len(text) < LONG_LINE) and bool(self._unknown_in([line]))
 
     def _with_rests(self, batches: list[pa.RecordBatch], text: bytes) -> list[pa.RecordBatch]:
         rows = sum(batch.num_rows for batch in batches)
@@ -393,33 +399,3 @@ def _not_alone(good: _Good) -> str | None:
     if not (good.source.startswith(b"{") and good.source.endswith(b"}")):
         return "not a JSON object"
     return "several JSON objects in one message" if len(good.objects) > 1 else None
-
-
-def _some_lines(text: bytes, count: int) -> Iterator[bytes]:
-    """Yield some lines of a text, evenly spread and none twice; long ones are left out."""
-    end = 0
-    for number in range(count):
-        at = max(end, len(text) * number // count)
-        start = text.rfind(b"\n", 0, at) + 1 if at > end else end
-        end = text.find(b"\n", start) + 1 or len(text)
-        if start < end <= start + _LONG_LINE:
-            yield text[start:end]
-
-
-def _rests(objects: Iterable[bytes], known: Collection[str]) -> list[str | None]:
-    """Return, for each object, its fields that are not known, as JSON; None without any."""
-    try:
-        return [_rest(fields, known) for text in objects for fields in decoded(text.decode("utf-8-sig"))]
-    except RecursionError as error:
-        raise SourceError("nested too deep") from error
-    except ValueError as error:
-        raise SourceError(str(error).partition(":")[0]) from error
-
-
-def _rest(fields: Fields, known: Collection[str]) -> str | None:
-    rest = tuple(pair for pair in fields if pair[0] not in known)
-    text = encoded(rest) if rest else None
-    if text and _MAYBE_NO_DOUBLE.search(text) and (number := no_double_in(rest)):
-        reason = "no double holds it" if number[-1].isdigit() else "it is no JSON"
-        raise SourceError(f"{number[:_LONGEST_NAME]} in a field that is in no column can't be kept: {reason}")
-    return text
