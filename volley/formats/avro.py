@@ -103,9 +103,6 @@ class AvroValues:
         numbers = [number for number, _ in rows]
         return sort_good(faults, numbers, convert, lambda _, error: self.fault(None, error), (SourceError,))
 
-    def sort_many(self, values: Values, place: str = "") -> None:
-        return None
-
     def fault(self, value: bytes | None, error: Exception) -> str:
         return message_of(error)
 

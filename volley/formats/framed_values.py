@@ -53,9 +53,6 @@ class FramedValues:
         faults |= {numbers[number]: fault for number, fault in rows.faults.items()}
         return replace(rows, numbers=[numbers[number] for number in rows.numbers], faults=dict(sorted(faults.items())))
 
-    def sort_many(self, values: Values, place: str = "") -> None:
-        return None
-
     def fault(self, value: bytes | None, error: Exception) -> str:
         try:
             return self.inner.fault(_body(value), error)

@@ -82,9 +82,6 @@ class JsonSchemaValues:
         rows = self._inner.sort(_rewritten(values, self._all), place)
         return replace(rows, batches=[*map(self._logical, rows.batches)])
 
-    def sort_many(self, values: Values, place: str = "") -> None:
-        return None
-
     def fault(self, value: bytes | None, error: Exception) -> str:
         (rewritten,) = _rewritten([value], self._all)
         return self._inner.fault(rewritten, error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -63,11 +63,16 @@ class Decoder(Protocol):
             place: Where the first one is from, for warnings.
         """
 
-    def sort_many(self, values: Values, place: str = "") -> Sorted | None:
-        """Sort at least one value as `sort` does, in little more time than `decode` takes; None if it can't."""
-
     def fault(self, value: bytes | None, error: Exception) -> str:
         """Return the reason why a value can't be decoded by itself; decoding it raised `error`."""
+
+
+@runtime_checkable
+class SortsMany(Protocol):
+    """A decoder that can sort many values at once."""
+
+    def sort_many(self, values: Values, place: str = "") -> Sorted | None:
+        """Sort at least one value as `sort` does, in little more time than `decode` takes; None if it can't."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +146,6 @@ class PlainValues:
         faults = {number: "not UTF-8" for number, value in enumerate(values) if self.text and not _is_text(value)}
         numbers = [number for number in range(len(values)) if number not in faults]
         return Sorted([self.decode([values[number] for number in numbers])], numbers, faults)
-
-    def sort_many(self, values: Values, place: str = "") -> None:
-        return None
 
     def fault(self, value: bytes | None, error: Exception) -> str:
         return "not UTF-8" if self.text else message_of(error)
@@ -271,6 +273,8 @@ class MessageRows:
 
     def _sorted_at_once(self, *chunks: Chunk) -> Iterator[PositionedBatch | BadRow] | None:
         """Return the items of chunks; None if they are to be sorted in pieces."""
+        if not isinstance(self.decoder, SortsMany):
+            return None
         items = list[Iterator[PositionedBatch | BadRow]]()
         for chunk in chunks:
             if chunk.values:
