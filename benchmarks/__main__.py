@@ -34,7 +34,7 @@ _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up", "frames"),
     *("expressions", "maintenance", "commits", "upsert", "large_upsert", "sequence", "history"),
     *("table_source", "presets", "view_refresh", "tpch_views", "windows"),
-    *("joins", "scale", "webhook", "capture", "bad_rows"),
+    *("joins", "scale", "webhook", "capture", "bad_rows", "messages"),
 )
 for _module in _MODULES:
     import_module(f"benchmarks.{_module}")

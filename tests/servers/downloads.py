@@ -69,7 +69,7 @@ def artifact(name: str, coordinates: str) -> Path:
     """One file of Maven's, ``group:artifact:version:type[:classifier]``; archives are unpacked. Its folder."""
 
     def fetch(folder: Path) -> None:
-        unpack = ":zip" in coordinates
+        unpack = ":zip" in coordinates or ":tar.gz" in coordinates
         maven(
             folder, f"dependency:{'unpack' if unpack else 'copy'}", f"-Dartifact={coordinates}", "-DoutputDirectory=."
         )

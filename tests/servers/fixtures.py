@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
+    from tests.servers.apicurio import Apicurio
     from tests.servers.azurite import Azurite
     from tests.servers.gcs import FakeGcs
     from tests.servers.glue import MotoServer
@@ -174,6 +175,15 @@ def nessie(tmp_path_factory: pytest.TempPathFactory, moto: MotoServer) -> Iterat
     from tests.servers.nessie import Nessie
 
     with shared(tmp_path_factory, lambda folder: Nessie(folder, moto), "nessie") as server:
+        yield server
+
+
+@server_fixture
+def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
+    """Apicurio Registry 3.3, from Maven."""
+    from tests.servers.apicurio import Apicurio
+
+    with shared(tmp_path_factory, Apicurio, "apicurio") as server:
         yield server
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 from uuid import UUID
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
 __all__ = ["BY_GUID", "BY_ID", "Registry", "name_of"]
+
+T = TypeVar("T")
 
 BY_ID, BY_GUID = b"\0", b"\1"
 """The first byte of a message: its schema's id follows, or its GUID."""
@@ -80,7 +82,7 @@ class Registry:
             hint="name it: subject=…; or give the schema: schema=…",
         )
         with self.asked(missing):
-            version = _client(self).get_latest_version(subject, fmt=_FORMATS.get(kind))
+            version = _in_format(kind, partial(_client(self).get_latest_version, subject))
         return _Fetch(self, kind).whole(version.schema, subject)
 
     @contextmanager
@@ -128,9 +130,10 @@ def _answer(registry: Registry, head: bytes, kind: str, turn: int) -> Registered
     try:
         with registry.asked(SourceError(f"the schema registry has no {name}")):
             if head[:1] == BY_ID:
-                schema = _client(registry).get_schema(int.from_bytes(head[1:], "big"), fmt=_FORMATS.get(kind))
+                get = partial(_client(registry).get_schema, int.from_bytes(head[1:], "big"))
             else:
-                schema = _client(registry).get_schema_by_guid(str(UUID(bytes=head[1:])), fmt=_FORMATS.get(kind))
+                get = partial(_client(registry).get_schema_by_guid, str(UUID(bytes=head[1:])))
+            schema = _in_format(kind, get)
         return _Fetch(registry, kind).whole(schema, name)
     except SourceError as error:
         return error
@@ -159,10 +162,24 @@ class _Fetch:
     def _reference(self, reference: SchemaReference, name: str, depth: int) -> Registered:
         place = f"{reference.subject!r} in version {reference.version}, to which {name} refers"
         with self._registry.asked(SourceError(f"the schema registry has no {place}")):
-            version = _client(self._registry).get_version(
-                str(reference.subject), int(reference.version or 0), fmt=_FORMATS.get(self._kind)
-            )
+            get = partial(_client(self._registry).get_version, str(reference.subject), int(reference.version or 0))
+            version = _in_format(self._kind, get)
         return self.whole(version.schema, place, depth + 1)
+
+
+def _in_format(kind: str, get: Callable[..., T]) -> T:
+    """Return a schema in the format that is best for its kind; as it is if the registry can't give that."""
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    if kind not in _FORMATS:
+        return get()
+    try:
+        return get(fmt=_FORMATS[kind])
+    except SchemaRegistryError as error:
+        if error.http_status_code == HTTPStatus.NOT_FOUND:
+            raise
+        # Apicurio fails to convert a schema that refers to others.
+        return get()
 
 
 def name_of(head: bytes) -> str:
