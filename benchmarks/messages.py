@@ -16,9 +16,10 @@ import pyarrow as pa
 from benchmarks.benchmark import Run, benchmark
 from tests.protobuf import compiled, encoded, message_class
 from volley.formats.avro import AvroValues
+from volley.formats.decoders import decoder_of
 from volley.formats.framed_values import FramedValues
 from volley.formats.json_schema_values import JsonSchemaValues
-from volley.formats.messages import Decoder, decoder_of
+from volley.formats.messages import Decoder
 from volley.formats.protobuf import ProtobufValues
 from volley.formats.registered import Registered
 
@@ -121,7 +122,7 @@ def _formats() -> dict[str, tuple[Decoder, Any, bytes]]:
     by_avro: Any = _Registry("AVRO", json.dumps(_AVRO))
     by_protobuf: Any = _Registry("PROTOBUF", encoded(files))
     return {
-        "JSON": (decoder_of("json", _COLUMNS, "drop", "unknown"), _json, b""),
+        "JSON": (decoder_of("json", _COLUMNS, "drop", "unknown", {}), _json, b""),
         "JSON by registry": (FramedValues(JsonSchemaValues(schema, "drop")), _json, _FRAME),
         "Protobuf by registry": (
             ProtobufValues(files, "Order", by_protobuf),
