@@ -97,7 +97,11 @@ class ChangeValues:
     def schema(self) -> pa.Schema:
         added: list[Any] = [(OPERATION, pa.string()), (SEQUENCE, pa.binary()), (UNCHANGED, pa.list_(pa.string()))]
         added += [(f"source_{name}", pa.int64() if name == "ts_ms" else pa.string()) for name in self.options.source]
-        roles = ChangeColumns(tuple(self.options.key_fields), operation=OPERATION, unchanged=UNCHANGED)
+        # Of other formats, and of flattened rows, the place is often not known.
+        knows_place = self.value_format == "debezium" and not self.options.flattened
+        sequence = (SEQUENCE,) if knows_place else ()
+        keys = tuple(self.options.key_fields)
+        roles = ChangeColumns(keys, operation=OPERATION, unchanged=UNCHANGED, sequence=sequence)
         return roles.noted(pa.schema([*self.columns, *added]))
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
