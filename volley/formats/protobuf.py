@@ -25,7 +25,7 @@ from volley.types.arrow import canonical_schema
 
 __all__ = ["ProtobufValues"]
 
-# Messages that are parsed at once: as many as the processor's cache holds; with 10,000 a row costs twice as much.
+# Messages that are parsed at once: as many as the cache of a processor holds; with 10,000 a row costs twice as much.
 _AT_ONCE = 256
 
 
