@@ -22,7 +22,7 @@ SCHEMA = pa.schema(
 )
 BAD: dict[str, Callable[[int], str]] = {
     "text for a number": lambda number: f'{{"id": "x{number}"}}',
-    "number for a text": lambda number: f'{{"id": 1, "name": {number}}}',
+    "text for an object": lambda number: f'{{"id": 1, "who": "x{number}"}}',
     "no whole number": lambda number: f'{{"id": {number}.5}}',
     "too large": lambda number: f'{{"id": {number + 1}{"0" * 20}}}',
     "no time": lambda number: f'{{"id": 1, "at": "day {number}"}}',

@@ -26,7 +26,7 @@ _DAY = "[0-9]{4}-[01][0-9]-[0-3][0-9]"
 _LOOKS: tuple[tuple[str, str], ...] = (
     *(("is_floating", "-?[0-9]"), ("is_boolean", "true|false"), ("is_decimal", '-?[0-9]|"')),
     *(("is_list", r"\["), ("is_struct", r"\{")),
-    *(("is_timestamp", f'"{_DAY}[T "]'), ("is_date", f'"{_DAY}"'), ("is_time", '"[0-2][0-9]')),
+    *(("is_timestamp", f'-?[0-9]|"{_DAY}[T "]'), ("is_date", f'"{_DAY}"'), ("is_time", '"[0-2][0-9]')),
 )
 
 
