@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,8 @@ def auto_cdc(run: Run) -> None:
     """Last bids, some taken back, beside AUTO CDC (SCD 1), which keeps its table in memory: CPU of whole processes."""
     files, rows_file = run.options["files"][str(run.case)], run.folder / "rows"
     if run.peer == "auto_cdc":
-        run.results.extend(peer.apart(run, peer.last_bids, files=files, rows_file=str(rows_file)))
+        given = replace(run, rows=run.options["bids"])
+        run.results.extend(peer.apart(given, peer.last_bids, files=files, rows_file=str(rows_file)))
         found = _of_catalog(rows_file)
     else:
         command = [sys.executable, "-c", "from benchmarks.sequence import main; main()", files, str(run.folder)]

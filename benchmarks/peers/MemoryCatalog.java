@@ -20,7 +20,7 @@ public class MemoryCatalog extends SharedTablesInMemoryRowLevelOperationTableCat
         super.initialize(name, options);
         if (namespaceExists(NAMESPACE)) return;
         createNamespace(NAMESPACE, Map.of());
-        Path out = Path.of(options.get("out"));
+        Path out = Path.of(System.getenv("AUTO_CDC_ROWS"));
         Runtime.getRuntime().addShutdownHook(new Thread(() -> write(out)));
     }
 

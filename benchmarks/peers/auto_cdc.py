@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 from benchmarks.peers.environment import PeerEnvironment
@@ -64,35 +63,40 @@ dp.create_auto_cdc_flow(
 
 def last_bids(run: Run) -> None:
     """Measure a run of the pipeline over the bids in a folder's files, an epoch each; its rows are in `rows` then."""
+    _add_catalog(run)
     folder, rows = run.folder / "pipeline", run.options["rows_file"]
     (folder / "definitions").mkdir(parents=True)
     (folder / "spark-pipeline.yml").write_text(_SPEC.format(folder=folder.as_uri()))
     (folder / "definitions" / "bids.py").write_text(_DEFINITIONS.format(files=run.options["files"]))
     settings = {
         "spark.sql.catalog.memory": "MemoryCatalog",
-        "spark.sql.catalog.memory.out": rows,
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
     }
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "--remote", "local[2]"]
-    command += ["--jars", ",".join([*(jar for jar in run.options["jars"] if "ecj" not in jar), str(_catalog(run))])]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    with (folder / "log").open("wb") as log:
-        work = partial(
-            subprocess.run, [*command, "run"], check=True, stdout=log, stderr=log, cwd=folder, env=environment
-        )
-        run.measure(work, rows=run.options["bids"])
+    run.measure(lambda: _run([*command, "run"], folder, AUTO_CDC_ROWS=rows))
 
 
-def _catalog(run: Run) -> Path:
-    """The jar with the catalog, compiled beside this Spark's jars."""
+def _run(command: list[str], folder: Path, **variables: str) -> None:
+    """Run a command in a folder, and show what it has said if it fails."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **variables}
+    with (folder / "log").open("wb+") as log:
+        if subprocess.run(command, stdout=log, stderr=log, cwd=folder, env=environment).returncode:
+            log.seek(0)
+            raise RuntimeError(log.read().decode())
+
+
+def _add_catalog(run: Run) -> None:
+    """Compile the catalog, and put it and its base beside this Spark's own jars."""
     import pyspark
 
     (compiler,) = (jar for jar in run.options["jars"] if "ecj" in jar)
+    (tests,) = (jar for jar in run.options["jars"] if "catalyst" in jar)
     java = str(Path(os.environ["JAVA_HOME"], "bin", "java"))
-    classes = os.pathsep.join([*run.options["jars"], *map(str, Path(pyspark.__file__).parent.glob("jars/*.jar"))])
-    source, folder = Path(__file__).with_name("MemoryCatalog.java"), run.folder / "classes"
-    subprocess.run([java, "-jar", compiler, "-17", "-proc:none", "-cp", classes, "-d", folder, source], check=True)
-    return Path(shutil.make_archive(str(run.folder / "catalog"), "zip", folder)).rename(run.folder / "catalog.jar")
+    jars, source = Path(pyspark.__file__).parent / "jars", Path(__file__).with_name("MemoryCatalog.java")
+    shutil.copy(tests, jars)
+    classes, path = run.folder / "classes", os.pathsep.join(map(str, jars.glob("*.jar")))
+    subprocess.run([java, "-jar", compiler, "-17", "-proc:none", "-cp", path, "-d", classes, source], check=True)
+    shutil.move(shutil.make_archive(str(run.folder / "catalog"), "zip", classes), jars / "memory-catalog.jar")
