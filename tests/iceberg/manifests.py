@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestCo
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from volley.iceberg.pyiceberg_private.manifests import DeleteManifestWriter, manifest_writer
+from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 
 IO = PyArrowFileIO()
 SYNC = bytes(range(16))
@@ -104,7 +104,7 @@ def write_manifest(
         options: `deletes`, `codec`, `snapshot_id`.
     """
     arguments = spec, schema, IO.new_output(str(path)), options.get("snapshot_id", 70), options.get("codec", "gzip")
-    writer = DeleteManifestWriter(*arguments) if options.get("deletes") else manifest_writer(version, *arguments)
+    writer = manifest_writer(version, *arguments, of_deletes=bool(options.get("deletes")))
     with writer:
         for entry in entries:
             writer.add_entry(entry)

@@ -11,11 +11,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import LongType, NestedField
 
-import volley.iceberg.pyiceberg_private.manifests as manifests
+import volley.iceberg.pyiceberg_private.lists as lists
+from volley.iceberg.pyiceberg_private.lists import write_list
 from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
 from volley.iceberg.schema.types import per_schema
 
@@ -42,8 +44,8 @@ def manifest(path: str, sequence_number: int, snapshot_id: int = 7, rows: int = 
 def listed(path: Path, snapshot_id: int, *files: ManifestFile, version: Any = 2) -> list[dict[str, Any]]:
     """Write a list, and read it by another library."""
     output = PyArrowFileIO().new_output(str(path))
-    with write_manifest_list(version, output, snapshot_id, None, snapshot_id, "deflate") as writer:
-        writer.add_manifests(list(files))
+    values: dict[str, Any] = {"snapshot_id": snapshot_id, "manifest_list": str(path), "sequence_number": snapshot_id}
+    write_list(output, version, Snapshot(**values), files, "deflate")
     with path.open("rb") as file:
         return [dict(record) for record in fastavro.reader(file)]  # type: ignore[arg-type]
 
@@ -56,7 +58,7 @@ def test_a_list_repeats_the_records_of_the_one_before(tmp_path: Path, monkeypatc
     assert second[1] == first
     # The commit numbers its own manifest; the next one finds another number there.
     assert [second[0][name] for name in ("sequence_number", "min_sequence_number")] == [8, 8]
-    monkeypatch.setattr(manifests, "_encoded", {})
+    monkeypatch.setattr(lists, "_records", {})
     assert listed(tmp_path / "3.avro", 8, new, old) == second
 
 
@@ -67,11 +69,11 @@ def test_a_manifest_of_the_same_path_and_other_counts_is_another_record(tmp_path
 
 
 def test_few_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "_encoded", {})
-    monkeypatch.setattr(manifests, "_MOST_ENCODED", 3)
+    monkeypatch.setattr(lists, "_records", {})
+    monkeypatch.setattr(lists, "_MOST_RECORDS", 3)
     files = [manifest(f"{number}.avro", 1) for number in range(10)]
     assert len(listed(tmp_path / "1.avro", 7, *files)) == 10
-    assert len(manifests._encoded) <= 3
+    assert len(lists._records) <= 3
 
 
 def test_a_list_of_version_1_has_its_own_records(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ from volley.iceberg import (
     publish_branch,
 )
 from volley.iceberg.pyiceberg_private.entries import live_entries
-from volley.iceberg.pyiceberg_private.manifests import DeleteManifestWriter
+from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.read.entries import FileEntry, read_manifest
 
 
@@ -376,7 +376,9 @@ def test_the_data_file_that_a_delete_file_refers_to_stays(tmp_path: Path) -> Non
     manifest = write_manifest(tmp_path / "old.avro", BY_KEY, SCHEMA, [planned.positions("d", None, [5])], deletes=True)
     (entry,) = live_entries(IO, manifest)
     entry.data_file._data[17] = "file:/data/one.parquet"
-    writer = DeleteManifestWriter(BY_KEY, SCHEMA, IO.new_output(str(tmp_path / "new.avro")), 70, "deflate")
+    writer = manifest_writer(
+        2, BY_KEY, SCHEMA, IO.new_output(str(tmp_path / "new.avro")), 70, "deflate", of_deletes=True
+    )
     with writer:
         writer.existing(entry)
     (again,) = read_manifest(IO, writer.to_manifest_file())

@@ -53,8 +53,8 @@ def check_compression(compression: str, level: int | None) -> None:
 def check_version(properties: Mapping[str, str]) -> None:
     """Raise ConfigError for a format version that can't be written."""
     version = properties.get("format-version", "2")
-    if version not in ("1", "2"):
-        raise ConfigError(f"table property format-version is {version!r}", hint='"1" or "2", which pyiceberg can write')
+    if version not in ("1", "2", "3"):
+        raise ConfigError(f"table property format-version is {version!r}", hint='"1", "2" or "3"')
 
 
 def check_texts(what: str, properties: Mapping[str, str]) -> None:

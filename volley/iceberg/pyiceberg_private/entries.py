@@ -7,6 +7,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
     DataFile,
     DataFileContent,
@@ -21,13 +22,15 @@ from pyiceberg.typedef import Record
 # Importing it mends pyiceberg's readers of doubles and UUIDs.
 from volley.iceberg.pyiceberg_private import manifests
 from volley.iceberg.pyiceberg_private.access import partition_values
+from volley.iceberg.pyiceberg_private.lists import first_row_id
 from volley.iceberg.pyiceberg_private.manifests import CheckedAvroFile
 
 __all__ = ["all_entries", "data_file", "file_attributes", "live_entries", "read_entries"]
 
 assert manifests
-# The version that has all fields.
+# The version that has all fields, and where a file has the id of its first row.
 _VERSION = 3
+_FIRST_ROW_ID = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields].index(142)
 
 
 def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[dict[str, Any]]:
@@ -56,8 +59,24 @@ def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
         read_types={-1: ManifestEntry, 2: DataFile},
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as entries:
+        next_id = first_row_id(manifest)
         for entry in entries:
-            yield _inherit_from_manifest(entry, manifest)
+            inherited = _inherit_from_manifest(entry, manifest)
+            next_id = _inherit_row_id(inherited, next_id)
+            yield inherited
+
+
+def _inherit_row_id(entry: ManifestEntry, next_id: int | None) -> int | None:
+    """Set the id of a data file's first row, unless it has one; return the next such id of its manifest.
+
+    Files of a manifest without ids have none.
+    """
+    if next_id is None:
+        entry.data_file[_FIRST_ROW_ID] = None
+    elif entry.status != ManifestEntryStatus.DELETED and entry.data_file[_FIRST_ROW_ID] is None:
+        entry.data_file[_FIRST_ROW_ID] = next_id
+        return next_id + entry.data_file.record_count
+    return next_id
 
 
 def _attributes(entry: ManifestEntry) -> dict[str, Any]:
@@ -72,7 +91,7 @@ def _attributes(entry: ManifestEntry) -> dict[str, Any]:
 
 def file_attributes(file: DataFile) -> dict[str, Any]:
     """Return the attributes of a data file or a delete file."""
-    referenced_file, blob_offset, blob_size = (*file._data[17:], None, None, None)[:3]
+    first_id, referenced_file, blob_offset, blob_size = (*file._data[_FIRST_ROW_ID:], *[None] * 4)[:4]
     return {
         "content": int(file.content),
         "path": file.file_path,
@@ -88,6 +107,7 @@ def file_attributes(file: DataFile) -> dict[str, Any]:
         "nans": file.nan_value_counts or {},
         "equality_ids": tuple(file.equality_ids or ()),
         "split_offsets": tuple(file.split_offsets or ()),
+        "first_row_id": first_id,
         "referenced_file": referenced_file,
         "blob_offset": blob_offset,
         "blob_size": blob_size,

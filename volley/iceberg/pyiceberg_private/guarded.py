@@ -32,6 +32,7 @@ from pyiceberg.typedef import Identifier
 
 from volley.errors import CatalogError, CommitStateUnknownError, ConfigError
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, read_foreign
+from volley.iceberg.pyiceberg_private.lineage import check_fresh
 
 __all__ = ["CachedMetadata", "GuardedCatalog", "check_snapshots", "share_metadata"]
 
@@ -307,6 +308,7 @@ class CachedMetadata(GuardedCatalog, MetastoreCatalog):
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         before = current_table.metadata
+        check_fresh(before, updates)
         dated = not_before(before, updates)
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, dated)
         staged.metadata = in_order(staged.metadata, before)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Self, TypeVar
 
-from pyiceberg import manifest as theirs
 from pyiceberg.avro import file as avro_file
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import AvroOutputFile
@@ -23,11 +21,9 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestListWriter,
     ManifestWriter,
     ManifestWriterV1,
     ManifestWriterV2,
-    PartitionFieldSummary,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
 )
@@ -43,7 +39,7 @@ from volley.formats.input_file import InputFile as File
 from volley.iceberg.layout.partitions import path_of, summaries
 from volley.iceberg.pyiceberg_private.forms import Form, FormedFile
 
-__all__ = ["CheckedAvroFile", "DatedManifestWriter", "DeleteManifestWriter", "SummaryCollector", "manifest_writer"]
+__all__ = ["CheckedAvroFile", "SummaryCollector", "manifest_writer"]
 
 D = TypeVar("D", bound=StructProtocol)
 
@@ -51,21 +47,10 @@ D = TypeVar("D", bound=StructProtocol)
 _BLOCK_ENTRIES = 128
 # A table has one kind of manifest for each of its partition specs.
 _FORMS = 256
-# The version in whose lists a manifest is the same record each time, once its commit has numbered it; and how many
-# records are kept, of some 200 bytes.
-_KEPT_VERSION: Any = 2
-_MOST_ENCODED = 10_000
 # The version whose entries have all fields, and the ids of two of them.
 _ALL_FIELDS: Any = 3
 _DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
-_COUNTS = {504, 505, 506, 512, 513, 514}
 _SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
-_LIST = Schema(
-    *(
-        field.model_copy(update={"required": False}) if field.field_id in _COUNTS else field
-        for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields
-    )
-)
 
 
 class CheckedAvroFile(avro_file.AvroFile[D]):
@@ -123,16 +108,6 @@ def _read_uuid(self: UUIDReader, decoder: BinaryDecoder) -> Any:
     return decoder.read(16)
 
 
-def _read_list(input_file: InputFile) -> Iterator[ManifestFile]:
-    """Yield the manifests of a list; format version 1 may leave out their counts, which pyiceberg requires."""
-    types: dict[int, Any] = {-1: ManifestFile, 508: PartitionFieldSummary}
-    with CheckedAvroFile[ManifestFile](
-        input_file, _LIST, read_types=types, read_enums={517: ManifestContent}
-    ) as manifests:
-        yield from manifests
-
-
-theirs.read_manifest_list = _read_list
 # pyiceberg has no option for other readers. A version without these faults reads the same with them.
 DoubleReader.read = _read_double  # type: ignore[method-assign]
 UUIDReader.read = _read_uuid  # type: ignore[method-assign]
@@ -162,10 +137,35 @@ class _ManifestWriterV1(_Exact, ManifestWriterV1):
 
 
 class _ManifestWriterV2(_Exact, ManifestWriterV2):
-    pass
+    """Writes manifests of data files.
+
+    Args:
+        rewritten_at: The sequence number of new files; None = that of their snapshot.
+    """
+
+    def __init__(self, *arguments: Any, rewritten_at: int | None = None) -> None:
+        super().__init__(*arguments)
+        self._rewritten_at = rewritten_at
+
+    def add_entry(self, entry: ManifestEntry) -> ManifestWriter:
+        values = entry.data_file._data
+        # A file that pyiceberg describes lacks the last fields.
+        values += [None] * (len(DATA_FILE_TYPE[_ALL_FIELDS].fields) - len(values))
+        if entry.status == ManifestEntryStatus.ADDED and entry.sequence_number is None:
+            entry = ManifestEntry.from_args(
+                status=entry.status,
+                snapshot_id=entry.snapshot_id,
+                sequence_number=self._rewritten_at,
+                data_file=entry.data_file,
+            )
+        return super().add_entry(entry)
 
 
-class DeleteManifestWriter(_ManifestWriterV2):
+class _ManifestWriterV3(_ManifestWriterV2):
+    version = _ALL_FIELDS
+
+
+class _OfDeletes(_ManifestWriterV2):
     """Writes manifests of delete files, with the data file that each refers to; pyiceberg reads them but has no writer.
 
     Version 2 has this field too; pyiceberg writes it in version 3 only.
@@ -181,34 +181,27 @@ class DeleteManifestWriter(_ManifestWriterV2):
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         return _ManifestOutput(self._output_file, _form_of_deletes(self.version, self._partition_fields), self._meta)
 
-    def add_entry(self, entry: ManifestEntry) -> ManifestWriter:
-        values = entry.data_file._data
-        # A file of version 2 lacks the last fields.
-        values += [None] * (len(DATA_FILE_TYPE[_ALL_FIELDS].fields) - len(values))
-        return super().add_entry(entry)
+
+class _OfDeletesV3(_OfDeletes):
+    version = _ALL_FIELDS
 
 
-class DatedManifestWriter(_ManifestWriterV2):
-    """Writes manifests whose new data files have an earlier sequence number than their snapshot."""
+def manifest_writer(
+    format_version: int, *arguments: Any, of_deletes: bool = False, rewritten_at: int | None = None
+) -> ManifestWriter:
+    """Return a writer of manifests.
 
-    def __init__(self, sequence_number: int, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._sequence_number = sequence_number
-
-    def add_entry(self, entry: ManifestEntry) -> ManifestWriter:
-        if entry.status == ManifestEntryStatus.ADDED and entry.sequence_number is None:
-            entry = ManifestEntry.from_args(
-                status=entry.status,
-                snapshot_id=entry.snapshot_id,
-                sequence_number=self._sequence_number,
-                data_file=entry.data_file,
-            )
-        return super().add_entry(entry)
-
-
-def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:
-    """Return a writer of manifests of data files."""
-    return _ManifestWriterV1(*arguments) if format_version == 1 else _ManifestWriterV2(*arguments)
+    Args:
+        arguments: Those of pyiceberg's writers.
+        of_deletes: True for manifests of delete files.
+        rewritten_at: The sequence number of new data files; None = that of their snapshot.
+    """
+    if format_version == 1:
+        return _ManifestWriterV1(*arguments)
+    has_row_ids = format_version >= _ALL_FIELDS
+    if of_deletes:
+        return (_OfDeletesV3 if has_row_ids else _OfDeletes)(*arguments)
+    return (_ManifestWriterV3 if has_row_ids else _ManifestWriterV2)(*arguments, rewritten_at=rewritten_at)
 
 
 class _ManifestOutput(FormedFile[ManifestEntry]):
@@ -237,7 +230,9 @@ class _ManifestOutput(FormedFile[ManifestEntry]):
 
 @lru_cache(_FORMS)
 def _form_of_data(version: Any, partition: tuple[NestedField, ...]) -> Form:
-    return Form.of("manifest_entry", _entries(version, partition), _entries(DEFAULT_READ_VERSION, partition))
+    # pyiceberg's description of a file lacks the fields that only version 3 has.
+    described = max(version, DEFAULT_READ_VERSION)
+    return Form.of("manifest_entry", _entries(version, partition), _entries(described, partition))
 
 
 @lru_cache(_FORMS)
@@ -253,45 +248,6 @@ def _form_of_deletes(version: Any, partition: tuple[NestedField, ...]) -> Form:
 def _entries(version: Any, partition: tuple[NestedField, ...]) -> Schema:
     """Return the schema of entries with partition values of these fields."""
     return manifest_entry_schema_with_data_file(version, data_file_with_partition(StructType(*partition), version))
-
-
-@lru_cache
-def _form_of_lists(version: Any) -> Form:
-    schemas = MANIFEST_LIST_FILE_SCHEMAS
-    return Form.of("manifest_file", schemas[version], schemas[DEFAULT_READ_VERSION])
-
-
-def _open_list(self: ManifestListWriter) -> ManifestListWriter:
-    """Open the writer of a list of manifests, whose form is the same each time."""
-    self._writer = FormedFile(self._output_file, _form_of_lists(self._format_version), self._meta)
-    self._writer.__enter__()
-    return self
-
-
-def _add_manifests(self: ManifestListWriter, manifest_files: list[ManifestFile]) -> ManifestListWriter:
-    """Add manifests to a list; most of them are in the list before it, too."""
-    file: Any = self._writer
-    file.write_encoded([_in_list(self, file, manifest) for manifest in manifest_files])
-    return self
-
-
-def _in_list(writer: ManifestListWriter, file: FormedFile[ManifestFile], manifest: ManifestFile) -> bytes:
-    """Return a manifest as a record of a list."""
-    is_new = theirs.UNASSIGNED_SEQ in (manifest.sequence_number, manifest.min_sequence_number)
-    if is_new or writer._format_version != _KEPT_VERSION:
-        return file.encoded(writer.prepare_manifest(manifest))
-    known = _encoded.get(manifest.manifest_path)
-    if known is None or known[0] != manifest._data:
-        if len(_encoded) >= _MOST_ENCODED:
-            _encoded.clear()
-        known = [*manifest._data], file.encoded(writer.prepare_manifest(manifest))
-        _encoded[manifest.manifest_path] = known
-    return known[1]
-
-
-_encoded: dict[str, tuple[list[Any], bytes]] = {}
-theirs.ManifestListWriter.__enter__ = _open_list  # type: ignore[method-assign]
-theirs.ManifestListWriter.add_manifests = _add_manifests  # type: ignore[method-assign]
 
 
 class SummaryCollector(SnapshotSummaryCollector):

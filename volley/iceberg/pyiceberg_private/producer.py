@@ -17,10 +17,17 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
-from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
-from pyiceberg.table.update import SetSnapshotRefUpdate, UpdatesAndRequirements
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    UpdatesAndRequirements,
+)
 from pyiceberg.table.update.snapshot import (
     _ManifestMergeManager,
+    _new_manifest_list_file_name,
     _SnapshotProducer,
 )
 
@@ -28,6 +35,8 @@ from volley.errors import ConfigError
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.layout.specs import schema_with_sources
 from volley.iceberg.pyiceberg_private.access import partition_values
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE, next_row_id
+from volley.iceberg.pyiceberg_private.lists import write_list
 from volley.iceberg.pyiceberg_private.manifests import (
     SummaryCollector,
     manifest_writer,
@@ -129,7 +138,7 @@ class Producer(_SnapshotProducer[Any]):
         return writer.to_manifest_file()
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        return manifest_writer(self._transaction.table_metadata.format_version, *self._manifest_arguments(spec))
+        return manifest_writer(self._format_version, *self._manifest_arguments(spec))
 
     def _manifest_arguments(self, spec: PartitionSpec) -> tuple[Any, ...]:
         return spec, self._schema_of(spec), self.new_manifest_output(), self._snapshot_id, self._compression
@@ -161,15 +170,47 @@ class Producer(_SnapshotProducer[Any]):
         ).merge_manifests(manifests)
 
     def _commit(self) -> UpdatesAndRequirements:
-        """Return the updates; pyiceberg's own would drop the branch's settings for the expiry of snapshots."""
-        updates, requirements = super()._commit()
-        ref = self._transaction.table_metadata.refs.get(str(self._target_branch))
-        settings = {name: getattr(ref, name) for name in _REF_SETTINGS} if ref else {}
-        kept = (
-            update.model_copy(update=settings) if isinstance(update, SetSnapshotRefUpdate) else update
-            for update in updates
+        """Return the updates.
+
+        pyiceberg's own would drop the branch's settings for the expiry of snapshots, and writes no format version 3.
+        """
+        manifests, snapshot = self._manifests(), self._snapshot()
+        with_ids = write_list(
+            self._io.new_output(snapshot.manifest_list), self._format_version, snapshot, manifests, self._compression
         )
-        return tuple(kept), requirements
+        if self._format_version >= ROW_IDS_SINCE:
+            snapshot = snapshot.model_copy(update={"added_rows": with_ids})
+        branch = str(self._target_branch)
+        ref = self._transaction.table_metadata.refs.get(branch)
+        head: dict[str, Any] = {
+            "snapshot_id": snapshot.snapshot_id,
+            "parent_snapshot_id": snapshot.parent_snapshot_id,
+            "ref_name": branch,
+            "type": SnapshotRefType.BRANCH,
+            **{name: getattr(ref, name) for name in _REF_SETTINGS if ref},
+        }
+        before: dict[str, Any] = {"ref": branch, "snapshot_id": ref.snapshot_id if ref else None}
+        return (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate(**head)), (AssertRefSnapshotId(**before),)
+
+    def _snapshot(self) -> Snapshot:
+        metadata = self._transaction.table_metadata
+        name = _new_manifest_list_file_name(snapshot_id=self._snapshot_id, attempt=0, commit_uuid=self.commit_uuid)
+        location = self._transaction._table.location_provider().new_metadata_location(name)
+        self._written_manifest_lists.append(location)
+        values: dict[str, Any] = {
+            "snapshot_id": self._snapshot_id,
+            "parent_snapshot_id": self._parent_snapshot_id,
+            "manifest_list": location,
+            "sequence_number": metadata.next_sequence_number(),
+            "summary": self._summary(self.snapshot_properties),
+            "schema_id": metadata.current_schema_id,
+            "first_row_id": next_row_id(metadata),
+        }
+        return Snapshot(**values)
+
+    @property
+    def _format_version(self) -> int:
+        return int(self._transaction.table_metadata.format_version)
 
     def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
         """Return the summary; pyiceberg's own counts neither delete files nor files of other partition specs."""

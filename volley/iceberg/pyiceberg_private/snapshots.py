@@ -26,11 +26,7 @@ from pyiceberg.table.update.snapshot import (
 )
 
 from volley.iceberg.pyiceberg_private.entries import all_entries, file_attributes, live_entries
-from volley.iceberg.pyiceberg_private.manifests import (
-    DatedManifestWriter,
-    DeleteManifestWriter,
-    manifest_writer,
-)
+from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.pyiceberg_private.producer import Producer, added_entry, merges
 from volley.iceberg.schema.types import PATH_ID
 
@@ -150,9 +146,7 @@ class _RowChanges(Producer, _OverwriteFiles):
         self._of_deletes = False
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        if not self._of_deletes:
-            return super().new_manifest_writer(spec)
-        return DeleteManifestWriter(*self._manifest_arguments(spec))
+        return manifest_writer(self._format_version, *self._manifest_arguments(spec), of_deletes=self._of_deletes)
 
     def _existing_manifests(self) -> list[ManifestFile]:
         branch = self._target_branch
@@ -201,9 +195,7 @@ class _RowChanges(Producer, _OverwriteFiles):
         return writer.to_manifest_file()
 
     def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-        if manifest.content == ManifestContent.DATA:
-            return super().fetch_manifest_entry(manifest, discard_deleted)
-        # With the data file that each delete file refers to.
+        # With the ids of rows, and the data file that each delete file refers to.
         return live_entries(self._io, manifest) if discard_deleted else all_entries(self._io, manifest)
 
     def _is_needed(self, manifest: ManifestFile) -> bool:
@@ -227,9 +219,10 @@ class _FileRewrite(_RowChanges):
         self._sequence_number = sequence_number
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        if self._of_deletes or self._transaction.table_metadata.format_version == 1:
+        if self._of_deletes:
             return super().new_manifest_writer(spec)
-        return DatedManifestWriter(self._sequence_number, *self._manifest_arguments(spec))
+        arguments = self._manifest_arguments(spec)
+        return manifest_writer(self._format_version, *arguments, rewritten_at=self._sequence_number)
 
 
 class NewManifest(NamedTuple):
@@ -301,9 +294,7 @@ class _Replaced(Producer):
     def _writer(self, manifest: NewManifest) -> ManifestWriter:
         output = self.new_manifest_output()
         arguments = manifest.spec, manifest.schema, output, self._snapshot_id, self._compression
-        if manifest.content == ManifestContent.DELETES:
-            return DeleteManifestWriter(*arguments)
-        return manifest_writer(self._transaction.table_metadata.format_version, *arguments)
+        return manifest_writer(self._format_version, *arguments, of_deletes=manifest.content == ManifestContent.DELETES)
 
     def _existing_manifests(self) -> list[ManifestFile]:
         return list(self._kept)

@@ -228,6 +228,7 @@ _FIELDS = {
     137: "nans",
     135: "equality_ids",
     132: "split_offsets",
+    142: "first_row_id",
     143: "referenced_file",
     144: "blob_offset",
     145: "blob_size",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from threading import Lock
@@ -15,6 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import StorageError
 from volley.iceberg.pyiceberg_private.entries import data_file, read_entries
+from volley.iceberg.pyiceberg_private.lists import first_row_id
 from volley.iceberg.read.avro import JoinedBlocks
 from volley.iceberg.read.decoder import UnknownSchemaError, decode_function
 from volley.iceberg.schema.types import POSITION_ID
@@ -45,6 +46,8 @@ _NONE: Mapping[int, Any] = {}
 # Without statistics and the path's characters; one field's statistics.
 _ENTRY_BYTES, _STATISTIC_BYTES = 600, 500
 _POSITION_BYTES = 8
+# The name of a field that manifests have from format version 3 on.
+_ROW_IDS = "first_row_id"
 
 
 class Cache(Generic[T]):
@@ -121,6 +124,7 @@ class FileEntry(NamedTuple):
         nulls: Number of nulls by field id.
         nans: Number of NaN by field id.
         split_offsets: Where its row groups start, in bytes.
+        first_row_id: The id of its first row, of format version 3; the others count on from it.
         referenced_file: The only data file that a position-delete file applies to, if known.
         blob_offset: Where a deletion vector starts in its Puffin file, in bytes.
         blob_size: A deletion vector's size in bytes.
@@ -144,6 +148,7 @@ class FileEntry(NamedTuple):
     nans: Mapping[int, int] = _NONE
     equality_ids: tuple[int, ...] = ()
     split_offsets: tuple[int, ...] = ()
+    first_row_id: int | None = None
     referenced_file: str | None = None
     blob_offset: int | None = None
     blob_size: int | None = None
@@ -213,7 +218,8 @@ def entries_of(io: FileIO, manifest: ManifestFile, statistics: Collection[int] =
     Raises:
         StorageError: If the manifest can't be read, or is damaged.
     """
-    key = (manifest.manifest_path, manifest.added_snapshot_id, manifest.sequence_number, manifest.partition_spec_id)
+    values = manifest.added_snapshot_id, manifest.sequence_number, manifest.partition_spec_id, first_row_id(manifest)
+    key = (manifest.manifest_path, *values)
     cached = _cache.get(key)
     fields = frozenset(statistics)
     if cached is not None and fields <= cached[1]:
@@ -271,7 +277,23 @@ def _decode(content: bytes, manifest: ManifestFile, fields: frozenset[int] | Non
     inherited = manifest.added_snapshot_id, manifest.sequence_number or 0, manifest.partition_spec_id
     for decoder, size, count in file.items():
         entries += decode(decoder, size, count, FileEntry, *inherited)
-    return entries
+    first_id = first_row_id(manifest)
+    return entries if first_id is None and _ROW_IDS not in file.schema else list(_with_row_ids(entries, first_id))
+
+
+def _with_row_ids(entries: Iterable[FileEntry], next_id: int | None) -> Iterator[FileEntry]:
+    """Yield entries; data files without an id of their first row get the next ones, in their order.
+
+    Files of a manifest without ids have none.
+    """
+    for entry in entries:
+        if next_id is None:
+            yield entry._replace(first_row_id=None)
+        elif entry.first_row_id is not None or not entry.is_live:
+            yield entry
+        else:
+            yield entry._replace(first_row_id=next_id)
+            next_id += entry.rows
 
 
 def _damaged(what: str, path: str, error: Exception) -> StorageError:
