@@ -27,6 +27,7 @@ from volley.formats.parquet_index import PagedFile
 from volley.formats.parquet_ranges import plain_values, read_ranges
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.projection import FileField, Projection, identified
+from volley.iceberg.read.row_ids import RowIds
 from volley.iceberg.read.skipping import Positions, pages_with
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.storage.errors import storage_errors
@@ -111,7 +112,7 @@ def open_data_file(
     """
     with open_stored(io, file) as stored:
         fields = identified(stored.schema, names, file.path)
-        yield OpenDataFile(stored, fields, stored.part(*part), constants)
+        yield OpenDataFile(stored, fields, stored.part(*part), constants, RowIds.of(file))
 
 
 @dataclass(frozen=True)
@@ -121,12 +122,14 @@ class OpenDataFile:
     Args:
         stored: The file, in its format.
         constants: The values of columns that it may lack, by field id.
+        row_ids: The ids of its rows.
     """
 
     stored: StoredFile
     fields: Sequence[FileField]
     groups: range
     constants: Mapping[int, Any]
+    row_ids: RowIds
 
     @property
     def _parquet(self) -> OpenParquet:
@@ -163,7 +166,9 @@ class OpenDataFile:
         encoded = pa.schema(list(stored)) if dictionaries else None
         for batch, position in self._stored(names, self.groups if groups is None else groups, ranges, encoded, rows):
             present = {column.field_id: (column, batch.column(column.name)) for column in columns}
-            yield make_batch(projection.columns(schema.fields, target, present, batch.num_rows), target), position
+            arrays = projection.columns(schema.fields, target, present, batch.num_rows)
+            positions = range(position, position + batch.num_rows)
+            yield make_batch(self.row_ids.inherited(schema, arrays, positions), target), position
 
     def _columns(self, schema: Schema) -> list[FileField]:
         """Return the columns of a schema that the file has."""
@@ -184,7 +189,8 @@ class OpenDataFile:
             if len(rows):
                 values = self._values_at([column.name for column in columns], group, rows - start)
                 present = {column.field_id: (column, values[column.name]) for column in columns}
-                yield make_batch(projection.columns(schema.fields, target, present, len(rows)), target), rows
+                arrays = projection.columns(schema.fields, target, present, len(rows))
+                yield make_batch(self.row_ids.inherited(schema, arrays, rows), target), rows
 
     def _values_at(self, names: Sequence[str], group: int, rows: Positions) -> dict[str, pa.Array]:
         """Return the values of some rows of a row group, at least one, by column."""

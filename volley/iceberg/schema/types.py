@@ -41,8 +41,10 @@ from volley.errors import ConfigError
 from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
+    "CHANGED_AT_ID",
     "PATH_ID",
     "POSITION_ID",
+    "ROW_ID_ID",
     "ROW_TYPES",
     "UnreadableType",
     "arrow_schema",
@@ -60,6 +62,7 @@ __all__ = [
     "schema_of_files",
     "table_type_name",
     "to_iceberg_schema",
+    "with_row_ids",
 ]
 
 T = TypeVar("T")
@@ -71,6 +74,17 @@ PATH_ID = 2147483546
 
 POSITION_ID = 2147483545
 """The field id of ``pos``, the row's number in it."""
+
+ROW_ID_ID = 2147483540
+"""The field id of ``_row_id``, which a row of format version 3 keeps for ever."""
+
+CHANGED_AT_ID = 2147483539
+"""The field id of ``_last_updated_sequence_number``: that of the snapshot that added a row or last changed it."""
+
+_ROW_IDS = (
+    NestedField(ROW_ID_ID, "_row_id", LongType(), required=False),
+    NestedField(CHANGED_AT_ID, "_last_updated_sequence_number", LongType(), required=False),
+)
 
 _PRIMITIVES: dict[pa.DataType, IcebergType] = {
     pa.bool_(): BooleanType(),
@@ -218,6 +232,12 @@ def schema_of_files(schema: Schema) -> Schema:
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's data files: that of its rows, with names that are valid in Avro."""
     return arrow_schema(schema_of_files(schema))
+
+
+@per_schema
+def with_row_ids(schema: Schema) -> Schema:
+    """Return the schema with the columns that tell rows of format version 3 apart."""
+    return Schema(*schema.fields, *_ROW_IDS, schema_id=schema.schema_id)
 
 
 def rows_schema(schema: Schema) -> Schema:

@@ -64,13 +64,14 @@ class _Column:
 def statistics(
     metadata: pq.FileMetaData, plan: Mapping[int, StatisticsCollector], paths: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the statistics of a file, under the names of `DataFile`."""
+    """Return the statistics of a file, under the names of `DataFile`; none of columns that the plan lacks."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns: dict[int, _Column] = {}
     for group in groups:
         for chunk in _chunks(group):
             field_id = paths[chunk.path_in_schema]
-            columns.setdefault(field_id, _Column(plan[field_id])).add(chunk)
+            if field_id in plan:
+                columns.setdefault(field_id, _Column(plan[field_id])).add(chunk)
     counted = {field_id: column for field_id, column in columns.items() if column.counted}
     limits = {field_id: column.bounds for field_id, column in counted.items()}
     return {

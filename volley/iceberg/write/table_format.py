@@ -28,7 +28,7 @@ from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
 from volley.iceberg.schema.mapping import number_in
-from volley.iceberg.schema.types import arrow_schema, file_schema, per_schema, schema_of_files
+from volley.iceberg.schema.types import arrow_schema, file_schema, per_schema, schema_of_files, with_row_ids
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
 from volley.iceberg.write.written import WrittenFile
@@ -67,6 +67,7 @@ class TableFormat:
         target_bytes: The encoded size of a file, ±10 %.
         row_group_bytes: The maximum size of a row group in Arrow bytes, which an open file holds in memory.
         bloom_filters: The number of distinct values that a Bloom filter is sized for, by column path in the files.
+        keeps_row_ids: True: the rows come from other files of format version 3, with their ids as the last columns.
         compresses_numbers: False: numbers and times that have no dictionary are not compressed. Reading them takes a
             fifth of the time, and they are twice as large.
     """
@@ -87,6 +88,7 @@ class TableFormat:
     bloom_filters: dict[str, int] = field(default_factory=dict)
     parquet_options: dict[str, int] = field(default_factory=dict)
     compresses_numbers: bool = True
+    keeps_row_ids: bool = False
 
     @classmethod
     def for_table(cls, table: Table, config: IcebergSinkConfig, epoch: Epoch) -> Self:
@@ -124,13 +126,18 @@ class TableFormat:
 
     @cached_property
     def rows_schema(self) -> pa.Schema:
-        """The Arrow schema of the table's rows, with the table's column names."""
-        return arrow_schema(self.schema)
+        """The Arrow schema of the written rows, with the table's column names."""
+        return arrow_schema(self.written_schema)
 
     @cached_property
     def file_schema(self) -> pa.Schema:
         """The Arrow schema of the files, with Iceberg's field ids."""
-        return file_schema(self.schema)
+        return file_schema(self.written_schema)
+
+    @property
+    def written_schema(self) -> Schema:
+        """The schema of the files: that of the table, and the ids of rows if they are kept."""
+        return with_row_ids(self.schema) if self.keeps_row_ids else self.schema
 
     @cached_property
     def io(self) -> FileIO:
@@ -153,7 +160,7 @@ class TableFormat:
     @cached_property
     def paths(self) -> dict[str, int]:
         """The field ids of leaf columns, by their paths in the files."""
-        return _paths(self.schema)
+        return _paths(self.written_schema)
 
     def parquet(self, file: Any, first: pa.Table) -> pq.ParquetWriter:
         """Return a Parquet writer for an open file.
@@ -190,7 +197,7 @@ class TableFormat:
     def _paths_with_statistics(self) -> list[str] | bool:
         """All paths except UUIDs: Iceberg's Java library orders UUIDs differently and would skip matching rows."""
         types = {field_id: collector.iceberg_type for field_id, collector in self.statistics_plan.items()}
-        known = [path for path, field_id in self.paths.items() if not isinstance(types[field_id], UUIDType)]
+        known = [path for path, field_id in self.paths.items() if not isinstance(types.get(field_id), UUIDType)]
         return len(known) == len(self.paths) or known
 
     @property
