@@ -37,7 +37,7 @@ from volley.iceberg.pyiceberg_private.access import (
     snapshot_ids,
 )
 from volley.iceberg.pyiceberg_private.guarded import share_metadata
-from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.pyiceberg_private.snapshots import add_snapshot, targets_of_vectors
 from volley.iceberg.read.planning import concerns
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.written import SnapshotFiles
@@ -314,15 +314,20 @@ def write_manifests(
     Args:
         origin: The branch whose files a new one starts with; None = it starts without any.
     """
+    deletes = [file.data_file for file in changes.deletes]
     add_snapshot(
         transaction,
         added=[file.data_file for file in changes.added],
-        deletes=[file.data_file for file in changes.deletes],
+        deletes=deletes,
         removed=changes.removed,
         snapshot_id=snapshot_id,
         summary=summary,
         branch=branch,
-        concerned=partial(concerns, paths={*(file.file_path for file in changes.removed), *changes.removed_deletes}),
+        concerned=partial(
+            concerns,
+            paths={*(file.file_path for file in changes.removed), *changes.removed_deletes},
+            targets=targets_of_vectors(deletes),
+        ),
         rewritten_at=rewritten_at,
         removed_deletes=changes.removed_deletes,
         origin=origin,

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from volley.errors import CatalogAuthError, ConfigError, TableNotFoundError
+from volley.errors import CatalogAuthError, TableNotFoundError
 from volley.iceberg.catalogs.answers import retry_reads, status_of
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.overwrite import check_named
@@ -199,10 +199,8 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
 
     Raises:
         SchemaMismatchError: If a needed change is impossible or not allowed.
-        ConfigError: If the table has format version 3, the partition spec is not the configured one, or the branch is a
-            tag.
+        ConfigError: If the partition spec is not the configured one, or the branch is a tag.
     """
-    _check_version(table)
     check_branch(table.metadata, config.table_name, config.branch)
     rows = _required(config, _written_schema(config, stream))
     changes = plan(table, rows, config.schema_evolution, config.renames, config.drops)
@@ -235,14 +233,6 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     if isinstance(mode, History):
         required = (required | {mode.valid_from, mode.is_current}) - {mode.valid_to}
     return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
-
-
-def _check_version(table: Table) -> None:
-    if table.format_version > 2:
-        raise ConfigError(
-            f"table {'.'.join(table.name())} has format version {table.format_version}, which pyiceberg can't write",
-            hint="write to a table of format version 1 or 2, and to this one by another engine",
-        )
 
 
 def change_schema(ref: TableRef, changes: Sequence[Change]) -> Schema:

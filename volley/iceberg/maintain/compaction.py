@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -32,8 +32,8 @@ from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.table import TableRef
-from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
+from volley.iceberg.write.vectors import write_deletes
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
@@ -44,12 +44,7 @@ __all__ = ["compact"]
 def compact(ref: TableRef, options: CompactionOptions) -> Compaction:
     """Write the chosen files of a table anew, and replace them."""
     began = time.monotonic()
-    opened = Opened.of(
-        ref,
-        options.where,
-        reason="its rows have ids, which a rewrite would lose",
-        hint="compact tables of format version 1 or 2 here, this one by an engine that keeps row ids",
-    )
+    opened = Opened.of(ref, options.where)
     table, head = opened.table, opened.head
     ordering = ordering_of(table, options)
     format = _format(table, ref, options, ordering)
@@ -88,7 +83,7 @@ def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: R
         or number_in(table.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         or format.target_bytes
     )
-    return replace(format, order=ordering.of_files, target_bytes=size)
+    return replace(format, order=ordering.of_files, target_bytes=size, keeps_row_ids=format.has_row_ids)
 
 
 def _planned(ref: TableRef, choice: ChosenFiles, target_bytes: int) -> Compaction:
@@ -156,7 +151,7 @@ class _Replacement(FileRewrite[_StagedReplacement, Rewritten]):
         metadata, file = self._opened.table.metadata, group[0].file
         return Rewrite(
             self._format,
-            RowReader.of(metadata),
+            RowReader.of(metadata, self._format.written_schema),
             number,
             tuple(file_task(planned, metadata) for planned in group),
             file.partition if file.spec_id == metadata.default_spec_id else None,
@@ -261,15 +256,16 @@ class _LaterDeletes:
         return np.flatnonzero(np.isin(read_order(self._io, done.order), deleted))
 
     def write(self, done: Rewritten, places: _Positions) -> list[WrittenFile]:
-        """Write a position-delete file for each new file of a group that has rows at these places."""
-        deletes, first = [], 0
+        """Write the deletes of rows at these places, for each new file of a group that has some."""
+        deleted, first = list[tuple[DataFile, _Positions]](), 0
         for file in (written.data_file for written in done.files):
             positions = np.sort(places[(places >= first) & (places < first + file.record_count)]) - first
             first += file.record_count
             if len(positions):
-                deletes.append(write_position_deletes(self._format, file, positions))
-                self.written.append(deletes[-1])
-        return deletes
+                deleted.append((file, positions))
+        deletes = write_deletes(self._format, deleted)
+        self.written += deletes
+        return [*deletes]
 
     def _has_other_keys(self, source: PlannedFile, now: PlannedFile) -> bool:
         """Return True if equality deletes are gone, or came with a sequence number of before the start."""

@@ -15,11 +15,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.contracts.epoch import WriteResult
+from volley.errors import ConfigError
 from volley.iceberg.commit.loop import Staged, commit_to
 from volley.iceberg.maintain.options import DeleteOptions
 from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, format_of, within
 from volley.iceberg.maintain.told import told
 from volley.iceberg.maintain.values import DeleteRewrite
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
 from volley.iceberg.read.history import head_of
@@ -43,12 +45,13 @@ _FILES_OF_A_TASK = 64
 def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
     """Merge the delete files of each data file into one, in one commit."""
     began = time.monotonic()
-    opened = Opened.of(
-        ref,
-        options.where,
-        reason="its deletes are deletion vectors, one for each data file already",
-        hint="nothing is to be merged; compact the data files by an engine that keeps row ids",
-    )
+    opened = Opened.of(ref, options.where)
+    if opened.table.format_version >= ROW_IDS_SINCE:
+        raise ConfigError(
+            f"table {ref.name} has format version {opened.table.format_version}: its deletes are deletion vectors, one "
+            "for each data file already",
+            hint="nothing is to be merged; compaction takes the deleted rows out",
+        )
     if opened.head is None:
         return DeleteRewrite(ref.name, dry_run=options.dry_run, seconds=time.monotonic() - began)
     state = _State.of(opened.table, opened.head)

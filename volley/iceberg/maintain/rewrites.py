@@ -17,7 +17,6 @@ from pyiceberg.table.snapshots import Snapshot
 from volley.checks import Duration, seconds
 from volley.contracts.epoch import Epoch
 from volley.contracts.sink import ExecutorTask
-from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.commit.loop import S, Stage, new_snapshot_id, write_manifests
 from volley.iceberg.commit.marks import maintenance_summary
@@ -59,11 +58,9 @@ class Opened:
     row_filter: BooleanExpression
 
     @classmethod
-    def of(cls, ref: TableRef, where: str | Expr | None, reason: str, hint: str) -> Self:
+    def of(cls, ref: TableRef, where: str | Expr | None) -> Self:
         """Load a table."""
         table, config = ref.load(), IcebergSourceConfig(ref).with_partition_filter(where)
-        if table.format_version > 2:
-            raise ConfigError(f"table {ref.name} has format version {table.format_version}: {reason}", hint=hint)
         # Raises for a transform that is not known here.
         partitioning_of(table)
         check_branch(table.metadata, ref.name, ref.branch)

@@ -30,7 +30,7 @@ from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.pyiceberg_private.producer import Producer, added_entry, merges
 from volley.iceberg.schema.types import PATH_ID
 
-__all__ = ["NewManifest", "add_snapshot", "replace_manifests"]
+__all__ = ["NewManifest", "add_snapshot", "replace_manifests", "targets_of_vectors"]
 
 
 def _any(io: FileIO, manifest: ManifestFile) -> bool:
@@ -88,6 +88,12 @@ def add_snapshot(
     for file in removed:
         producer.delete_data_file(file)
     producer.commit()
+
+
+def targets_of_vectors(deletes: Iterable[DataFile]) -> set[str]:
+    """Return the data files of deletion vectors: each takes the place of all deletes of its file alone."""
+    vectors = (attributes for attributes in map(file_attributes, deletes) if attributes["blob_offset"] is not None)
+    return {str(attributes["referenced_file"]) for attributes in vectors}
 
 
 def _only_target(deletes: DataFile) -> str | None:
@@ -171,22 +177,26 @@ class _RowChanges(Producer, _OverwriteFiles):
         return [*data, *self._merged([*self._new_delete_manifests(), *deletes])]
 
     def _without_dangling(self, manifest: ManifestFile) -> ManifestFile:
-        """Return the manifest without removed delete files, and position deletes of data files that are removed."""
+        """Return the manifest without removed delete files, and those of data files alone that are removed or have a
+        new deletion vector."""
         removed = {file.file_path for file in self._deleted_data_files}.union(self._removed_deletes)
-        has_dangling = removed and self._concerned(self._io, manifest)
-        entries = live_entries(self._io, manifest) if has_dangling else []
-        files = (entry.data_file for entry in entries)
-        dangling = {file for file in files if file.file_path in removed or _only_target(file) in removed}
+        without = removed.union(targets_of_vectors(self._delete_files))
+        entries = live_entries(self._io, manifest) if without and self._concerned(self._io, manifest) else []
+        # By number: the vectors of a Puffin file have one path, by which pyiceberg compares files.
+        dangling = {
+            number
+            for number, file in enumerate(entry.data_file for entry in entries)
+            if file.file_path in removed or _only_target(file) in without
+        }
         if not dangling:
             return manifest
-        self._dangling = [*self._dangling, *dangling]
+        self._dangling = [*self._dangling, *(entries[number].data_file for number in sorted(dangling))]
         with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
-            for entry in entries:
-                is_dangling = entry.data_file in dangling
+            for number, entry in enumerate(entries):
                 writer.add_entry(
                     ManifestEntry.from_args(
-                        status=ManifestEntryStatus.DELETED if is_dangling else ManifestEntryStatus.EXISTING,
-                        snapshot_id=self._snapshot_id if is_dangling else entry.snapshot_id,
+                        status=ManifestEntryStatus.DELETED if number in dangling else ManifestEntryStatus.EXISTING,
+                        snapshot_id=self._snapshot_id if number in dangling else entry.snapshot_id,
                         sequence_number=entry.sequence_number,
                         file_sequence_number=entry.file_sequence_number,
                         data_file=entry.data_file,

@@ -21,6 +21,7 @@ from pyroaring import BitMap64
 from volley.columns.keys.equality import distinct, rows_among
 from volley.columns.keys.order import ordered
 from volley.errors import SourceError, StorageError
+from volley.iceberg.pyiceberg_private.entries import file_attributes
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file, open_input, open_stored
 from volley.iceberg.read.entries import Cache, Content, FileEntry
 from volley.iceberg.read.skipping import Positions
@@ -45,7 +46,9 @@ _JOINED_ROWS = 1 << 20
 
 def remember_positions(path: str, delete: DataFile, positions: Positions) -> None:
     """Keep the positions in a data file of a delete file that was just written: this process may need them soon."""
-    _cache.put((delete.file_path, delete.file_size_in_bytes, None, None, path), positions, positions.nbytes)
+    blob = file_attributes(delete)
+    key = (delete.file_path, delete.file_size_in_bytes, blob["blob_offset"], blob["blob_size"], path)
+    _cache.put(key, positions, positions.nbytes)
 
 
 def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:

@@ -156,10 +156,14 @@ def only_file(delete: FileEntry) -> str | None:
     return low.decode() if low is not None and low == high else None
 
 
-def concerns(io: FileIO, manifest: ManifestFile, paths: Collection[str]) -> bool:
-    """Return True if a manifest has one of some files, or a delete file of none but one of them."""
-    entries = entries_of(io, manifest, () if is_data(manifest) else {PATH_ID})
-    return any(entry.is_live and (entry.path in paths or only_file(entry) in paths) for entry in entries)
+def concerns(io: FileIO, manifest: ManifestFile, paths: Collection[str], targets: Collection[str] = ()) -> bool:
+    """Return True if a manifest has one of some files, or a delete file of none but one of them or of some targets."""
+    if is_data(manifest):
+        return any(entry.is_live and entry.path in paths for entry in entries_of(io, manifest))
+    return any(
+        entry.is_live and (entry.path in paths or (only := only_file(entry)) in paths or only in targets)
+        for entry in entries_of(io, manifest, {PATH_ID})
+    )
 
 
 def _may_name(delete: FileEntry, path: str) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.metadata import version
 
 import mmh3
 import numpy as np
@@ -38,6 +36,7 @@ from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
+from volley.iceberg.storage.puffin import puffin
 from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach
 
@@ -49,7 +48,6 @@ _ALL = 1 << 63
 _SERIAL_VERSION, _COMPACT_FAMILY = 3, 3
 _READ_ONLY, _EMPTY, _COMPACT, _ORDERED = 2, 4, 8, 16
 
-_MAGIC = b"PFA1"
 _THETA = "apache-datasketches-theta-v1"
 _NDV = "ndv"
 # A task returns up to 32 KiB a column.
@@ -108,19 +106,6 @@ def _joined(sketch: ThetaSketch, hashes: npt.NDArray[np.uint64]) -> ThetaSketch:
 def _seed_hash() -> int:
     first, _ = mmh3.hash64(struct.pack("<q", _SEED), 0, signed=False)
     return int(first) & 0xFFFF
-
-
-def puffin(blobs: Sequence[tuple[BlobMetadata, bytes]]) -> tuple[bytes, int]:
-    """Return the bytes of a file with these blobs, and the size of its footer."""
-    described, offset = list[dict[str, object]](), len(_MAGIC)
-    for metadata, content in blobs:
-        described.append({**metadata.model_dump(), "offset": offset, "length": len(content)})
-        offset += len(content)
-    written_by = {"created-by": f"Volley {version('volley-stream')}"}
-    payload = json.dumps({"blobs": described, "properties": written_by}).encode()
-    # The four bytes after the payload's size are flags: nothing is compressed.
-    footer = _MAGIC + payload + struct.pack("<i", len(payload)) + bytes(4) + _MAGIC
-    return b"".join([_MAGIC, *(content for _, content in blobs), footer]), len(footer)
 
 
 def compute_statistics(ref: TableRef, options: StatisticsOptions) -> TableStatistics:
@@ -218,7 +203,7 @@ class _Computation:
     def _write(self, sketches: Mapping[int, ThetaSketch]) -> StatisticsFile:
         snapshot_id = self._head.snapshot_id
         blobs = [(self._described(field, sketch), sketch.to_bytes()) for field, sketch in sketches.items()]
-        content, footer_size = puffin(blobs)
+        content, _, footer_size = puffin([(metadata.model_dump(), blob) for metadata, blob in blobs])
         name = f"{snapshot_id}-{uuid.uuid4()}.stats"
         path = self._table.location_provider().new_metadata_location(name)
         with storage_errors(path), self._table.io.new_output(path).create() as stream:

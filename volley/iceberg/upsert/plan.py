@@ -57,7 +57,7 @@ _ALL_ROWS = AlwaysTrue()
 
 T = TypeVar("T", bound=UpsertTask)
 
-_FileVersion = tuple[str, frozenset[str]]
+_FileVersion = tuple[str, frozenset[tuple[str, int | None]]]
 """A data file and its delete files: while both are unchanged, the rows to replace in it are the same."""
 
 
@@ -219,7 +219,7 @@ def _ids(keys: Iterable[SearchedKey]) -> frozenset[int]:
 
 def version_of(planned: PlannedFile) -> _FileVersion:
     """Return what tells whether a data file has the same rows."""
-    return planned.file.path, frozenset(delete.path for delete in planned.deletes)
+    return planned.file.path, frozenset((delete.path, delete.blob_offset) for delete in planned.deletes)
 
 
 def without_history(metadata: TableMetadata) -> TableMetadata:

@@ -8,7 +8,7 @@ that come first, and `FollowMoves` makes whole changes of those that give a row 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -29,6 +29,7 @@ from volley.contracts.epoch import WriteResult
 from volley.iceberg.read.delete_files import Mask, deleted_by_position, remember_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.schema.types import with_row_ids as with_ids
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import (
@@ -40,7 +41,7 @@ from volley.iceberg.upsert.changes import (
 from volley.iceberg.upsert.incomplete import UNCHANGED, is_incomplete
 from volley.iceberg.upsert.partial import completed_rows, without_source
 from volley.iceberg.upsert.ranges import SearchedKey, may_have, ranges_of
-from volley.iceberg.write.data_files import write_position_deletes
+from volley.iceberg.write.vectors import write_deletes
 from volley.iceberg.write.writer import write_batches
 from volley.iceberg.write.written import WrittenFile
 
@@ -148,9 +149,12 @@ class FilesTask(UpsertTask):
     metadata: TableMetadata
     files: tuple[PlannedFile, ...]
 
-    def _read(self, planned: PlannedFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, planned: PlannedFile, columns: list[str] | None = None, with_row_ids: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a file in order, deleted ones too, in the table's schema."""
-        schema = None if columns is None else columns_of(self.metadata, columns)
+        schema = self.metadata.schema() if columns is None else columns_of(self.metadata, columns)
+        schema = with_ids(schema) if with_row_ids else schema
         task = file_task(PlannedFile(planned.file), self.metadata)
         return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
 
@@ -231,11 +235,15 @@ class Replace(FilesTask, ABC):
     def __call__(self) -> WriteResult:
         places = self._places()
         results = list[WriteResult]()
+        deleted = list[_Deleted]()
         try:
             for planned in self.files:
-                results.append(self._replaced(planned, places))
+                done = self._replaced(planned, places)
+                deleted += [done] if isinstance(done, _Deleted) else []
+                results += [done] if isinstance(done, WriteResult) else []
+            results.append(self._write_deletes(deleted))
         except BaseException:
-            delete_new_files(self.writer.rows.io, [path for result in results for path in _written(result)])
+            delete_new_files(self.writer.rows.io, {path for result in results for path in _written(result)})
             raise
         return WriteResult(
             **{
@@ -248,14 +256,14 @@ class Replace(FilesTask, ABC):
     def _places(self) -> Places:
         """Return where the rows are."""
 
-    def _replaced(self, planned: PlannedFile, places: Places) -> WriteResult:
+    def _replaced(self, planned: PlannedFile, places: Places) -> WriteResult | _Deleted:
         file = planned.file
         with storage_errors(file.path, "reading"):
             matching = places.find(planned)
             if len(matching) == 0:
                 return WriteResult(committables=(Replaced(file),))
             if self._adds_few_deletes(planned, matching):
-                return self._write_deletes(file, matching)
+                return _Deleted(file, matching)
             deleted = places.deleted(planned)
         new = matching[~deleted[matching]]
         if len(new) == 0:
@@ -267,13 +275,15 @@ class Replace(FilesTask, ABC):
             return WriteResult(committables=(Replaced(file, removed=True),))
         if self._should_rewrite(len(new) / (remaining + len(new))):
             return self._rewrite(planned, kept)
-        return self._write_deletes(file, new)
+        # A vector has all positions, those of the delete files before it too.
+        return _Deleted(file, np.flatnonzero(~kept) if self.writer.rows.has_row_ids else new)
 
     def _adds_few_deletes(self, planned: PlannedFile, positions: _Numbers) -> bool:
         """Return True if it is known, without a look at the delete files, that new ones are all there is to do."""
         rows = planned.file.rows - sum(delete.rows for delete in planned.deletes)
         return (
             rows > len(positions)
+            and not (self.writer.rows.has_row_ids and planned.deletes)
             and not self._should_rewrite(len(positions) / rows)
             and all(_is_apart(delete, positions) for delete in planned.deletes)
         )
@@ -284,15 +294,35 @@ class Replace(FilesTask, ABC):
         return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
 
     def _rewrite(self, planned: PlannedFile, kept: Mask) -> WriteResult:
-        result = write_batches(self.writer.rows.open(self.number), _filter(self._read(planned), kept))
+        rows = self._read(planned, with_row_ids=self.writer.rows.has_row_ids)
+        written = replace(self.writer.rows, keeps_row_ids=self.writer.rows.has_row_ids)
+        result = write_batches(written.open(self.number), _filter(rows, kept))
         return replace(result, committables=(Replaced(planned.file, True, added=result.committables),))
 
-    def _write_deletes(self, file: FileEntry, positions: _Numbers) -> WriteResult:
-        deletes = write_position_deletes(self.writer.rows, to_data_file(file), positions)
-        remember_positions(file.path, deletes.data_file, positions)
+    def _write_deletes(self, deleted: Sequence[_Deleted]) -> WriteResult:
+        written = write_deletes(self.writer.rows, [(to_data_file(each.file), each.positions) for each in deleted])
+        for deletes, each in zip(written, deleted, strict=True):
+            remember_positions(each.file.path, deletes.data_file, each.positions)
+        sizes = {deletes.path: deletes.data_file.file_size_in_bytes for deletes in written}
         return WriteResult(
-            files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(file, deletes=(deletes,)),)
+            files=len(sizes),
+            bytes=sum(sizes.values()),
+            committables=tuple(
+                Replaced(each.file, deletes=(deletes,)) for deletes, each in zip(written, deleted, strict=True)
+            ),
         )
+
+
+@dataclass(frozen=True)
+class _Deleted:
+    """Rows of a data file that are to be deleted.
+
+    Args:
+        positions: Their positions; for a deletion vector, with those of all that are deleted already.
+    """
+
+    file: FileEntry
+    positions: _Numbers
 
 
 class ReplaceKeys(Replace):

@@ -27,6 +27,7 @@ from volley.contracts.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.schema.types import arrow_schema, file_schema, per_schema, schema_of_files, with_row_ids
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
@@ -88,6 +89,7 @@ class TableFormat:
     bloom_filters: dict[str, int] = field(default_factory=dict)
     parquet_options: dict[str, int] = field(default_factory=dict)
     compresses_numbers: bool = True
+    format_version: int = 2
     keeps_row_ids: bool = False
 
     @classmethod
@@ -117,6 +119,7 @@ class TableFormat:
             row_group_bytes=size or _ROW_GROUP_BYTES,
             bloom_filters=_bloom_filters(table),
             parquet_options={option: value for option, value in options.items() if value is not None},
+            format_version=table.format_version,
         )
 
     @cached_property
@@ -133,6 +136,11 @@ class TableFormat:
     def file_schema(self) -> pa.Schema:
         """The Arrow schema of the files, with Iceberg's field ids."""
         return file_schema(self.written_schema)
+
+    @property
+    def has_row_ids(self) -> bool:
+        """True if rows have ids, and deletes are deletion vectors: from format version 3 on."""
+        return self.format_version >= ROW_IDS_SINCE
 
     @property
     def written_schema(self) -> Schema:

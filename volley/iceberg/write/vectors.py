@@ -1,0 +1,99 @@
+"""Writes deletion vectors, which tables of format version 3 have in place of position-delete files."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyroaring import BitMap64
+
+from volley.iceberg.schema.types import POSITION_ID
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.files import delete_new_files
+from volley.iceberg.storage.puffin import puffin
+from volley.iceberg.write.data_files import write_position_deletes
+from volley.iceberg.write.table_format import TableFormat
+from volley.iceberg.write.written import WrittenFile
+
+__all__ = ["write_deletes"]
+
+_MAGIC = b"\xd1\xd3\x39\x64"
+
+
+def write_deletes(
+    table: TableFormat, deleted: Sequence[tuple[DataFile, np.ndarray[Any, Any]]]
+) -> tuple[WrittenFile, ...]:
+    """Write which rows of data files are deleted: as vectors from format version 3 on, else as position-delete files.
+
+    Args:
+        deleted: Each data file, with ascending positions: for a vector those of all its rows that are deleted, else
+            those that are deleted anew.
+    """
+    if not deleted:
+        return ()
+    if table.has_row_ids:
+        return _write_vectors(table, deleted)
+    written = list[WrittenFile]()
+    try:
+        for file, positions in deleted:
+            written.append(write_position_deletes(table, file, positions))
+    except BaseException:
+        delete_new_files(table.io, (file.path for file in written))
+        raise
+    return tuple(written)
+
+
+def _write_vectors(
+    table: TableFormat, deleted: Sequence[tuple[DataFile, np.ndarray[Any, Any]]]
+) -> tuple[WrittenFile, ...]:
+    """Write the deletion vectors of some data files to one Puffin file.
+
+    The form is that of Iceberg's Puffin specification, blob type ``deletion-vector-v1``.
+    """
+    blobs = [_blob(positions) for _, positions in deleted]
+    described = [_described(file, positions) for file, positions in deleted]
+    content, starts, _ = puffin(list(zip(described, blobs, strict=True)))
+    path = table.new_path(f"{uuid.uuid4()}-deletes.puffin")
+    with storage_errors(path):
+        stream: Any = table.io.new_output(path).create(overwrite=True)
+        with stream:
+            stream.write(content)
+    vectors = []
+    for (file, positions), start, blob in zip(deleted, starts, blobs, strict=True):
+        vector = DataFile.from_args(
+            _table_format_version=3,
+            content=DataFileContent.POSITION_DELETES,
+            file_path=path,
+            file_format=FileFormat.PUFFIN,
+            partition=file.partition,
+            record_count=len(positions),
+            file_size_in_bytes=len(content),
+            referenced_data_file=file.file_path,
+            content_offset=start,
+            content_size_in_bytes=len(blob),
+        )
+        vector.spec_id = file.spec_id
+        vectors.append(WrittenFile(vector, table.layout.fingerprint))
+    return tuple(vectors)
+
+
+def _blob(positions: np.ndarray[Any, Any]) -> bytes:
+    vector = BitMap64(positions)
+    vector.run_optimize()
+    checked = _MAGIC + vector.serialize()
+    return len(checked).to_bytes(4, "big") + checked + zlib.crc32(checked).to_bytes(4, "big")
+
+
+def _described(file: DataFile, positions: np.ndarray[Any, Any]) -> dict[str, Any]:
+    return {
+        "type": "deletion-vector-v1",
+        "fields": [POSITION_ID],
+        # Both are those of the snapshot that the file will be in.
+        "snapshot-id": -1,
+        "sequence-number": -1,
+        "properties": {"referenced-data-file": file.file_path, "cardinality": str(len(positions))},
+    }
