@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.contracts.epoch import WriteResult
-from volley.errors import ConfigError
 from volley.iceberg.commit.loop import Staged, commit_to
 from volley.iceberg.maintain.options import DeleteOptions
 from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, format_of, within
@@ -30,8 +29,8 @@ from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.schema.types import PATH_ID
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.table import TableRef
-from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
+from volley.iceberg.write.vectors import write_deletes
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
@@ -40,22 +39,19 @@ __all__ = ["rewrite_deletes"]
 # Data files that one task handles: enough that a task's own cost does not count.
 _FILES_OF_A_TASK = 64
 
+_Numbers = np.ndarray[Any, Any]
+
 
 @told("deletes", lambda done: bool(done.snapshot_id))
 def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
     """Merge the delete files of each data file into one, in one commit."""
     began = time.monotonic()
     opened = Opened.of(ref, options.where)
-    if opened.table.format_version >= ROW_IDS_SINCE:
-        raise ConfigError(
-            f"table {ref.name} has format version {opened.table.format_version}: its deletes are deletion vectors, one "
-            "for each data file already",
-            hint="nothing is to be merged; compaction takes the deleted rows out",
-        )
     if opened.head is None:
         return DeleteRewrite(ref.name, dry_run=options.dry_run, seconds=time.monotonic() - began)
     state = _State.of(opened.table, opened.head)
-    due = [planned for planned in state.files if _is_due(planned, options)]
+    has_vectors = opened.table.format_version >= ROW_IDS_SINCE
+    due = [planned for planned in state.files if _is_due(planned, options, has_vectors)]
     if options.where is not None:
         matching = {planned.file.path for planned in opened.files}
         due = [planned for planned in due if planned.file.path in matching]
@@ -69,10 +65,10 @@ def rewrite_deletes(ref: TableRef, options: DeleteOptions) -> DeleteRewrite:
     return replace(result, left=result.left + left, seconds=time.monotonic() - began)
 
 
-def _is_due(planned: PlannedFile, options: DeleteOptions) -> bool:
-    """Return True unless a data file's only delete file is of its own."""
+def _is_due(planned: PlannedFile, options: DeleteOptions, has_vectors: bool) -> bool:
+    """Return True unless a data file's only delete file is of its own; where deletes are vectors, unless it has one."""
     deletes = _merged(planned, options)
-    if len(deletes) != 1:
+    if len(deletes) != 1 or has_vectors:
         return bool(deletes)
     (delete,) = deletes
     return delete.content == Content.EQUALITY_DELETES or only_file(delete) is None
@@ -153,12 +149,16 @@ def _counted(result: DeleteRewrite, removed: Sequence[FileEntry], data_files: in
     )
 
 
+def _paths(files: Iterable[FileEntry]) -> frozenset[str]:
+    return frozenset(file.path for file in files)
+
+
 @dataclass(frozen=True)
 class _MergedDeletes:
     """The deletes of a data file in one file.
 
     Args:
-        file: The new position-delete file; None if the merged ones delete no row of the data file.
+        file: The new position-delete file or deletion vector; None if the merged ones delete no row of the data file.
     """
 
     path: str
@@ -182,28 +182,27 @@ class _Merge:
 
     def __call__(self) -> WriteResult:
         """Return a `_MergedDeletes` for each data file as the committables; none after the time limit."""
-        done: list[_MergedDeletes] = []
+        found = list[tuple[FileTask, _Numbers]]()
+        for task in self.tasks:
+            if self.until is not None and time.time() >= self.until:
+                break
+            found.append((task, self._positions(task)))
+        deleted = [(to_data_file(task.file), positions) for task, positions in found if len(positions)]
+        written = write_deletes(self.format, deleted)
         try:
-            for task in self.tasks:
-                if self.until is not None and time.time() >= self.until:
-                    break
-                done.append(self._merged(task))
             reach("in-delete-merge", self.number)
         except BaseException:
-            delete_new_files(self.format.io, (deletes.file.path for deletes in done if deletes.file))
+            delete_new_files(self.format.io, {deletes.path for deletes in written})
             raise
-        return WriteResult(files=len(done), committables=tuple(done))
-
-    def _merged(self, task: FileTask) -> _MergedDeletes:
-        positions = self._positions(task)
-        merged = frozenset(delete.path for delete in task.deletes)
-        if not len(positions):
-            return _MergedDeletes(task.file.path, merged, None)
-        return _MergedDeletes(
-            task.file.path, merged, write_position_deletes(self.format, to_data_file(task.file), positions)
+        files = {file.file_path: deletes for (file, _), deletes in zip(deleted, written, strict=True)}
+        return WriteResult(
+            files=len(found),
+            committables=tuple(
+                _MergedDeletes(task.file.path, _paths(task.deletes), files.get(task.file.path)) for task, _ in found
+            ),
         )
 
-    def _positions(self, task: FileTask) -> np.ndarray[Any, Any]:
+    def _positions(self, task: FileTask) -> _Numbers:
         """Return the positions of the deleted rows, in ascending order."""
         if any(delete.content == Content.EQUALITY_DELETES for delete in task.deletes):
             return np.flatnonzero(self.reader.deleted(self.format.io, task))
@@ -258,8 +257,10 @@ class _DeleteReplacement(FileRewrite[_StagedDeletes, _MergedDeletes]):
         ]
 
     def _file(self, planned: PlannedFile) -> FileTask:
-        deletes = tuple(_merged(planned, self._options))
-        return file_task(PlannedFile(planned.file, deletes), self._opened.table.metadata)
+        merged = _merged(planned, self._options)
+        # A new vector takes the place of the one before it.
+        deletes = (delete for delete in planned.deletes if delete in merged or delete.blob_offset is not None)
+        return file_task(PlannedFile(planned.file, tuple(deletes)), self._opened.table.metadata)
 
     def _written(self) -> set[str]:
         return {deletes.file.path for deletes in self._results if deletes.file}

@@ -267,11 +267,6 @@ def _check_allowed(metadata: TableMetadata, manifests: Sequence[ManifestFile], r
     """Check that all manifests can be read, and written anew with all that they say."""
     refused = f"the manifests of table {ref.name} can't be rewritten"
     check_branch(metadata, ref.name, ref.branch)
-    if metadata.format_version > 2:
-        raise ConfigError(
-            f"{refused}: its format version is {metadata.format_version}, and pyiceberg writes versions 1 and 2",
-            hint="rewrite them with another engine, such as Spark's rewrite_manifests",
-        )
     if encrypted := next((manifest for manifest in manifests if manifest.key_metadata is not None), None):
         raise ConfigError(
             f"{refused}: {encrypted.manifest_path} is encrypted", hint="rewrite them with the engine that wrote them"
