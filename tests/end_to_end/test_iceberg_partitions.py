@@ -169,14 +169,3 @@ def test_what_can_not_be_published_or_written_to(native: Environment, config: Ic
     load().manage_snapshots().create_tag(head, "v1").commit()
     with pytest.raises(ConfigError, match=r"'v1' of table db\.events is a tag"):
         native.from_source(source(EVENTS)).to_sink(IcebergSink(config.with_branch("v1"))).execute("tag")
-
-
-def test_a_table_of_format_version_3_is_refused(native: Environment, config: IcebergSinkConfig, load: Load) -> None:
-    """pyiceberg can't write such a table: another engine's metadata stands in the place of ours."""
-    native.from_source(source(EVENTS)).to_sink(IcebergSink(config)).execute("first")
-    metadata = Path(load().metadata_location.removeprefix("file://"))
-    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 0}))
-    before = sorted(metadata.parents[1].rglob("*"))
-    with pytest.raises(ConfigError, match=r"table db\.events has format version 3"):
-        native.from_source(source(EVENTS)).to_sink(IcebergSink(config)).execute("second")
-    assert sorted(metadata.parents[1].rglob("*")) == before

@@ -181,7 +181,7 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: CONFIG.with_commit_mode("upsert"), "needs key fields", 'Upsert(["id"])'),  # type: ignore[arg-type]
     (lambda: CONFIG.with_snapshot_properties({"a": 1}), "'a': 1", "strings"),  # type: ignore[dict-item]
     (lambda: CONFIG.with_table_properties({"a": 1}), "table property 'a': 1", "strings"),  # type: ignore[dict-item]
-    (lambda: CONFIG.with_table_properties({"format-version": "3"}), "format-version is '3'", "pyiceberg"),
+    (lambda: CONFIG.with_table_properties({"format-version": "4"}), "format-version is '4'", '"3"'),
     (lambda: CONFIG.with_credential("secret"), "id:secret", "with_token"),
     (lambda: CONFIG.with_credential("id:s").with_token("t"), "both given", "one"),
     (lambda: EMBEDDED.with_credential("id:secret"), "REST", "leave"),

@@ -137,7 +137,7 @@ def _translated(error: Exception, place: _Origin, text: str, secrets: Collection
     if type(error).__module__ == "botocore.exceptions" and place.catalog.extra == "glue" and not _in_storage(error):
         return _glue_error(error, address, text, place.table)
     if isinstance(error, NotImplementedError):
-        return _not_offered(address, text, place.table)
+        return _not_offered(address, text)
     if isinstance(error, UnicodeDecodeError) or _faults(error) is not None or _is_garbled(error):
         return _unreadable(error, address, text, place.table)
     return _of_client(error, address, text, place.table) or _of_storage(error, place, text, secrets)
@@ -173,7 +173,7 @@ def _by_status(answer: Answer, address: str, text: str, table: str) -> CatalogEr
     if answer.is_busy:
         return _busy(address, text)
     if answer.status == 501:
-        return _not_offered(address, text, table)
+        return _not_offered(address, text)
     if answer.status == 404:
         return _not_found(answer, address, text, table)
     return _rejected(address, text, table, answer.subject)
@@ -266,13 +266,8 @@ def _of_storage(error: Exception, place: _Origin, text: str, secrets: Collection
     return storage
 
 
-def _not_offered(address: str, text: str, table: str) -> CatalogError:
+def _not_offered(address: str, text: str) -> CatalogError:
     """Return the error for a request that was not sent, or answered with 501."""
-    if "V3" in text:
-        return CatalogError(
-            f"table {table} of catalog {address} has format version 3, which pyiceberg can't commit to here: {text}",
-            hint="change it by an engine that writes format version 3, or through a REST catalog",
-        )
     return CatalogError(
         f"catalog {address} does not offer a request that this needs: {text}",
         hint="the catalog's documentation lists its requests; use an engine or a catalog that has this one",

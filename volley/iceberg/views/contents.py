@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
@@ -20,7 +21,7 @@ from volley.iceberg.commit.tables import evolution, open_table
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.changes import rows_without
 from volley.iceberg.read.delete_files import Mask, deleted_by_position
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
+from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
@@ -34,7 +35,7 @@ from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import ViewOperator, copies
 from volley.iceberg.views.states import OWN_PREFIX
-from volley.iceberg.write.data_files import write_position_deletes
+from volley.iceberg.write.vectors import write_deletes
 from volley.iceberg.write.writer import IcebergWriter, write_batches
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
@@ -160,7 +161,7 @@ class Contents:
 
     def replaced(self, matches: Sequence[Match], rows: pa.Table) -> SnapshotFiles:
         """Write the files that remove some rows and add others."""
-        deletes, removed, added = list[WrittenFile](), list[PlannedFile](), [rows]
+        deleted, removed, added = list[tuple[DataFile, Positions]](), list[PlannedFile](), [rows]
         for match in matches:
             file = match.planned
             positions = np.union1d(match.positions, np.flatnonzero(self._deleted(file)))
@@ -168,7 +169,9 @@ class Contents:
                 removed.append(file)
                 added.append(self._rest(file, positions))
             else:
-                deletes.append(self._position_deletes(file, positions))
+                deleted.append((to_data_file(file.file), positions))
+        deletes = write_deletes(self._writer, deleted)
+        self.written += deletes
         return SnapshotFiles(
             self.write(ordered(pa.concat_tables(added), self._order).to_batches(_BATCH_ROWS)),
             deletes,
@@ -200,19 +203,14 @@ class Contents:
         """Delete all files that were written."""
         delete_new_files(self._table.io, (file.path for file in self.written))
 
-    def _position_deletes(self, planned: PlannedFile, positions: Positions) -> WrittenFile:
-        deletes = write_position_deletes(self._writer, to_data_file(planned.file), positions)
-        self.written.append(deletes)
-        return deletes
-
 
 def _all_rows(batch: pa.RecordBatch) -> Mask:
     return np.ones(batch.num_rows, np.bool_)
 
 
 def _is_of(delete: FileEntry, planned: PlannedFile) -> bool:
-    """Return True if a delete file has no rows of other data files."""
-    return delete.content == Content.POSITION_DELETES and delete.referenced_file == planned.file.path
+    """Return True if a position-delete file has no rows of other data files; a new vector replaces others by itself."""
+    return delete.blob_offset is None and delete.referenced_file == planned.file.path
 
 
 def ordered(rows: pa.Table, order: Sequence[str]) -> pa.Table:
