@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from tests.drivers import Drivers
 from tests.duck import query
 from tests.iceberg.snapshots import disturb, lost, never_sent
 from tests.iceberg.tables import Files
-from volley import CommitConflictError, CommitStateUnknownError, ConfigError, LayoutChangedError, SourceContext, col
+from volley import CommitConflictError, CommitStateUnknownError, LayoutChangedError, SourceContext, col
 from volley.iceberg import (
     IcebergSource,
     IcebergSourceConfig,
@@ -345,16 +344,6 @@ def test_a_compaction_that_dies_loses_nothing(lake: Lake, point: str) -> None:
     assert len(lake.live()) == 1
     remove_orphan_files(lake.files.ref, 0)
     lake.check({*range(20)} - {3})
-
-
-def test_a_table_with_row_ids_is_refused(lake: Lake) -> None:
-    """pyiceberg can't write such a table: another engine's metadata stands in the place of ours."""
-    lake.append(0, 10)
-    metadata = Path(lake.files.ref.load().metadata_location.removeprefix("file://"))
-    text = json.loads(metadata.read_text())
-    metadata.write_text(json.dumps({**text, "format-version": 3, "next-row-id": 0}))
-    with pytest.raises(ConfigError, match="format version 3"):
-        lake.view.compact()
 
 
 def test_a_delete_file_that_stays_keeps_the_data_file_it_refers_to(parted: Lake) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from tests import maintenance
 from tests.drivers import Drivers
 from tests.iceberg.test_compaction import SCHEMA, Lake, lake
 from tests.tiers import some
-from volley import CommitConflictError, ConfigError, StorageError, WriteResult
+from volley import CommitConflictError, StorageError, WriteResult
 from volley.iceberg import DeleteRewrite, orphan_files, remove_orphan_files
 from volley.iceberg.maintain import deletes as rewriting
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
@@ -197,15 +195,6 @@ def test_conflicts_leave_the_table_as_it_was(lake: Lake, meanwhile: Callable[...
         lake.view.rewrite_position_deletes()
     assert expected <= set(lake.ids())
     assert no_orphans(lake)
-
-
-def test_tables_with_deletion_vectors_are_refused(lake: Lake) -> None:
-    """pyiceberg can't write such a table: another engine's metadata stands in the place of ours."""
-    lake.append(0)
-    metadata = Path(lake.files.ref.load().metadata_location.removeprefix("file://"))
-    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 0}))
-    with pytest.raises(ConfigError, match="format version 3"):
-        lake.view.rewrite_position_deletes()
 
 
 def test_an_empty_table(lake: Lake) -> None:

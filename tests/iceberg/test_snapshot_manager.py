@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from tests.iceberg.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
 from volley import (
-    CatalogError,
     CatalogUnreachableError,
     CommitConflictError,
     CommitStateUnknownError,
@@ -322,15 +320,10 @@ def test_wrong_arguments(history: History) -> None:
     ],
     ids=["tag", "branch", "expiry", "statistics"],
 )
-def test_format_version_3_is_refused_and_not_in_doubt(
-    change: Callable[[SnapshotManager], object], history: History
-) -> None:
-    """pyiceberg refuses it before it writes anything, in a catalog that is a database."""
+def test_format_version_3_is_changed_too(change: Callable[[SnapshotManager], object], history: History) -> None:
     history.append(1)
     history.append(2)
-    metadata = Path(history.ref.load().metadata_location.removeprefix("file://"))
-    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 2}))
-    with pytest.raises(CatalogError, match="has format version 3, which pyiceberg can't commit to") as caught:
-        change(SnapshotManager(history.ref))
-    assert "engine that writes format version 3" in str(caught.value.hint)
+    IcebergTable(history.ref).upgrade(3)
+    change(SnapshotManager(history.ref))
+    assert history.ref.load().format_version == 3
     assert sorted(history.ref.load().scan().to_arrow()["id"].to_pylist()) == [1, 2]

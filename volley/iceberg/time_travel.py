@@ -111,9 +111,8 @@ class IcebergTable(Rows):
         `SnapshotManager.expire_snapshots`.
 
         Raises:
-            ConfigError: If `max_bytes` is wrong; if the table's manifests can't be written: its format version is 3,
-                they are encrypted, or a partition spec has a transform or a column that is not known; if the branch
-                is a tag.
+            ConfigError: If `max_bytes` is wrong; if the table's manifests can't be written: they are encrypted, or a
+                partition spec has a transform or a column that is not known; if the branch is a tag.
             SnapshotNotFoundError: If the table has no such branch, or no snapshot yet.
             CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
             CommitStateUnknownError: If the catalog did not answer, and it can't be told whether it is done.
@@ -176,7 +175,7 @@ class IcebergTable(Rows):
         a group stays as it is if another writer has replaced or removed one of its files by then.
 
         Raises:
-            ConfigError: If an argument is wrong, or the table has format version 3.
+            ConfigError: If an argument is wrong.
             LayoutChangedError: If another writer changed the table's schema or partition spec meanwhile.
             CommitConflictError: If other writers changed the table during each attempt of a commit: nothing more is
                 changed then.
@@ -209,11 +208,13 @@ class IcebergTable(Rows):
     def rewrite_position_deletes(self, options: DeleteOptions) -> DeleteRewrite:
         """Merge the delete files of each data file into one, and drop those that delete nothing, in one commit.
 
+        In a table of format version 3, those from before its upgrade become deletion vectors.
+
         Every merge-on-read upsert leaves delete files, which each reader of their data files reads, too. The commit is
         never refused for writes that land meanwhile: delete files that are new stay beside the merged ones.
 
         Raises:
-            ConfigError: If an argument is wrong, or the table has format version 3.
+            ConfigError: If an argument is wrong.
             CommitConflictError: If other writers changed the table during each attempt: nothing is changed then.
             CommitStateUnknownError: If the catalog did not answer, and it can't be told whether it is done: no file
                 was deleted.
@@ -229,6 +230,38 @@ class IcebergTable(Rows):
         from volley.iceberg.maintain.deletes import rewrite_deletes
 
         return rewrite_deletes(self.ref, options)
+
+    def upgrade(self, format_version: int) -> int:
+        """Upgrade the table to a newer version of Iceberg's format, in one commit without rows; return the old one.
+
+        No table goes back to an older version. From version 3 on, rows have ids that they keep for ever, and deletes
+        are vectors: who reads the table must know that version, see "Format version 3". The rows that are there get
+        their ids by the next commit, of whatever kind; position deletes stay until `rewrite_position_deletes` or an
+        upsert of their data file makes them a vector. A table that has the version already stays as it is.
+
+        Args:
+            format_version: 2 or 3.
+
+        Raises:
+            ConfigError: If the version is unknown, or older than the table's.
+            CommitConflictError: If other writers changed the table during each attempt.
+            CommitStateUnknownError: If the catalog did not answer, and it can't be told whether it is done.
+            VolleyError: As for `TableRef.load`.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from tempfile import mkdtemp
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
+            >>> ref = TableRef("db", "events", IcebergStorage.Local(mkdtemp()))
+            >>> catalog = ref.load_catalog()
+            >>> catalog.create_namespace("db")
+            >>> table = catalog.create_table("db.events", pa.schema({"id": pa.int64()}))
+            >>> IcebergTable(ref).upgrade(3), ref.load().format_version
+            (2, 3)
+        """
+        from volley.iceberg.maintain.upgrade import upgrade_table
+
+        return upgrade_table(self.ref, format_version)
 
     @takes(StatisticsOptions)
     def compute_statistics(self, options: StatisticsOptions) -> TableStatistics:

@@ -25,7 +25,7 @@ from volley.iceberg.pyiceberg_private.access import partition_values
 from volley.iceberg.pyiceberg_private.lists import first_row_id
 from volley.iceberg.pyiceberg_private.manifests import CheckedAvroFile
 
-__all__ = ["all_entries", "data_file", "file_attributes", "live_entries", "read_entries"]
+__all__ = ["data_file", "file_attributes", "live_entries", "read_entries"]
 
 assert manifests
 # The version that has all fields, and where a file has the id of its first row.
@@ -40,16 +40,20 @@ def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[dict[str, Any]]
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return the entries of a manifest's live files, with all fields of format version 3.
+    """Return the entries of a manifest's live files, with all fields of format version 3."""
+    return _fetch(manifest, io)
 
-    `ManifestFile.fetch_manifest_entry` reads those of version 2: without the data file that a delete file refers to.
+
+def _fetch(self: ManifestFile, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
+    """Return the entries of a manifest, with all fields of format version 3.
+
+    pyiceberg reads those of version 2, and so loses the ids of rows, and which data file a delete file refers to.
     """
-    return [entry for entry in _entries(io, manifest) if entry.status != ManifestEntryStatus.DELETED]
+    entries = _entries(io, self)
+    return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
 
 
-def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return all entries of a manifest, deleted ones too, with all fields of format version 3."""
-    return list(_entries(io, manifest))
+ManifestFile.fetch_manifest_entry = _fetch  # type: ignore[method-assign]
 
 
 def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyiceberg.table.update as updates_of_metadata
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
@@ -49,6 +50,8 @@ def _dump(self: TableMetadataV3, **options: Any) -> str:
     return IcebergBaseModel.model_dump_json(self, **options)
 
 
+# A table may be upgraded to it.
+updates_of_metadata.SUPPORTED_TABLE_FORMAT_VERSION = ROW_IDS_SINCE  # type: ignore[attr-defined]
 # A new table, or one that is upgraded, has no rows with ids: pyiceberg would leave the number out, which is required.
 TableMetadataV3.model_fields["next_row_id"].default = 0
 TableMetadataV3.model_rebuild(force=True)

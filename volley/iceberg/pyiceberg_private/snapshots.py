@@ -25,7 +25,7 @@ from pyiceberg.table.update.snapshot import (
     _SnapshotProducer,
 )
 
-from volley.iceberg.pyiceberg_private.entries import all_entries, file_attributes, live_entries
+from volley.iceberg.pyiceberg_private.entries import file_attributes, live_entries
 from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.pyiceberg_private.producer import Producer, added_entry, merges
 from volley.iceberg.schema.types import PATH_ID
@@ -203,10 +203,6 @@ class _RowChanges(Producer, _OverwriteFiles):
                     )
                 )
         return writer.to_manifest_file()
-
-    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-        # With the ids of rows, and the data file that each delete file refers to.
-        return live_entries(self._io, manifest) if discard_deleted else all_entries(self._io, manifest)
 
     def _is_needed(self, manifest: ManifestFile) -> bool:
         own = manifest.added_snapshot_id == self._snapshot_id

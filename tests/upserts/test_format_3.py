@@ -1,0 +1,191 @@
+"""Tables of format version 3: every reader sees the rows, and rows keep their ids while they stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.table.metadata import TableMetadataV3
+
+from tests.duck import query
+from tests.upserts.lake import Lake
+from volley import ConfigError
+from volley.iceberg import IcebergTable, Upsert
+from volley.iceberg.modes import Strategy
+
+SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "op": pa.string()})
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Any]:
+    lakes: list[Lake] = []
+
+    def opened(strategy: Strategy = "auto", version: str = "3") -> Lake:
+        lakes.append(Lake(tmp_path / str(len(lakes)), Upsert(["id"], op_field="op", strategy=strategy), SCHEMA))
+        lakes[-1].config = lakes[-1].config.with_table_properties({"format-version": version})
+        return lakes[-1]
+
+    yield opened
+    for lake in lakes:
+        lake.close()
+
+
+def row(number: int, name: str = "a", op: str = "u") -> dict[str, Any]:
+    return {"id": number, "name": name, "op": op}
+
+
+def ids(lake: Lake) -> dict[int, int]:
+    """By DuckDB, for each key the id of its row."""
+    found = query(f"select id, _row_id from iceberg_scan('{lake.table().metadata_location}')").fetchall()
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def next_row_id(lake: Lake) -> int:
+    metadata = lake.table().metadata
+    assert isinstance(metadata, TableMetadataV3)
+    assert metadata.next_row_id is not None
+    return metadata.next_row_id
+
+
+def check(lake: Lake, expected: dict[int, str]) -> None:
+    rows = sorted(({"id": number, "name": name} for number, name in expected.items()), key=repr)
+    assert lake.rows() == rows
+    assert lake.duckdb_rows() == rows
+    assert sorted(IcebergTable(lake.config.ref).to_arrow().to_pylist(), key=repr) == rows
+
+
+def vectors(lake: Lake) -> list[str]:
+    """The Puffin files of its deletion vectors."""
+    files = lake.table().inspect.delete_files()
+    return [path for path in files["file_path"].to_pylist() if path.endswith(".puffin")]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_and_ids_equal_a_model(opened: Any, strategy: Strategy, seed: int) -> None:
+    rng = Random(f"{strategy}{seed}")
+    upgraded = seed == 2
+    lake: Lake = opened(strategy, "2" if upgraded else "3")
+    view, model = IcebergTable(lake.config.ref), dict[int, str]()
+    before, given = dict[int, int](), dict[int, int]()
+    for step in range(14):
+        changed = set[int]()
+        action = rng.choice(["epoch", "epoch", "epoch", "compact", "sort", "deletes", "manifests"])
+        if action == "epoch" or step == 0:
+            rows = [
+                row(rng.randrange(40), f"n{step}", rng.choice("uuud")) for _ in range(20 if rng.random() < 0.6 else 3)
+            ]
+            lake.epoch(rows)
+            for each in rows:
+                changed.add(each["id"])
+                model.pop(each["id"], None)
+                if each["op"] != "d":
+                    model[each["id"]] = each["name"]
+        elif action == "compact":
+            view.compact(rewrite_all=True)
+        elif action == "sort":
+            view.compact(rewrite_all=True, sort_by=["name desc", "id"])
+        elif action == "deletes":
+            view.rewrite_position_deletes()
+        else:
+            view.rewrite_manifests()
+        check(lake, model)
+        if upgraded and step == 6:
+            assert view.upgrade(3) == 2
+            check(lake, model)
+            lake.epoch([row(100)])
+            model[100] = "a"
+        if lake.table().format_version == 3:
+            now = ids(lake)
+            assert {key: now[key] for key in now.keys() & before.keys() - changed} == {
+                key: before[key] for key in now.keys() & before.keys() - changed
+            }, action
+            # No id is of two keys, at whatever time.
+            assert all(given.setdefault(row_id, key) == key for key, row_id in now.items())
+            assert max(now.values(), default=-1) < next_row_id(lake)
+            before = now
+
+
+def test_a_snapshot_tells_how_many_ids_it_has_used(opened: Any) -> None:
+    lake: Lake = opened()
+    lake.epoch([row(1), row(2)], [row(3)])
+    lake.epoch([row(4)])
+    assert [(each.first_row_id, each.added_rows) for each in lake.table().snapshots()] == [(0, 3), (3, 1)]
+    assert next_row_id(lake) == 4
+
+
+def test_a_data_file_has_one_vector_with_all_its_deletes(opened: Any) -> None:
+    lake: Lake = opened("merge_on_read")
+    lake.epoch([row(number) for number in range(10)])
+    for number in range(5):
+        lake.epoch([row(number, op="d")])
+        assert len(vectors(lake)) == 1
+    check(lake, dict.fromkeys(range(5, 10), "a"))
+    (head,) = [each.summary for each in lake.table().snapshots()][-1:]
+    assert head is not None
+    assert (head["total-delete-files"], head["total-position-deletes"]) == ("1", "5")
+
+
+def test_the_vectors_of_a_task_share_a_file(opened: Any) -> None:
+    lake: Lake = opened("merge_on_read")
+    lake.config = lake.config.with_max_records(10)
+    lake.epoch([row(number) for number in range(30)])
+    files = [pq.read_table(path)["id"].to_pylist() for path in lake.files()]
+    lake.epoch([row(keys[0], op="d") for keys in files])
+    assert len(vectors(lake)) == len(files) == 3
+    assert len({*vectors(lake)}) == 1
+    # One of them goes with its data file; those of other files stay.
+    lake.epoch([row(number, op="d") for number in files[0]])
+    assert len(vectors(lake)) == 2
+    lake.epoch([row(files[1][1], op="d")])
+    check(lake, dict.fromkeys([*files[1][2:], *files[2][1:]], "a"))
+
+
+def test_position_deletes_of_before_an_upgrade_become_vectors(opened: Any) -> None:
+    lake: Lake = opened("merge_on_read", "2")
+    lake.epoch([row(number) for number in range(10)])
+    lake.epoch([row(1, op="d")])
+    lake.epoch([row(2, op="d")])
+    view = IcebergTable(lake.config.ref)
+    view.upgrade(3)
+    assert set(ids(lake).values()) == {None}
+    check(lake, {number: "a" for number in range(10) if number not in (1, 2)})
+    lake.epoch([row(3, op="d")])
+    files = lake.table().inspect.delete_files()
+    assert files["content"].to_pylist() == [DataFileContent.POSITION_DELETES.value]
+    assert len(vectors(lake)) == 1
+    check(lake, {number: "a" for number in range(10) if number not in (1, 2, 3)})
+    assert len({*ids(lake).values()} & {*range(10)}) == 7
+
+
+def test_position_deletes_of_before_an_upgrade_are_merged_by_hand(opened: Any) -> None:
+    lake: Lake = opened("merge_on_read", "2")
+    lake.epoch([row(number) for number in range(10)])
+    lake.epoch([row(1, op="d")])
+    view = IcebergTable(lake.config.ref)
+    view.upgrade(3)
+    done = view.rewrite_position_deletes()
+    assert (done.files_before, done.files_after, len(vectors(lake))) == (1, 1, 1)
+    check(lake, {number: "a" for number in range(10) if number != 1})
+    assert view.rewrite_position_deletes().snapshot_id is None
+
+
+def test_a_table_is_upgraded_once_and_never_back(opened: Any) -> None:
+    lake: Lake = opened(version="1")
+    lake.epoch([row(1)])
+    view = IcebergTable(lake.config.ref)
+    assert [view.upgrade(2), view.upgrade(3), view.upgrade(3)] == [1, 2, 3]
+    with pytest.raises(ConfigError, match="has format version 3: it can't become 2"):
+        view.upgrade(2)
+    with pytest.raises(ConfigError, match="format_version is 4"):
+        view.upgrade(4)
+    lake.epoch([row(2)])
+    check(lake, {1: "a", 2: "a"})
+    assert sorted(ids(lake).values()) == [0, 1]
