@@ -62,7 +62,7 @@ def differs(number: int, folder: str) -> bool:
     track = choose.choice([None, "value"])
     strategy: Strategy = choose.choice(STRATEGIES)
     mode = History(["id", "part"], sequence="seq", op_field="op", track=track, strategy=strategy)
-    version = {"format-version": choose.choice("12")}
+    version = {"format-version": choose.choice("123")}
     with closing(Lake(Path(folder), mode, SCHEMA, **version)) as lake:
         for tasks in epochs(rows, choose):
             lake.epoch(*tasks)

@@ -43,7 +43,7 @@ def remembered(lake: Lake) -> list[Row]:
 @given(
     epochs=histories(),
     upkeep=st.lists(st.sampled_from(["", "", "compact", "expire", "orphans"]), max_size=4),
-    format_version=st.sampled_from(["1", "2"]),
+    format_version=st.sampled_from(["1", "2", "3"]),
 )
 def test_any_order_gives_the_versions_of_a_batch_query(
     track: str | None, strategy: Strategy, epochs: list[list[list[Row]]], upkeep: list[str], format_version: str

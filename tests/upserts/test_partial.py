@@ -102,13 +102,19 @@ def stored(lake: Lake, by: str = "rows") -> list[Row]:
 @pytest.mark.parametrize("mode", some([UNCHANGED, IGNORING]), ids=["unchanged", "nulls"])
 @pytest.mark.parametrize("strategy", some(["auto", "merge_on_read", "copy_on_write"]))
 @settings(max_examples=examples(0.3))
-@given(epochs=histories(), upkeep=st.lists(st.sampled_from(["", "", "compact", "expire", "orphans"]), max_size=4))
+@given(
+    epochs=histories(),
+    upkeep=st.lists(st.sampled_from(["", "", "compact", "expire", "orphans"]), max_size=4),
+    version=st.sampled_from(["2", "3"]),
+)
 def test_any_order_gives_the_table_of_a_batch_query(
-    mode: Upsert, strategy: Strategy, epochs: list[list[list[Row]]], upkeep: list[str]
+    mode: Upsert, strategy: Strategy, epochs: list[list[list[Row]]], upkeep: list[str], version: str
 ) -> None:
     schema = SCHEMA if mode is UNCHANGED else SCHEMA.remove(7)
     settings = {name: getattr(mode, name) for name in mode.__dataclass_fields__} | {"strategy": strategy}
-    with tempfile.TemporaryDirectory() as folder, closing(Lake(Path(folder), Upsert(**settings), schema)) as lake:
+    properties = {"format-version": version}
+    upsert = Upsert(**settings)
+    with tempfile.TemporaryDirectory() as folder, closing(Lake(Path(folder), upsert, schema, **properties)) as lake:
         for number, tasks in enumerate(epochs):
             lake.epoch(*tasks)
             keep(lake, upkeep[number] if number < len(upkeep) else "")

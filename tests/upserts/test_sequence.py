@@ -96,12 +96,17 @@ def histories(draw: st.DrawFn) -> list[list[list[Row]]]:
 
 @pytest.mark.parametrize("strategy", some(["auto", "merge_on_read", "copy_on_write"]))
 @settings(max_examples=examples(0.8))
-@given(epochs=histories(), upkeep=st.lists(st.sampled_from(["", "", "compact", "expire", "orphans"]), max_size=4))
+@given(
+    epochs=histories(),
+    upkeep=st.lists(st.sampled_from(["", "", "compact", "expire", "orphans"]), max_size=4),
+    version=st.sampled_from(["2", "3"]),
+)
 def test_any_order_gives_the_table_of_a_batch_query(
-    strategy: Strategy, epochs: list[list[list[Row]]], upkeep: list[str]
+    strategy: Strategy, epochs: list[list[list[Row]]], upkeep: list[str], version: str
 ) -> None:
     mode = Upsert(["id", "part"], sequence="seq", op_field="op", strategy=strategy)
-    with tempfile.TemporaryDirectory() as folder, closing(Lake(Path(folder), mode, SCHEMA)) as lake:
+    properties = {"format-version": version}
+    with tempfile.TemporaryDirectory() as folder, closing(Lake(Path(folder), mode, SCHEMA, **properties)) as lake:
         for number, tasks in enumerate(epochs):
             lake.epoch(*tasks)
             keep(lake, upkeep[number] if number < len(upkeep) else "")
