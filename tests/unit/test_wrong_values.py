@@ -423,7 +423,13 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (
         History,
         {"key_fields": "id", "sequence": "version"},
-        {"key_fields": "None x", "sequence": "x", "op_field": "None x", "track": "None x"}
+        {
+            "key_fields": "None x",
+            "sequence": "None x",
+            "op_field": "None x",
+            "track": "None x",
+            "unchanged_field": "None x",
+        }
         | {"strategy": "", "valid_from": "x", "valid_to": "x", "is_current": "x", "tombstones": f"None {DURATION}"},
     ),
     (

@@ -22,6 +22,7 @@ from tests.upserts.histories import SCHEMA, Row, change, epochs_of, expected, hi
 from tests.upserts.lake import QUERY, Lake
 from tests.upserts.test_sequence import Writer, keep, live
 from volley import ConfigError, SchemaMismatchError, col
+from volley.columns.roles import ChangeColumns
 from volley.iceberg import Append, History, Partitioning, SnapshotManager, Upsert, publish_branch
 from volley.iceberg.modes import Strategy
 from volley.iceberg.upsert.tombstones import tombstone_branch
@@ -409,7 +410,7 @@ def test_a_null_is_refused(row: Row, said: str, make_lake: MakeLake) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "a history needs a sequence"),
+        ({"sequence": []}, "sequence names no column"),
         ({"sequence": "id"}, "column 'id' is in key_fields and in sequence"),
         ({"sequence": ["seq", "seq"]}, "column 'seq' is in sequence and in sequence"),
         ({"sequence": "seq", "op_field": "seq"}, "column 'seq' is in sequence and in op_field"),
@@ -431,6 +432,20 @@ def test_columns_that_the_stream_must_have_and_must_not_have(make_lake: MakeLake
         make_lake(History("id", sequence="seq", track="other"), SCHEMA).driver()
     with pytest.raises(ConfigError, match="the stream has the column 'note', which the history computes"):
         make_lake(History("id", sequence="seq", valid_to="note"), SCHEMA).driver()
+
+
+def test_rows_that_leave_out_values_are_refused(make_lake: MakeLake) -> None:
+    """As PostgreSQL's may; the stream tells which column says so, and what the sequence is."""
+    schema = SCHEMA.append(pa.field("missing", pa.list_(pa.string())))
+    own = ChangeColumns(("id",), operation="op", unchanged="missing", sequence=("seq",))
+    lake = make_lake(History(), own.noted(schema))
+    lake.epoch([{**change(1, 1, 1), "missing": []}, {**change(1, 2, op="d"), "missing": None}])
+    assert [(row["valid_from"], row["valid_to"]) for row in lake.rows()] == [(1, 2)]
+    assert "missing" not in lake.rows()[0]
+    with pytest.raises(SchemaMismatchError, match="1 rows leave out values that have not changed"):
+        lake.epoch([{**change(1, 3, 1), "missing": ["note"]}])
+    with pytest.raises(ConfigError, match="names no sequence, and the stream tells none"):
+        make_lake(History("id"), SCHEMA).driver()
 
 
 def test_names_of_ones_own(make_lake: MakeLake) -> None:

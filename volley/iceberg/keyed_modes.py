@@ -123,7 +123,8 @@ class History(KeyedMode):
         key_fields: The columns that identify what the versions are of; stored as a tuple. A null in one is an error.
             None = the stream's own, such as the primary key of a `PostgresSource`.
         sequence: The column, or several, that tell which of two changes of a key is the later one. They are written;
-            a null in one is an error. Expressions are taken as by `Upsert`.
+            a null in one is an error. Expressions are taken as by `Upsert`. None = the
+            stream's own.
         op_field: A column of the stream with the operation: ``"d"`` or ``"delete"`` (in any case), or True, ends the
             current version; ``"t"`` or ``"truncate"`` those of all keys, also of keys that come later with an earlier
             sequence: such a row needs no keys. The column itself is not written. None = the stream's own; without one,
@@ -135,12 +136,15 @@ class History(KeyedMode):
             = for ever. They are remembered in a branch of the table, ``volley-tombstones-main`` for main, which no
             query of the table reads.
         strategy: How versions that end are replaced, as for `Upsert`.
+        unchanged_field: A column of the stream with a list of columns' names whose values a row leaves out, as those of
+            a `PostgresSource` may: such a row is an error, as it can't make a version. The column itself is not
+            written. None = the stream's own, if it has one.
         valid_from: The name of the column with the sequence of a version's first row; of several columns, a struct.
         valid_to: The name of the column with the sequence of the change that ended it; null = none has.
         is_current: The name of the column that is true for versions that none has ended.
 
     Raises:
-        ConfigError: If there is no sequence, or a column has two roles; if the strategy is unknown.
+        ConfigError: If a column has two roles; if the strategy is unknown.
 
     Example:
         >>> History("id", sequence="updated_at", op_field="op").own_columns
@@ -148,14 +152,20 @@ class History(KeyedMode):
     """
 
     key_fields: Sequence[str] | None = None
-    sequence: str | Expr | Sequence[str | Expr] = ()
+    sequence: str | Expr | Sequence[str | Expr] | None = None
     op_field: str | None = None
     track: str | Sequence[str] | None = None
     tombstones: Duration | None = None
     strategy: Strategy = "auto"
+    unchanged_field: str | None = None
     valid_from: str = "valid_from"
     valid_to: str = "valid_to"
     is_current: str = "is_current"
+
+    @property
+    def is_partial(self) -> bool:
+        """False: a version needs whole rows."""
+        return False
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -178,16 +188,23 @@ class History(KeyedMode):
         keep(
             self,
             key_fields=optional(names),
-            sequence=names_or_expressions,
+            sequence=optional(names_or_expressions),
             op_field=optional(text),
             track=optional(names),
         )
-        keep(self, tombstones=optional(duration), valid_from=text, valid_to=text, is_current=text)
+        keep(
+            self,
+            unchanged_field=optional(text),
+            tombstones=optional(duration),
+            valid_from=text,
+            valid_to=text,
+            is_current=text,
+        )
         one_of(get_args(Strategy))("strategy", self.strategy)
         if self.key_fields == ():
             raise ConfigError("key_fields are ()", hint='name each key column once: History(["id"], sequence=…)')
-        if not self.sequence:
-            raise ConfigError("a history needs a sequence", hint='History("id", sequence="updated_at")')
+        if self.sequence == ():
+            raise ConfigError("sequence names no column", hint='History("id", sequence="updated_at")')
         if self.track == ():
             raise ConfigError("track names no column", hint="name the columns whose changes make a new version")
         self._check_roles()
@@ -197,6 +214,7 @@ class History(KeyedMode):
             "key_fields": self.keys,
             "sequence": self.sequence_fields,
             "op_field": (self.op_field,) if self.op_field else (),
+            "unchanged_field": (self.unchanged_field,) if self.unchanged_field else (),
             "track": tuple(self.track or ()),
             **{name: (getattr(self, name),) for name in ("valid_from", "valid_to", "is_current")},
         }

@@ -53,8 +53,9 @@ def _which_stays(mode: CommitMode) -> str | None:
 def _versions(mode: History) -> str:
     """Return which rows a history has."""
     columns = f"the columns {_and(mode.track)}" if mode.track else "a value"
+    order = f"of {_and(mode.sequence_fields)}" if mode.sequence else "that the stream tells"
     return (
-        f"the rows of a key are its versions in the order of {_and(mode.sequence_fields)}, in whatever order and epoch "
+        f"the rows of a key are its versions in the order {order}, in whatever order and epoch "
         f"they come, a new one where {columns} changed; what they don't show is remembered {_how_long(mode)}"
     )
 

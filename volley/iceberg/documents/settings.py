@@ -155,8 +155,8 @@ class _SinkDocument(TableDocument):
     )
     unchanged_field: str | None = Field(
         None,
-        description="For upsert: the column with the names of the columns that a row leaves as they are; postgres has"
-        " its own.",
+        description="For upsert: the column with the names of the columns that a row leaves as they are; for history:"
+        " that it leaves out, which is an error; postgres has its own.",
     )
     ignore_nulls: bool | Names | None = Field(
         None, description="For upsert: true = nulls keep the values that are stored, or those of some columns do."
@@ -183,7 +183,7 @@ _KEYED = ("key_fields", "sequence", "tombstones", "op_field", "strategy")
 # The modes with settings of their own: what makes each, and the settings.
 _KEYED_MODES: dict[str, tuple[type[Upsert | History], tuple[str, ...]]] = {
     "upsert": (Upsert, (*_KEYED, "order_by", "write_order", "unchanged_field", "ignore_nulls", "update_columns")),
-    "history": (History, (*_KEYED, "track", "valid_from", "valid_to", "is_current")),
+    "history": (History, (*_KEYED, "unchanged_field", "track", "valid_from", "valid_to", "is_current")),
 }
 
 

@@ -24,7 +24,7 @@ from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import History, KeyedMode
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.columns import check_nulls, deletions, truncates, with_computed, without_earlier
-from volley.iceberg.upsert.incomplete import UNCHANGED, is_incomplete, lacks, unchanged_in
+from volley.iceberg.upsert.incomplete import UNCHANGED, check_whole, is_incomplete, lacks, unchanged_in
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import StateFormat
@@ -129,11 +129,13 @@ class UpsertWriter(Writer):
         """Return the stream's rows as changes.
 
         Raises:
-            SchemaMismatchError: If a key, a sequence or a required column of the table is null.
+            SchemaMismatchError: If a key, a sequence or a required column of the table is null, or if a row of a
+                history leaves out values.
             SourceError: If a value can't be cast without loss.
         """
         batch = without_earlier(batch, self.mode)
         deleted = deletions(batch, self.mode.op_field)
+        check_whole(batch, deleted, self.mode)
         rows = conform(with_computed(self.mode, batch), self.rows.rows_schema)
         unchanged = unchanged_in(rows, batch, deleted, self.mode)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):

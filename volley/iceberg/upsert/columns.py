@@ -46,12 +46,14 @@ def _completed(mode: Upsert | History, stream: pa.Schema) -> Upsert | History:
             "columns are in the stream",
         )
     if isinstance(mode, History):
-        if own.unchanged is not None:
+        if not (order := mode.sequence or own.sequence):
             raise ConfigError(
-                f"the stream leaves out values that have not changed (column {own.unchanged!r}), which a history needs",
-                hint="make the source send whole rows",
+                "History() names no sequence, and the stream tells none",
+                hint='name it: History("id", sequence="updated_at"); PostgresSource(…, sequence=True) tells one',
             )
-        return replace(mode, key_fields=keys, op_field=mode.op_field or own.operation)
+        unchanged = mode.unchanged_field or own.unchanged
+        operation = mode.op_field or own.operation
+        return replace(mode, key_fields=keys, sequence=order, op_field=operation, unchanged_field=unchanged)
     sequence = mode.sequence
     if sequence is None and mode.order_by is None:
         sequence = own.sequence or None

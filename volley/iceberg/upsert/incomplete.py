@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.errors import SchemaMismatchError
 from volley.iceberg.modes import KeyedMode, Upsert
 from volley.iceberg.upsert.columns import OLDER
 
-__all__ = ["UNCHANGED", "is_incomplete", "lacks", "unchanged_in"]
+__all__ = ["UNCHANGED", "check_whole", "is_incomplete", "lacks", "unchanged_in"]
 
 UNCHANGED = "_volley_unchanged"
 """The column of changes with the names of the columns that an incomplete one leaves out: they have not changed."""
@@ -41,6 +42,19 @@ def unchanged_in(
             kept[:, number] = rows.column(name).is_null().to_numpy(zero_copy_only=False)
     kept[deleted.to_numpy(zero_copy_only=False)] = False
     return _lists_of(names, kept)
+
+
+def check_whole(batch: pa.RecordBatch, deleted: pa.BooleanArray, mode: KeyedMode) -> None:
+    """Raise SchemaMismatchError if a row that is to be a version leaves out values."""
+    if mode.unchanged_field is None or isinstance(mode, Upsert):
+        return
+    leaves_out = pc.greater(pc.list_value_length(batch.column(mode.unchanged_field)), 0).fill_null(False)
+    if count := pc.sum(pc.and_(leaves_out, pc.invert(deleted))).as_py():
+        raise SchemaMismatchError(
+            f"{count} rows leave out values that have not changed (column {mode.unchanged_field!r}): versions need all",
+            hint="make the source send whole rows: in PostgreSQL, alter table … replica identity full; or give the "
+            "sink a dead letter",
+        )
 
 
 def _lists_of(names: list[str], chosen: np.ndarray[Any, Any]) -> pa.ListArray:
