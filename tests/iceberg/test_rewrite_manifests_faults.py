@@ -70,7 +70,6 @@ def test_what_can_not_be_written_is_refused(make: Make, monkeypatch: pytest.Monk
     unknown = PartitionSpec(PartitionField(2, 1000, UnknownTransform("zorder[2]"), "key"))
     gone = PartitionSpec(PartitionField(99, 1000, IdentityTransform(), "key"))
     cases: dict[str, dict[str, Any]] = {
-        "format version is 3": {"format_version": 3},
         "has UnknownTransform.*zorder": {"partition_specs": [unknown]},
         "no schema of the table has all columns of partition spec 0": {"partition_specs": [gone]},
         "has no partition spec 0": {"partition_specs": []},
