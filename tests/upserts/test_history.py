@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import closing
+from datetime import date
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,34 @@ def test_a_new_column_begins_a_version(make_lake: MakeLake) -> None:
         (3, 1 << 40, None),
         (1 << 40, None, "n"),
     ]
+
+
+@pytest.mark.parametrize("renamed_by", ["the job", "the job, with a limit", "another engine"])
+def test_limits_keep_the_sequences_of_columns_that_are_renamed(renamed_by: str, make_lake: MakeLake) -> None:
+    """They are structs, whose fields follow the columns of the sequence."""
+    lake = make_lake(History("id", sequence=["day", "number"], op_field="op"), DAYS)
+    day = date(2026, 1, 1)
+    rows = [(1, day, 1, A, "u"), (1, day, 5, A, "u"), (2, day, 9, None, "d"), (1, day, 3, B, "u"), (2, day, 7, B, "u")]
+    lake.epoch([dict(zip(DAYS.names, row, strict=True)) for row in rows[:3]])
+    renames, limit = {"day": "date"}, "valid_from"
+    if renamed_by == "another engine":
+        with lake.table().update_schema() as update:
+            update.rename_column("day", "date")
+    if renamed_by == "the job, with a limit":
+        renames["valid_from"] = limit = "since"
+    lake.schema = DAYS.set(1, DAYS.field("day").with_name("date"))
+    mode = History("id", sequence=["date", "number"], op_field="op", valid_from=limit)
+    lake.config = lake.config.with_commit_mode(mode)
+    if renamed_by == "another engine":
+        with pytest.raises(SchemaMismatchError, match=r"'valid_from\.day': to be renamed"):
+            lake.driver()
+    lake.config = lake.config.with_schema_evolution("full", renames=renames)
+    for _ in range(2):
+        lake.epoch([dict(zip(lake.schema.names, row, strict=True)) for row in rows[3:]])
+    found = sorted(
+        (row["value"], *row[limit].values(), *(row["valid_to"] or {"": None}).values()) for row in lake.rows()
+    )
+    assert found == [(A, day, 1, day, 3), (A, day, 5, None), (B, day, 3, day, 5), (B, day, 7, day, 9)]
 
 
 def test_a_branch_has_its_own_history_until_it_is_published(make_lake: MakeLake) -> None:

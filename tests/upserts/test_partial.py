@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -380,6 +381,20 @@ def test_a_column_that_is_renamed_keeps_the_sequence_of_its_value(make_lake: Mak
     lake.epoch([change(3, label="y")])
     lake.epoch([change(2, label="z")])
     assert [each["label"] for each in lake.rows()] == ["y"]
+
+
+def test_older_values_keep_their_sequence_if_its_column_is_renamed(make_lake: MakeLake) -> None:
+    lake = make_lake(IGNORING, PLAIN)
+    lake.epoch([change(3, b="x"), change(5, a=5)])
+    lake.schema = pa.schema([field.with_name("version") if field.name == "seq" else field for field in PLAIN])
+    mode = replace(IGNORING, sequence="version")
+    lake.config = lake.config.with_commit_mode(mode).with_schema_evolution("full", renames={"seq": "version"})
+    for seq, value in ((2, "older"), (4, "newer")):
+        late = change(seq, b=value)
+        lake.epoch([{"version": late.pop("seq"), **late}])
+    assert [(each["version"], each["b"]) for each in lake.rows()] == [(5, "newer")]
+    (older,) = [each["sequence"] for each in lake.rows()[0]["_volley_older"] if each["sequence"]]
+    assert older == {"version": 4}
 
 
 def test_a_branch_that_is_published_takes_the_sequences_of_values_along(make_lake: MakeLake) -> None:

@@ -33,7 +33,7 @@ from volley.iceberg.schema.compare import plan
 from volley.iceberg.schema.evolve import evolved, update
 from volley.iceberg.schema.types import to_iceberg_schema
 from volley.iceberg.table import TableRef
-from volley.iceberg.upsert.columns import check_keys, own_fields, with_own_columns
+from volley.iceberg.upsert.columns import check_keys, own_fields, own_renames, with_own_columns
 
 __all__ = [
     "change_schema",
@@ -203,7 +203,10 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
     """
     check_branch(table.metadata, config.table_name, config.branch)
     rows = _required(config, _written_schema(config, stream))
-    changes = plan(table, rows, config.schema_evolution, config.renames, config.drops)
+    mode, renames = config.commit_mode, config.renames
+    if isinstance(mode, KeyedMode):
+        renames = {**own_renames(mode, table.metadata, renames), **renames}
+    changes = plan(table, rows, config.schema_evolution, renames, config.drops)
     check_spec(changes.of(table), config.partitioning)
     return changes
 

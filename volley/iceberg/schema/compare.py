@@ -77,7 +77,7 @@ def plan(
         listed = "\n".join(f"  - {difference}" for difference in bad[:_MOST_LISTED])
         if len(bad) > _MOST_LISTED:
             listed += f"\n  … and {len(bad) - _MOST_LISTED} more"
-        refused = any(difference in configured for difference in bad)
+        refused = any(difference in configured and difference.remedy is None for difference in bad)
         hint = "leave out of renames and drops what can't be done" if refused else _way_out(bad)
         raise SchemaMismatchError(f"the stream does not fit table {'.'.join(table.name())}:\n{listed}", hint=hint)
     return Evolution(tuple(difference.remedy for difference in differences if difference.remedy))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.table.metadata import TableMetadata
 
 from volley.columns.expressions import compile_expression
 from volley.columns.roles import ChangeColumns
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import History, KeyedMode, Upsert
+from volley.iceberg.schema.changes import find
 
 __all__ = [
-    *("OLDER", "OLDER_COLUMN", "OLDER_SEQUENCE", "check_keys", "check_nulls", "deletions", "own_fields", "truncates"),
-    *("with_computed", "with_own_columns", "without_earlier"),
+    *("OLDER", "OLDER_COLUMN", "OLDER_SEQUENCE", "check_keys", "check_nulls", "deletions", "own_fields"),
+    *("own_renames", "truncates", "with_computed", "with_own_columns", "without_earlier"),
 ]
 
 OLDER = "_volley_older"
@@ -137,6 +140,37 @@ def own_fields(mode: KeyedMode, stream: pa.Schema) -> pa.Schema:
         return pa.schema(types)
     entry = pa.struct([(OLDER_COLUMN, pa.int32()), (OLDER_SEQUENCE, pa.struct(sequence))])
     return pa.schema([*types.items(), (OLDER, pa.list_(entry))])
+
+
+def own_renames(mode: KeyedMode, table: TableMetadata, renames: Mapping[str, str]) -> dict[str, str]:
+    """Return the renames, by dotted name, that columns of ours need: they follow those of the sequence.
+
+    Args:
+        renames: The configured ones, done or not.
+    """
+    schema, needed = table.schema(), dict[str, str]()
+    for name, struct in product(mode.sequence_fields, _sequence_structs(mode)):
+        for parent in (struct, *_names_before(struct, table, renames)):
+            if find(schema, f"{parent}.{name}") is None:
+                paths = [f"{parent}.{old}" for old in _names_before(name, table, renames)]
+                needed |= {path: name for path in paths if find(schema, path)}
+    return needed
+
+
+def _names_before(name: str, table: TableMetadata, renames: Mapping[str, str]) -> set[str]:
+    """Return the other names that a column has had, or has until it gets this one."""
+    names = {old for old, new in renames.items() if new == name and "." not in old}
+    if column := find(table.schema(), name):
+        fields = (field for schema in table.schemas for field in schema.fields)
+        names |= {field.name for field in fields if field.field_id == column.field_id}
+    return names - {name}
+
+
+def _sequence_structs(mode: KeyedMode) -> tuple[str, ...]:
+    """Return the structs of the table that have a field for each column of the sequence."""
+    if isinstance(mode, History):
+        return (mode.valid_from, mode.valid_to) if len(mode.sequence_fields) > 1 else ()
+    return (f"{OLDER}.element.{OLDER_SEQUENCE}",) if mode.sequence is not None and mode.is_partial else ()
 
 
 def _version_fields(mode: History, sequence: Sequence[tuple[str, pa.DataType]]) -> list[pa.Field]:
