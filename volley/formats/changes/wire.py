@@ -43,14 +43,12 @@ class Wire:
         logical: The last part of the name of its logical type, or one of `WIRES`; empty = there is none.
         parameters: Those of the logical type, such as the scale.
         fields: Those of a struct, by name; the item of an array is the field ``""``.
-        default: True if nulls may have been written as the column's default.
     """
 
     kind: str = ""
     logical: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
     fields: Mapping[str, Wire] = field(default_factory=dict, hash=False)
-    default: bool = False
 
     @property
     def item(self) -> Wire:
@@ -73,7 +71,7 @@ def _of_connect(schema: Mapping[str, Any]) -> Wire:
     if kind == "array":
         fields = {"": _of_connect(schema["items"])}
     logical = name.rpartition(".")[2] if name.startswith(("io.debezium.", "org.apache.kafka.connect.data.")) else ""
-    return Wire(kind, logical, schema.get("parameters") or {}, fields, schema.get("default") is not None)
+    return Wire(kind, logical, schema.get("parameters") or {}, fields)
 
 
 def fields_of_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
