@@ -20,9 +20,9 @@ from benchmarks.lake import Lake, write_epoch
 from benchmarks.measure import medians, timed
 from benchmarks.peers import auto_cdc as peer
 from tests.duck import query
-from tests.nexmark import LAST_BIDS, bids
+from tests.nexmark import BID_VERSIONS, LAST_BIDS, bids
 from volley import FileSource, IcebergSink, IcebergSinkConfig
-from volley.iceberg import Upsert
+from volley.iceberg import History, Upsert
 
 _PARTS = 4
 _VOLLEY, _AUTO_CDC = "Volley", "AUTO CDC of pyspark 4.3.0"
@@ -91,7 +91,10 @@ def _changes(ids: np.ndarray[Any, Any], sequence: int, operation: str = "u") -> 
 _MODES = {
     "order": Upsert(["auction", "bidder"], order_by="date_time", op_field="op"),
     "sequence": Upsert(["auction", "bidder"], sequence="date_time", op_field="op"),
+    "history": History(["auction", "bidder"], sequence="date_time", op_field="op"),
 }
+_TIMES = {"sequence": ["date_time"], "history": ["valid_from", "valid_to"]}
+"""The columns with the times of a row, by mode."""
 
 
 def _bids(asked: Benchmark, folder: Path) -> Iterator[Mapping[str, Any]]:
@@ -123,7 +126,8 @@ def last_bids(run: Run) -> None:
     figures |= {"stale": stale_keys(folder, lake), "keys": lake.table().scan().count()}
 
 
-@benchmark(
+_BESIDE_AUTO_CDC = partial(
+    benchmark,
     rows=1_000_000,
     repeat=5,
     peers={"volley": _VOLLEY, "auto_cdc": _AUTO_CDC},
@@ -134,24 +138,37 @@ def last_bids(run: Run) -> None:
     plots=("cpu_seconds",),
     bounds=[Limit("rows_per_cpu_second", "rows per CPU-second", least=5, of=_VOLLEY, beside=_AUTO_CDC)],
 )
+
+
+@_BESIDE_AUTO_CDC()
 def auto_cdc(run: Run) -> None:
     """Last bids, some taken back, beside AUTO CDC (SCD 1), which keeps its table in memory: CPU of whole processes."""
+    assert _differing(*_beside_auto_cdc(run, "sequence", 1)) == 0, "the rows differ from those of DuckDB"
+
+
+@_BESIDE_AUTO_CDC()
+def auto_cdc_history(run: Run) -> None:
+    """Versions of bids, some taken back, beside AUTO CDC (SCD 2), its table in memory: CPU of whole processes."""
+    files, found = _beside_auto_cdc(run, "history", 2)
+    assert _differing(files, found, BID_VERSIONS) == 0, "the versions differ from those of DuckDB"
+
+
+def _beside_auto_cdc(run: Run, mode: str, scd_type: int) -> tuple[Path, str]:
+    """Measure a run of the peer; return the folder with the bids, and a query for the rows that were made of them."""
     files, rows_file = run.options["files"][str(run.case)], run.folder / "rows"
     if run.peer == "auto_cdc":
-        given = replace(run, rows=run.options["bids"])
-        run.results.extend(peer.apart(given, peer.last_bids, files=files, rows_file=str(rows_file)))
-        found = _of_catalog(rows_file)
-    else:
-        command = [sys.executable, "-c", "from benchmarks.sequence import main; main()", files, str(run.folder)]
-        run.measure(lambda: subprocess.run(command, check=True), rows=run.options["bids"])
-        found = _of_table(Lake(run.folder))
-    assert _differing(Path(files), found) == 0, "the rows differ from those of DuckDB"
+        given, options = replace(run, rows=run.options["bids"]), {"files": files, "rows_file": str(rows_file)}
+        run.results.extend(peer.apart(given, peer.pipeline, scd_type=scd_type, **options))
+        return Path(files), _of_catalog(rows_file, mode)
+    command = [sys.executable, "-c", "from benchmarks.sequence import main; main()", files, str(run.folder), mode]
+    run.measure(lambda: subprocess.run(command, check=True), rows=run.options["bids"])
+    return Path(files), _of_table(Lake(run.folder), mode)
 
 
 def main() -> None:
-    """A job of a process of its own, as the last one upserts."""
-    files, folder = sys.argv[1:]
-    upsert_files(Path(files), Lake(folder), "sequence")
+    """A job of a process of its own that upserts, or writes versions."""
+    files, folder, mode = sys.argv[1:]
+    upsert_files(Path(files), Lake(folder), mode)
 
 
 def upsert_files(folder: Path, lake: Lake, mode: str) -> None:
@@ -166,20 +183,21 @@ def stale_keys(folder: Path, lake: Lake) -> int:
     return _differing(folder, _of_table(lake))
 
 
-def _differing(folder: Path, found: str) -> int:
+def _differing(folder: Path, found: str, wanted: str = LAST_BIDS) -> int:
     bids = f"(select * replace (epoch_us(date_time) as date_time) from read_parquet('{folder}/*.parquet'))"
-    expected = LAST_BIDS.replace("from bids", f"from {bids}")
+    expected = wanted.replace("from bids", f"from {bids}")
     differences = f"(({expected}) except ({found})) union (({found}) except ({expected}))"
     ((keys,),) = query(f"select count(distinct (auction, bidder)) from ({differences})").fetchall()
     return int(keys)
 
 
-def _of_table(lake: Lake) -> str:
-    location = lake.table().metadata_location
-    return f"select auction, bidder, price, url, epoch_us(date_time) from iceberg_scan('{location}')"
+def _of_table(lake: Lake, mode: str = "sequence") -> str:
+    columns = ", ".join(f"epoch_us({name})" for name in _TIMES[mode])
+    return f"select auction, bidder, price, url, {columns} from iceberg_scan('{lake.table().metadata_location}')"
 
 
-def _of_catalog(rows: Path) -> str:
+def _of_catalog(rows: Path, mode: str) -> str:
     """Rows that the catalog of AUTO CDC has written, with a column of its own behind them."""
-    columns = "column0::bigint, column1::bigint, column2::bigint, column3, column4::bigint"
+    times = [f"nullif(column{4 + number}, 'null')::bigint" for number in range(len(_TIMES[mode]))]
+    columns = ", ".join(["column0::bigint, column1::bigint, column2::bigint, column3", *times])
     return f"select {columns} from read_csv('{rows}', delim = '\\t', header = false, all_varchar = true)"

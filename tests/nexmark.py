@@ -7,13 +7,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["LAST_BIDS", "bids"]
+__all__ = ["BID_VERSIONS", "LAST_BIDS", "bids"]
 
 LAST_BIDS = """
 select auction, bidder, price, url, date_time from bids where true
 qualify row_number() over (partition by auction, bidder order by date_time desc) = 1 and op <> 'd'
 """
 """The last bid of each bidder on each auction (query 18), of a view `bids`, unless it is taken back."""
+
+BID_VERSIONS = """
+with by_key as (
+    select *, lag(op) over by_time as op_before, lag((price, url)) over by_time as values_before from bids
+    window by_time as (partition by auction, bidder order by date_time)
+),
+changes as (
+    select *, lead(date_time) over (partition by auction, bidder order by date_time) as valid_to from by_key
+    where op is distinct from op_before or op <> 'd' and (price, url) <> values_before
+)
+select auction, bidder, price, url, date_time as valid_from, valid_to from changes where op <> 'd'
+"""
+"""The bids of each bidder on each auction, of a view `bids`, each until the next one or until it is taken back."""
 
 _EVENTS, _PERSONS, _AUCTIONS = 50, 1, 3  # of so many events, the first is a person, the next ones are auctions
 _FIRST_ID, _NEAR_AUCTIONS, _NEAR_PERSONS, _HOT = 1_000, 100, 1_000, 100

@@ -34,6 +34,8 @@ libraries:
 configuration:
   spark.sql.shuffle.partitions: "2"
 """
+# The sequence would be a tracked column of a history, whose rows have it as `__START_AT`.
+_LEFT_OUT = {1: ["op"], 2: ["op", "date_time"]}
 _DEFINITIONS = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
@@ -55,19 +57,23 @@ dp.create_auto_cdc_flow(
     keys=["auction", "bidder"],
     sequence_by="date_time",
     apply_as_deletes=expr("op = 'd'"),
-    except_column_list=["op"],
-    stored_as_scd_type=1,
+    except_column_list={left_out},
+    stored_as_scd_type={scd_type},
 )
 """
 
 
-def last_bids(run: Run) -> None:
-    """Measure a run of the pipeline over the bids in a folder's files, an epoch each; its rows are in `rows` then."""
+def pipeline(run: Run) -> None:
+    """Measure a run over the bids in the folder `files`, an epoch a file; the target's rows are in `rows_file` then.
+
+    The option `scd_type` is 1 for the last bids, 2 for their history.
+    """
     _add_catalog(run)
-    folder, rows = run.folder / "pipeline", run.options["rows_file"]
+    folder, rows, scd_type = run.folder / "pipeline", run.options["rows_file"], run.options["scd_type"]
     (folder / "definitions").mkdir(parents=True)
     (folder / "spark-pipeline.yml").write_text(_SPEC.format(folder=folder.as_uri()))
-    (folder / "definitions" / "bids.py").write_text(_DEFINITIONS.format(files=run.options["files"]))
+    definitions = _DEFINITIONS.format(files=run.options["files"], left_out=_LEFT_OUT[scd_type], scd_type=scd_type)
+    (folder / "definitions" / "bids.py").write_text(definitions)
     settings = {
         "spark.sql.catalog.memory": "MemoryCatalog",
         "spark.sql.session.timeZone": "UTC",
