@@ -23,6 +23,7 @@ from tests.duck import query
 from tests.nexmark import BID_VERSIONS, LAST_BIDS, bids
 from volley import FileSource, IcebergSink, IcebergSinkConfig
 from volley.iceberg import History, Upsert
+from volley.iceberg.modes import CommitMode
 
 _PARTS = 4
 _VOLLEY, _AUTO_CDC = "Volley", "AUTO CDC of pyspark 4.3.0"
@@ -88,7 +89,7 @@ def _changes(ids: np.ndarray[Any, Any], sequence: int, operation: str = "u") -> 
     return pa.RecordBatch.from_pydict(columns)
 
 
-_MODES = {
+_MODES: dict[str, CommitMode] = {
     "order": Upsert(["auction", "bidder"], order_by="date_time", op_field="op"),
     "sequence": Upsert(["auction", "bidder"], sequence="date_time", op_field="op"),
     "history": History(["auction", "bidder"], sequence="date_time", op_field="op"),
