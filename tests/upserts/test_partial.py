@@ -383,6 +383,21 @@ def test_a_column_that_is_renamed_keeps_the_sequence_of_its_value(make_lake: Mak
     assert [each["label"] for each in lake.rows()] == ["y"]
 
 
+def test_a_column_that_comes_later_is_filled_by_older_rows(make_lake: MakeLake) -> None:
+    """As in a backfill: the rows of before have no value of it."""
+    lake = make_lake(IGNORING, PLAIN)
+    lake.epoch([change(5, a=5), change(5, a=6, id=2)])
+    lake.schema = PLAIN.append(pa.field("extra", pa.int64()))
+    for seq in (2, 3, 1):
+        lake.epoch([change(seq, extra=seq)])
+    lake.epoch([change(4, "d", id=2)])
+    before = lake.table().current_snapshot()
+    lake.epoch([change(3, extra=3), change(5, a=5), change(5, a=6, id=2), change(3, extra=3, id=2)])
+    found = [(each["seq"], each["a"], each["extra"]) for each in lake.rows()]
+    assert sorted(found, key=repr) == [(5, 5, 3), (5, 6, None)]
+    assert lake.table().current_snapshot() == before
+
+
 def test_older_values_keep_their_sequence_if_its_column_is_renamed(make_lake: MakeLake) -> None:
     lake = make_lake(IGNORING, PLAIN)
     lake.epoch([change(3, b="x"), change(5, a=5)])

@@ -38,7 +38,7 @@ def unchanged_in(
     for number, name in enumerate(names):
         if mode.update_columns is not None and name not in mode.update_columns:
             kept[:, number] = True
-        elif mode.ignore_nulls is True or (mode.ignore_nulls and name in mode.ignore_nulls):
+        elif ignores_nulls(mode, name):
             kept[:, number] = rows.column(name).is_null().to_numpy(zero_copy_only=False)
     kept[deleted.to_numpy(zero_copy_only=False)] = False
     return _lists_of(names, kept)
@@ -55,6 +55,12 @@ def check_whole(batch: pa.RecordBatch, deleted: pa.BooleanArray, mode: KeyedMode
             hint="make the source send whole rows: in PostgreSQL, alter table … replica identity full; or give the "
             "sink a dead letter",
         )
+
+
+def ignores_nulls(mode: KeyedMode, column: str) -> bool:
+    """Return True if a null in a column is no value."""
+    listed = mode.ignore_nulls
+    return listed if isinstance(listed, bool) else column in listed
 
 
 def _lists_of(names: list[str], chosen: np.ndarray[Any, Any]) -> pa.ListArray:

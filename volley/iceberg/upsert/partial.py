@@ -19,7 +19,7 @@ from volley.columns.keys.order import ascending_order, ranks
 from volley.errors import SourceError
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UpsertWriter
 from volley.iceberg.upsert.columns import OLDER, OLDER_COLUMN, OLDER_SEQUENCE
-from volley.iceberg.upsert.incomplete import UNCHANGED, lacks
+from volley.iceberg.upsert.incomplete import UNCHANGED, ignores_nulls, lacks
 from volley.iceberg.upsert.settled import Changed, LastChange, Outcome, exact_ranks, ranks_of, repeated
 
 __all__ = ["PartialChanges", "completed_rows", "without_source"]
@@ -231,11 +231,19 @@ class _Folding:
         for name, field_id in self._columns.items():
             left_out = lacks(unchanged, name)
             left_out[rows[ids == field_id]] = True
+            left_out |= self._was_before(name)
             has_value = (self._part == field_id) | (self._part == _WHOLE) & ~left_out[self._at]
             order = self._by_value(name, has_value)
             places = self._sorted[1].sources(has_value[order])
             sources[name] = np.where(places < 0, -1, order[places])
         return sources
+
+    def _was_before(self, name: str) -> Bools:
+        """Return for each change whether it may be a row of before the table had a column: it has no value of it."""
+        came_later = self._columns[name] > self.writer.rows.schema.find_field(OLDER).field_id
+        if not (came_later and ignores_nulls(self.writer.mode, name)):
+            return np.zeros(self.changes.num_rows, np.bool_)
+        return _flags(self.changes[name].is_null())
 
     def _by_value(self, name: str, has_value: Bools) -> _Numbers:
         """Return the versions in order; those of one key and sequence by the value of a column."""
@@ -261,6 +269,7 @@ class _Folding:
         for name, versions in self._sources.items():
             has_none = np.zeros(self.changes.num_rows, np.bool_)
             has_none[rows[(ids == self._columns[name]) & ~is_set]] = True
+            has_none |= self._was_before(name)
             kept &= np.where(versions < 0, has_none[winners], self._at[versions] == winners)
         return kept
 
