@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,9 @@ from tests.tiers import some
 from volley import CommitConflictError, StorageError, WriteResult
 from volley.iceberg import DeleteRewrite, orphan_files, remove_orphan_files
 from volley.iceberg.maintain import deletes as rewriting
+from volley.iceberg.maintain.rewrites import format_of
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.write.vectors import write_deletes
 from volley.task.failpoints import DELETE_POINTS
 
 assert lake
@@ -119,6 +122,26 @@ def test_rows_that_others_delete_meanwhile_stay_deleted(lake: Lake, meanwhile: C
     done = lake.view.rewrite_position_deletes()
     assert (done.data_files, done.dropped) == (2, 1)
     lake.check({*range(20), 21} - {1, 2, 3, 11, 12, 13, 8, 19}, equality=True)
+    assert no_orphans(lake)
+
+
+def test_a_vector_that_others_add_meanwhile_is_not_replaced(lake: Lake, meanwhile: Callable[..., None]) -> None:
+    first, _ = lake.append(0, 10)
+    lake.commit([], [lake.files.keys(["id"], [{"id": 9}], first)])
+    lake.view.upgrade(3)
+    lake.files.table.refresh()
+
+    def others() -> None:
+        format = format_of(lake.files.table, lake.files.ref)
+        (vector,) = write_deletes(format, [(first, np.array([2, 9], np.uint64))])
+        lake.commit([], [vector.data_file])
+
+    meanwhile("after-delete-merge", others)
+    done = lake.view.rewrite_position_deletes(convert_equality=True)
+    assert (done.data_files, done.snapshot_id) == (0, None)
+    lake.check({*range(20)} - {2, 9}, equality=True)
+    lake.view.rewrite_position_deletes(convert_equality=True)
+    lake.check({*range(20)} - {2, 9})
     assert no_orphans(lake)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,8 +15,10 @@ from pyiceberg.table.metadata import TableMetadataV3
 
 from tests.duck import query
 from tests.upserts.lake import Lake
-from volley import ConfigError
+from volley import ConfigError, LayoutChangedError
 from volley.iceberg import IcebergTable, Upsert
+from volley.iceberg.commit import epochs, loop
+from volley.iceberg.maintain import compaction, deletes
 from volley.iceberg.modes import Strategy
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "op": pa.string()})
@@ -175,6 +177,76 @@ def test_position_deletes_of_before_an_upgrade_are_merged_by_hand(opened: Any) -
     assert (done.files_before, done.files_after, len(vectors(lake))) == (1, 1, 1)
     check(lake, {number: "a" for number in range(10) if number != 1})
     assert view.rewrite_position_deletes().snapshot_id is None
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets others act once, when a failpoint of a module is reached."""
+
+    def at(module: Any, point: str, act: Callable[[], Any]) -> None:
+        todo = [act]
+        monkeypatch.setattr(module, "reach", lambda name, _: todo.pop()() if name == point and todo else None)
+
+    return at
+
+
+def test_an_upsert_written_before_an_upgrade_is_written_again(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers ignore position-delete files beside a vector of the same file."""
+    lake: Lake = opened("merge_on_read", "2")
+    lake.epoch([row(number) for number in range(10)])
+    todo = [IcebergTable(lake.config.ref).upgrade]
+    write = loop.write_manifests
+
+    def upgraded(*arguments: Any) -> None:
+        if todo:
+            todo.pop()(3)
+        write(*arguments)
+
+    monkeypatch.setattr(epochs, "write_manifests", upgraded)
+    epoch = [row(1, op="d"), row(3, "b")]
+    with pytest.raises(LayoutChangedError, match="upgraded to format version 3 between write and commit"):
+        lake.epoch(epoch)
+    check(lake, dict.fromkeys(range(10), "a"))
+    lake.epoch(epoch)
+    check(lake, {number: "b" if number == 3 else "a" for number in range(10) if number != 1})
+    assert len(vectors(lake)) == len(lake.table().inspect.delete_files()) == 1
+
+
+def test_a_merge_of_deletes_beside_an_upgrade_adds_no_position_deletes(opened: Any, at: Callable[..., None]) -> None:
+    lake: Lake = opened("merge_on_read", "2")
+    lake.epoch([row(number) for number in range(10)])
+    for number in (1, 3):
+        lake.epoch([row(number, op="d")])
+    view = IcebergTable(lake.config.ref)
+    at(deletes, "after-delete-merge", lambda: view.upgrade(3))
+    with pytest.raises(LayoutChangedError, match="run the maintenance again"):
+        view.rewrite_position_deletes()
+    view.rewrite_position_deletes()
+    check(lake, dict.fromkeys({*range(10)} - {1, 3}, "a"))
+    assert len(vectors(lake)) == len(lake.table().inspect.delete_files()) == 1
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_rows_that_are_deleted_beside_a_compaction_stay_so(opened: Any, at: Callable[..., None], version: str) -> None:
+    lake: Lake = opened("merge_on_read", version)
+    for start in range(0, 30, 10):
+        lake.epoch([row(number) for number in range(start, start + 10)])
+    lake.epoch([row(1, op="d"), row(11, op="d")])
+    view, found = IcebergTable(lake.config.ref), []
+
+    def others() -> None:
+        view.upgrade(3)
+        lake.epoch([row(2, op="d"), row(12, op="d"), row(13, "b")])
+        found.append(ids(lake))
+
+    at(compaction, "after-rewrite", others)
+    if version == "2":
+        with pytest.raises(LayoutChangedError):
+            view.compact()
+    view.compact()
+    check(lake, {number: "b" if number == 13 else "a" for number in range(30) if number not in (1, 2, 11, 12)})
+    assert ids(lake) == found[0]
+    assert len(vectors(lake)) == len(lake.table().inspect.delete_files())
 
 
 def test_a_table_is_upgraded_once_and_never_back(opened: Any) -> None:

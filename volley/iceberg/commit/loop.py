@@ -40,6 +40,7 @@ from volley.iceberg.pyiceberg_private.guarded import share_metadata
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot, targets_of_vectors
 from volley.iceberg.read.planning import concerns
 from volley.iceberg.table import TableRef
+from volley.iceberg.write.vectors import check_form
 from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = [
@@ -313,8 +314,12 @@ def write_manifests(
 
     Args:
         origin: The branch whose files a new one starts with; None = it starts without any.
+
+    Raises:
+        LayoutChangedError: If there are position-delete files, but the table has deletion vectors by now.
     """
     deletes = [file.data_file for file in changes.deletes]
+    check_form(transaction.table_metadata.format_version, deletes)
     add_snapshot(
         transaction,
         added=[file.data_file for file in changes.added],

@@ -165,6 +165,14 @@ class _MergedDeletes:
     merged: frozenset[str]
     file: WrittenFile | None
 
+    def covers(self, current: Sequence[FileEntry]) -> bool:
+        """Return True if the new file can take the place of the merged ones among a data file's delete files.
+
+        A new vector also takes the place of one that others have added meanwhile, whose rows would come back.
+        """
+        vectors = _paths(delete for delete in current if delete.blob_offset is not None)
+        return vectors <= self.merged <= _paths(current)
+
 
 @dataclass(frozen=True)
 class _Merge:
@@ -270,9 +278,9 @@ class _DeleteReplacement(FileRewrite[_StagedDeletes, _MergedDeletes]):
         if head is None:
             return None
         state = _State.of(table, head)
-        current = {planned.file.path: {delete.path for delete in planned.deletes} for planned in state.files}
+        current = {planned.file.path: planned.deletes for planned in state.files}
         # Others may have removed the data file, or merged its deletes.
-        merged = [deletes for deletes in self._results if deletes.merged <= current.get(deletes.path, set())]
+        merged = [deletes for deletes in self._results if deletes.covers(current.get(deletes.path, ()))]
         removed = state.without({deletes.path: deletes.merged for deletes in merged}, self._options)
         if not removed:
             return None

@@ -11,6 +11,8 @@ import numpy as np
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyroaring import BitMap64
 
+from volley.errors import LayoutChangedError
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.schema.types import POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
@@ -19,7 +21,7 @@ from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["write_deletes"]
+__all__ = ["check_form", "write_deletes"]
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 
@@ -45,6 +47,26 @@ def write_deletes(
         delete_new_files(table.io, (file.path for file in written))
         raise
     return tuple(written)
+
+
+def check_form(format_version: int, deletes: Sequence[DataFile]) -> None:
+    """Check that deletes by position have the form of a table's format version, which an upgrade changes.
+
+    Raises:
+        LayoutChangedError: If a table that has deletion vectors would get a position-delete file: readers ignore it
+            beside a vector of the same data file, and its rows would come back.
+    """
+    old = [file for file in deletes if file.content == DataFileContent.POSITION_DELETES and not _is_vector(file)]
+    if format_version >= ROW_IDS_SINCE and old:
+        raise LayoutChangedError(
+            f"the table was upgraded to format version {format_version} between write and commit: it has deletion "
+            f"vectors now, and {old[0].file_path} is a position-delete file",
+            hint="start the job again: it repeats the epoch; or run the maintenance again",
+        )
+
+
+def _is_vector(file: DataFile) -> bool:
+    return file.file_format == FileFormat.PUFFIN
 
 
 def _write_vectors(
