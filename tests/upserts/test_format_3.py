@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -261,3 +262,19 @@ def test_a_table_is_upgraded_once_and_never_back(opened: Any) -> None:
     lake.epoch([row(2)])
     check(lake, {1: "a", 2: "a"})
     assert sorted(ids(lake).values()) == [0, 1]
+
+
+def test_columns_with_the_names_of_row_ids_are_refused(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "_row_id": pa.int64(), "op": pa.string()})
+    for version in ("2", "3"):
+        lake = Lake(tmp_path / version, Upsert(["id"], op_field="op"), schema)
+        lake.config = lake.config.with_table_properties({"format-version": version})
+        try:
+            change: Callable[[], Any] = partial(lake.epoch, [{"id": 1, "_row_id": 5, "op": "u"}])
+            if version == "2":
+                change()
+                change = partial(IcebergTable(lake.config.ref).upgrade, 3)
+            with pytest.raises(ConfigError, match="column _row_id has a name that format version 3 has for itself"):
+                change()
+        finally:
+            lake.close()

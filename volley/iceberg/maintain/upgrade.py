@@ -11,6 +11,8 @@ from pyiceberg.table.update import UpgradeFormatVersionUpdate
 from volley.errors import ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.pyiceberg_private.access import stage
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
+from volley.iceberg.schema.types import check_row_ids
 from volley.iceberg.table import TableRef
 
 __all__ = ["upgrade_table"]
@@ -22,7 +24,7 @@ def upgrade_table(ref: TableRef, format_version: int) -> int:
     """Upgrade a table, and return the version that it had.
 
     Raises:
-        ConfigError: If the version is unknown, or older than the table's.
+        ConfigError: If the version is unknown, or older than the table's, or a column has a name that it reserves.
         VolleyError: As for `commit_to`.
     """
     if isinstance(format_version, bool) or format_version not in _VERSIONS:
@@ -52,6 +54,8 @@ class _Upgrade(Stage[_StagedUpgrade]):
             )
         if table.format_version == self.format_version:
             return None
+        if self.format_version >= ROW_IDS_SINCE:
+            check_row_ids(table.schema())
         transaction, update = table.transaction(), dict[str, Any](format_version=self.format_version)
         stage(transaction, UpgradeFormatVersionUpdate(**update))
         return _StagedUpgrade(transaction, table.format_version)

@@ -50,6 +50,7 @@ __all__ = [
     "arrow_schema",
     "arrow_type_of",
     "check_readable",
+    "check_row_ids",
     "fields_in",
     "file_schema",
     "fingerprint",
@@ -232,6 +233,19 @@ def schema_of_files(schema: Schema) -> Schema:
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's data files: that of its rows, with names that are valid in Avro."""
     return arrow_schema(schema_of_files(schema))
+
+
+def check_row_ids(schema: Schema) -> None:
+    """Check that no column of a table has the name of one that rows have from format version 3 on.
+
+    Raises:
+        ConfigError: If one has.
+    """
+    if taken := {field.name for field in schema.fields} & {field.name for field in _ROW_IDS}:
+        raise ConfigError(
+            f"column {' and '.join(sorted(taken))} has a name that format version 3 has for itself",
+            hint="rename the column, or stay with format version 2",
+        )
 
 
 @per_schema

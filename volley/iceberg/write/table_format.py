@@ -29,7 +29,14 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.schema.mapping import number_in
-from volley.iceberg.schema.types import arrow_schema, file_schema, per_schema, schema_of_files, with_row_ids
+from volley.iceberg.schema.types import (
+    arrow_schema,
+    check_row_ids,
+    file_schema,
+    per_schema,
+    schema_of_files,
+    with_row_ids,
+)
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
 from volley.iceberg.write.written import WrittenFile
@@ -97,12 +104,15 @@ class TableFormat:
         """Return the format of a freshly loaded table.
 
         Raises:
-            ConfigError: If a ``write.…`` property of the table has a value that can't be used; names it.
+            ConfigError: If a ``write.…`` property of the table has a value that can't be used, or a column the name of
+                one that format version 3 has for itself; names it.
         """
         options = {option: number_in(table.properties, name) for name, option in _PARQUET_OPTIONS.items()}
         rows = number_in(table.properties, TableProperties.PARQUET_ROW_GROUP_LIMIT)
         size = number_in(table.properties, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)
         _check_metrics(table.schema(), table.properties)
+        if table.format_version >= ROW_IDS_SINCE:
+            check_row_ids(table.schema())
         return cls(
             location=table.location(),
             table_properties=dict(table.properties),
