@@ -23,7 +23,7 @@ from volley.connectors.postgres.rows import RowForm
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
 from volley.connectors.postgres.types import TableColumn
-from volley.iceberg import Upsert
+from volley.iceberg import History, Upsert
 
 COLUMNS = (TableColumn("id", 1, 25, -1, 0, False), TableColumn("text", 2, 25, -1, None, False))
 DOCS = Table(TableName("public", "docs"), 7, COLUMNS)
@@ -164,6 +164,26 @@ def test_a_mirror_and_a_second_job_beside_it(stored_apart: Database, tmp_path: P
         "_change",
         "_volley_older",
     ]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_history(shop: Database, tmp_path: Path) -> None:
+    """The versions of rows are in the order of the log."""
+    shop.run("delete from orders where id > 3", "alter table orders replica identity full")
+    sink = IcebergSink(config(tmp_path).with_commit_mode(History()))
+    changes = Environment("local[2]", checkpoint_dir=str(tmp_path / "checkpoints")).from_source(
+        shop.source(sequence=True)
+    )
+    job = changes.to_sink(sink)
+    job.execute("history")
+    shop.run("update orders set customer = 'x' where id = 1", "delete from orders where id = 2")
+    shop.run("update orders set customer = 'y' where id = 1")
+    job.execute("history")
+    rows = sorted(sink.to_arrow().to_pylist(), key=lambda row: (row["id"], row["_lsn"], row["_change"]))
+    assert [(row["id"], row["customer"], row["is_current"]) for row in rows] == [
+        *[(1, "c1", False), (1, "x", False), (1, "y", True), (2, "c2", False), (3, "c3", True)],
+    ]
+    assert [row["valid_to"] for row in rows[:2]] == [row["valid_from"] for row in rows[1:3]]
 
 
 @pytest.mark.usefixtures("spark")
