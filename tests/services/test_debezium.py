@@ -71,7 +71,7 @@ def rows(lines: Path, folder: Path, in_order: bool, options: dict[str, Any]) -> 
         options={"key_fields": ["id"], **options},
     )
     table = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local(str(folder / "lake")))
-    stream = Environment(checkpoint_dir=f"{folder}/checkpoints").from_source(source)
+    stream = Environment("local[2]", checkpoint_dir=f"{folder}/checkpoints").from_source(source)
     stream = stream.drop("_seq") if in_order else stream
     stream.to_sink(IcebergSink(table.with_commit_mode(Upsert()))).execute("t")
     stored = table.ref.load().scan().to_arrow().select(["id", "name", "price", "at"]).sort_by("id")
