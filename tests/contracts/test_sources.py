@@ -303,12 +303,15 @@ def read(reader: Reader, split: Split) -> list[pa.RecordBatch]:
     return list(copy.read(shipped(split)))
 
 
+# The columns by which rows of extracts tell which one they are of.
+OF_EXTRACTS = {"_version", "_volley_extract"}
+
+
 def rows_of(reader: Reader, planner: Planner, start: Offset, end: Offset) -> list[dict[str, Any]]:
     splits = planner.reader.splits(start, end)
     assert reader.splits(start, end) == splits, "the driver has another idea of what lies between two offsets"
     rows = [row for split in splits for batch in read(reader, split) for row in batch.to_pylist()]
-    # Those of extracts tell which one they are of, too.
-    return [{name: value for name, value in row.items() if name != "_volley_extract"} for row in rows]
+    return [{name: value for name, value in row.items() if name not in OF_EXTRACTS} for row in rows]
 
 
 @pytest.fixture(autouse=True, scope="module")
