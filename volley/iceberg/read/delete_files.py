@@ -25,12 +25,12 @@ from volley.iceberg.pyiceberg_private.entries import file_attributes
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file, open_input, open_stored
 from volley.iceberg.read.entries import Cache, Content, FileEntry
 from volley.iceberg.read.skipping import Positions
+from volley.iceberg.storage.puffin import VECTOR_MAGIC
 from volley.secrets import redact_uri
 
 __all__ = ["Mask", "columns_of", "deleted_by_position", "deleted_positions", "equal_positions", "remember_positions"]
 
 _PATH, _POSITION = "file_path", "pos"
-_MAGIC = b"\xd1\xd3\x39\x64"
 
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -104,7 +104,7 @@ def _vector(io: FileIO, delete: FileEntry) -> Positions:
         stream.seek(delete.blob_offset)
         blob = stream.read(delete.blob_size)
     checked, checksum = blob[4:-4], int.from_bytes(blob[-4:], "big")
-    if len(blob) != delete.blob_size or checked[:4] != _MAGIC or zlib.crc32(checked) != checksum:
+    if len(blob) != delete.blob_size or checked[:4] != VECTOR_MAGIC or zlib.crc32(checked) != checksum:
         raise SourceError(
             f"the deletion vector in {delete.path} at byte {delete.blob_offset} is damaged",
             hint="restore the file, or roll the table back to a snapshot without it",

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-__all__ = ["puffin"]
+__all__ = ["VECTOR_MAGIC", "puffin"]
 
 _MAGIC = b"PFA1"
+VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
+"""The first bytes of a deletion vector, within its blob."""
 
 
 def puffin(blobs: Sequence[tuple[Mapping[str, Any], bytes]]) -> tuple[bytes, list[int], int]:

@@ -16,14 +16,12 @@ from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.schema.types import POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
-from volley.iceberg.storage.puffin import puffin
+from volley.iceberg.storage.puffin import VECTOR_MAGIC, puffin
 from volley.iceberg.write.data_files import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
 
 __all__ = ["check_form", "write_deletes"]
-
-_MAGIC = b"\xd1\xd3\x39\x64"
 
 
 def write_deletes(
@@ -106,7 +104,7 @@ def _write_vectors(
 def _blob(positions: np.ndarray[Any, Any]) -> bytes:
     vector = BitMap64(positions)
     vector.run_optimize()
-    checked = _MAGIC + vector.serialize()
+    checked = VECTOR_MAGIC + vector.serialize()
     return len(checked).to_bytes(4, "big") + checked + zlib.crc32(checked).to_bytes(4, "big")
 
 
