@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.servers.iceberg_spark import IcebergSpark
     from tests.servers.identity import TokenEndpoint
     from tests.servers.kafka import Kafka
+    from tests.servers.mariadb import MariaDb
     from tests.servers.nessie import Nessie
     from tests.servers.postgres import Postgres
     from tests.servers.rest_fixture import RestFixture
@@ -166,6 +167,15 @@ def postgres_18(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     from tests.servers.postgres import NEWEST, Postgres
 
     with shared(tmp_path_factory, lambda folder: Postgres(folder, version=NEWEST), "postgres-18") as server:
+        yield server
+
+
+@server_fixture
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """MariaDB 10.11, as the machine has it or from Debian."""
+    from tests.servers.mariadb import MariaDb
+
+    with shared(tmp_path_factory, MariaDb, "mariadb") as server:
         yield server
 
 

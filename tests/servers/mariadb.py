@@ -1,0 +1,150 @@
+"""MariaDB 10.11 from Debian's packages, unpacked; or as the machine has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import uuid
+from contextlib import closing
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pymysql
+import pytest
+
+from tests.servers.downloads import downloaded
+from tests.servers.process import ServerProcess, free_ports, needed
+
+_PACKAGES = ("mariadb-server-core", "libaio1", "liburing2")
+USER = "nobody" if os.getuid() == 0 else None
+"""Who runs the server: MariaDB refuses to run as root unless it is told to."""
+
+# No test has the machine crash: what the kernel has is durable. Accounts are made before the server listens to anybody.
+_SETTINGS = (
+    *("--bind-address=127.0.0.1", "--skip-name-resolve", "--character-set-server=utf8mb4"),
+    *("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--binlog-row-image=FULL"),
+    *("--binlog-row-metadata=FULL", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"),
+    *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M", "--max-connections=500"),
+    *("--innodb-use-native-aio=OFF", "--max-allowed-packet=64M", "--log-warnings=1"),
+)
+_ACCOUNTS = """
+create user if not exists 'volley'@'%' identified by 'secret';
+grant all on *.* to 'volley'@'%' with grant option;
+"""
+
+
+class MariaDb:
+    """A MariaDB server with a binary log of rows with full metadata, and one user, who has a password.
+
+    Args:
+        folder: Where its log is.
+        settings: Further options of the server, such as ``--gtid-domain-id=7``.
+    """
+
+    def __init__(self, folder: Path, settings: tuple[str, ...] = ()) -> None:
+        (port,) = free_ports(1)
+        self.host, self.port, self.user, self.password = "127.0.0.1", port, "volley", "secret"
+        # Not below pytest's folders: where those are root's alone, the server's user can't enter them.
+        self._home = home = Path(mkdtemp(prefix="volley-mariadb-"))
+        packages, libraries = _programs(home)
+        server = packages / "usr/sbin/mariadbd"
+        (home / "accounts.sql").write_text(_ACCOUNTS)
+        data = home / "data"
+        data.mkdir()
+        if USER:
+            for path in (home, data, home / "accounts.sql"):
+                shutil.chown(path, USER)
+        basics = ["--no-defaults", f"--datadir={data}", f"--lc-messages-dir={packages}/usr/share/mysql"]
+        self._fill(packages, [str(server), *basics], libraries)
+        self._command = [
+            *(str(server), *basics, f"--character-sets-dir={packages}/usr/share/mysql/charsets"),
+            *(f"--port={port}", f"--socket={home}/socket", f"--init-file={home}/accounts.sql"),
+            *(f"--pid-file={home}/pid", f"--tmpdir={home}", *_SETTINGS, *settings),
+        ]
+        self._process = ServerProcess("MariaDB", self._command, folder / "log", libraries, USER)
+
+    def _fill(self, packages: Path, command: list[str], libraries: dict[str, str]) -> None:
+        """Make the server's own tables, as mariadb-install-db does."""
+        scripts = packages / "usr/share/mysql"
+        names = ("mysql_system_tables", "mysql_performance_tables", "mysql_system_tables_data")
+        lines = ["create database mysql;", "use mysql;", "set @auth_root_socket = null;"]
+        lines += [line for name in names for line in (scripts / f"{name}.sql").read_text().split("\n")]
+        text = "\n".join(line for line in lines if "@current_hostname" not in line)
+        done = subprocess.run(
+            [*command, "--bootstrap", "--skip-grant-tables", "--log-bin=0", "--innodb-use-native-aio=OFF"],
+            input=text,
+            env={**os.environ, **libraries},
+            cwd="/",
+            user=USER,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            pytest.fail(f"MariaDB's tables can't be made: {done.stderr[-2000:]}")
+
+    def start(self) -> MariaDb:
+        """Start it."""
+        self._process.start(self._process.says("ready for connections"))
+        return self
+
+    def kill(self) -> None:
+        """End it as a crash does; `start` has it recover."""
+        self._process.stop()
+
+    def stop(self) -> None:
+        """End it for good."""
+        self._process.stop()
+        subprocess.run(["sh", "-c", 'rm -rf "$0" > /dev/null 2>&1 &', self._home], check=True)
+
+    def run(self, *statements: str, database: str | None = None) -> None:
+        """Run statements, all in one transaction, as far as they take part in one."""
+        with closing(self.connect(database)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            connection.commit()
+
+    def rows(self, query: str, database: str | None = None) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with closing(self.connect(database)) as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
+        """A connection of the server's user."""
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=database,
+            charset="utf8mb4",
+        )
+
+    def database(self) -> str:
+        """The name of a new database, without tables."""
+        name = f"shop_{uuid.uuid4().hex}"
+        self.run(f"create database {name}")
+        return name
+
+
+def _programs(home: Path) -> tuple[Path, dict[str, str]]:
+    """The folder that has ``usr`` with MariaDB's programs, and the variables by which they find their libraries."""
+    if Path("/usr/sbin/mariadbd").exists():
+        return Path("/"), {}
+    packages = downloaded("mariadb-server-core", _fetch)
+    if USER:
+        # The server's user may not enter the cache.
+        packages = shutil.copytree(packages, home / "packages", symlinks=True)
+    folders = {str(found.parent) for name in ("libaio.so.1", "liburing.so.2") for found in packages.rglob(name)}
+    return packages, {"LD_LIBRARY_PATH": ":".join(sorted(folders))}
+
+
+def _fetch(folder: Path) -> None:
+    get, unpack = needed("apt-get", "MariaDB comes from Debian"), needed("dpkg-deb", "MariaDB comes from Debian")
+    subprocess.run([get, "download", *_PACKAGES], cwd=folder, check=True, capture_output=True)
+    for package in folder.glob("*.deb"):
+        subprocess.run([unpack, "--extract", package, folder], check=True)
+        package.unlink()
+    shutil.rmtree(folder / "usr/share/doc")
