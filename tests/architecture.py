@@ -26,6 +26,7 @@ lineage
 columns
 store
 task formats
+capture
 spark connectors.*
 iceberg.keyed_modes
 iceberg.modes iceberg.settings iceberg.pyiceberg_private.access
@@ -68,6 +69,7 @@ PACKAGES = {
         "task.*",
         "formats.*",
         "spark.*",
+        "capture.*",
         "connectors.*",
         "iceberg.*",
         "engine.*",

@@ -20,7 +20,7 @@ from tests.captured import Database
 from tests.drivers import Drivers
 from tests.postgres.jobs import difference, mirror, start
 from tests.servers.postgres import Postgres
-from volley.connectors.postgres.segments import Segments
+from volley.capture.segments import Segments
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, SLOT_POINTS, TASK_POINTS
 
 __all__ = ["Campaign", "Jobs", "Writers", "captured", "catch_up", "follow", "run", "writing"]

@@ -30,14 +30,14 @@ from volley import (
     sum_,
     tumbling,
 )
+from volley.capture.segments import Segments
+from volley.capture.selection import TableName
 from volley.connectors.files.inbox import Inbox, listed_of
 from volley.connectors.files.listing import LoggedFile
 from volley.connectors.files.log import FileLog
 from volley.connectors.postgres import slot
 from volley.connectors.postgres.known import CapturedTable, CapturedTables
 from volley.connectors.postgres.loads import Fence, Load, Loads
-from volley.connectors.postgres.segments import Segments
-from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import StoredFile, Table
 from volley.connectors.postgres.types import TableColumn
 from volley.connectors.webhook.frames import Entry

@@ -15,7 +15,7 @@ from tests.drivers import Drivers
 from tests.postgres.jobs import append, config
 from tests.postgres.runs import running
 from volley import IcebergSink
-from volley.connectors.postgres.segments import Segments
+from volley.capture.segments import Segments
 
 LARGE = "repeat(md5(random()::text), 500)"
 

@@ -35,8 +35,8 @@ from tests.postgres.runs import running
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import PostgresSource, Reader, Source, SourceContext, SourceError, StorageError
+from volley.capture import segments
 from volley.connectors.postgres import reader as postgres_reader
-from volley.connectors.postgres import segments
 from volley.connectors.postgres.reader import PostgresReader
 from volley.connectors.postgres.splits import PostgresSplit
 

@@ -13,10 +13,11 @@ from tests.postgres.jobs import difference, differences, mirror, mirror_all
 from tests.postgres.runs import running
 from tests.postgres.test_many_tables import applied, stored
 from volley import SchemaChangedError, SourceError
-from volley.connectors.postgres.decode import ChangeDecoder, TableChanges
-from volley.connectors.postgres.messages import BEGIN, UPDATE
-from volley.connectors.postgres.rows import RowForm
-from volley.connectors.postgres.settings import TableName
+from volley.capture.changes import UPDATE, TableChanges
+from volley.capture.rows import RowForm
+from volley.capture.selection import TableName
+from volley.connectors.postgres.decode import ChangeDecoder
+from volley.connectors.postgres.messages import BEGIN
 from volley.connectors.postgres.tables import Table
 from volley.connectors.postgres.types import TableColumn
 from volley.formats.packed_rows import unpack_rows

@@ -12,11 +12,11 @@ from tests.captured import Database
 from tests.postgres.runs import running
 from tests.waiting import wait_until
 from volley import SourceContext
+from volley.capture.selection import Selection
 from volley.connectors.postgres import watch
 from volley.connectors.postgres.catalog import fingerprint
 from volley.connectors.postgres.connection import connect
 from volley.connectors.postgres.publication import ensure_publication
-from volley.connectors.postgres.settings import Selection
 
 MAKES = (
     "create schema crm",

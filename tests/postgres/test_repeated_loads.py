@@ -11,7 +11,7 @@ import pytest
 from tests.captured import Database, database
 from tests.postgres.runs import Run, running
 from tests.servers.postgres import Postgres
-from volley.connectors.postgres import segments
+from volley.capture import segments
 from volley.contracts.source import Offset
 
 Rows = dict[int, dict[str, Any]]

@@ -16,11 +16,12 @@ from tests.postgres.jobs import config, differences, mirror_all
 from tests.postgres.test_keys import large
 from tests.tiers import nightly, some
 from volley import ConfigError, Environment, IcebergSink, Job, PostgresSource, SourceError, col
+from volley.capture.changes import DELETE, INSERT, UPDATE, TableChanges, Truncation
+from volley.capture.rows import RowForm
+from volley.capture.selection import TableName
 from volley.columns.roles import ChangeColumns
-from volley.connectors.postgres.decode import ChangeDecoder, TableChanges, Truncation
-from volley.connectors.postgres.messages import BEGIN, DELETE, INSERT, TRUNCATE, UPDATE
-from volley.connectors.postgres.rows import RowForm
-from volley.connectors.postgres.settings import TableName
+from volley.connectors.postgres.decode import ChangeDecoder
+from volley.connectors.postgres.messages import BEGIN, TRUNCATE
 from volley.connectors.postgres.tables import Table
 from volley.connectors.postgres.types import TableColumn
 from volley.iceberg import History, Upsert

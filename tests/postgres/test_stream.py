@@ -20,10 +20,11 @@ from tests.postgres.test_many_tables import applied as unpacked
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import SourceContext, SourceError
-from volley.connectors.postgres import reader, segments, session
+from volley.capture import segments
+from volley.capture.segments import Segments, SegmentTaken
+from volley.connectors.postgres import reader, session
 from volley.connectors.postgres.connection import lsn_number, query
 from volley.connectors.postgres.load import ExportedSnapshot
-from volley.connectors.postgres.segments import Segments, SegmentTaken
 from volley.connectors.postgres.settings import ServerAddress
 
 CLIENTS = 6

@@ -12,7 +12,7 @@ from tests.captured import Database, database
 from tests.drivers import Drivers
 from tests.postgres.jobs import difference, differences, mirror, mirror_all
 from tests.servers.postgres import Postgres
-from volley.connectors.postgres.segments import Segments
+from volley.capture.segments import Segments
 from volley.task.failpoints import SLOT_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from volley import StorageError
-from volley.connectors.postgres.segments import Segments, SegmentWriter
+from volley.capture.segments import Segments, SegmentWriter
 from volley.connectors.webhook.keys import KeyStore
 from volley.iceberg.route.parking import ParkingWriter
 from volley.spark import java

@@ -11,8 +11,8 @@ from typing import Any
 
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.selection import TableName
 from volley.connectors.postgres.connection import query
-from volley.connectors.postgres.settings import TableName
 
 __all__ = [
     "GENERATED_SINCE",

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from volley.capture.changes import DELETE, INSERT, UPDATE, Numbers, TableChanges, Transactions, Truncation
 from volley.connectors.postgres.loads import Fence
 from volley.connectors.postgres.messages import (
     BEGIN,
-    DELETE,
     EPOCH_MICROSECONDS,
-    INSERT,
     TABLE,
     TRUNCATE,
-    UPDATE,
     truncated,
 )
 from volley.connectors.postgres.tables import Table, table_of
 from volley.connectors.postgres.types import TableColumn, from_text
 
-__all__ = ["ChangeDecoder", "TableChanges", "Transactions", "Truncation", "Tuples"]
+__all__ = ["ChangeDecoder", "Tuples"]
 
-Numbers = np.ndarray[Any, Any]
 _NULL, _UNCHANGED = b"nu"
 _KEY, _OLD = b"KO"
 _IS_CHANGE = np.isin(np.arange(256), (INSERT, UPDATE, DELETE, TRUNCATE))
@@ -97,6 +93,9 @@ class Tuples:
             ends.append(at)
         return cls(messages, columns, kinds, starts, ends, at)
 
+    def __len__(self) -> int:
+        return len(self.after)
+
     def take(self, rows: Numbers) -> Tuples:
         """Return some of the rows."""
         kinds, starts, ends = ([part[rows] for part in parts] for parts in (self.kinds, self.starts, self.ends))
@@ -130,15 +129,13 @@ class Tuples:
 
 
 @dataclass(frozen=True)
-class Transactions:
+class StreamedTransactions(Transactions):
     """The transactions of a batch of messages, the one that is open before it first."""
 
-    positions: Numbers  # the positions of their commits in the server's log
-    committed: Numbers  # when they were committed, in microseconds since 1970
     xids: Numbers  # the lower 32 bits of their ids
 
     @classmethod
-    def begun(cls, messages: MessageBytes, begins: Numbers, before: Transactions) -> Transactions:
+    def begun(cls, messages: MessageBytes, begins: Numbers, before: StreamedTransactions) -> StreamedTransactions:
         """Return the transactions that begin at some messages, after the last one of those before."""
         at = messages.starts[begins] + 1
         begun = (
@@ -149,33 +146,8 @@ class Transactions:
         earlier = (before.positions, before.committed, before.xids)
         return cls(*(np.concatenate([old[-1:], new]) for old, new in zip(earlier, begun, strict=True)))
 
-    def take(self, indices: Numbers) -> Transactions:
-        """Return the transactions at some indices."""
-        return Transactions(self.positions[indices], self.committed[indices], self.xids[indices])
-
-
-@dataclass(frozen=True)
-class TableChanges:
-    """Changes of one table, in their order."""
-
-    table: Table
-    numbers: Numbers
-    places: Numbers  # for each change, its number in its transaction, from 1
-    kinds: Numbers
-    new: Tuples
-    old: Tuples  # the old rows, of deletes and of updates that have one
-    has_new: Numbers  # for each change, whether it has a new row
-    has_old: Numbers  # for each change, whether it has an old row
-    transactions: Transactions  # for each change, its transaction
-
-
-@dataclass(frozen=True)
-class Truncation:
-    """A truncation of one table."""
-
-    table: Table
-    number: int
-    transaction: Transactions
+    def take(self, indices: Numbers) -> StreamedTransactions:
+        return StreamedTransactions(self.positions[indices], self.committed[indices], self.xids[indices])
 
 
 @dataclass
@@ -185,7 +157,9 @@ class ChangeDecoder:
     fences: Mapping[int, Fence]  # by the oids of tables, the transactions that their loads have seen
     _tables: dict[int, Table] = field(default_factory=dict)
     _open: int = 0  # the changes so far of the transaction that is open
-    _transactions: Transactions = field(default_factory=lambda: Transactions(*np.zeros((3, 1), np.int64)))
+    _transactions: StreamedTransactions = field(
+        default_factory=lambda: StreamedTransactions(*np.zeros((3, 1), np.int64))
+    )
 
     def changes(self, batch: pa.RecordBatch) -> Iterator[TableChanges | Truncation]:
         """Yield the changes in a batch of messages; those of a table in its order, whatever forms it has in turn."""
@@ -197,7 +171,7 @@ class ChangeDecoder:
         counts = np.cumsum(_IS_CHANGE[messages.kinds])
         bases = np.append(-self._open, counts[begins])
         self._open = int(counts[-1] - bases[-1])
-        self._transactions = Transactions.begun(messages, begins, self._transactions)
+        self._transactions = StreamedTransactions.begun(messages, begins, self._transactions)
         described = messages.numbers(TABLE, TRUNCATE)
         for first, last in zip([-1, *described], [*described, batch.num_rows], strict=True):
             if first >= 0:

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+from volley.capture.rows import holds
+from volley.capture.selection import TableName
 from volley.connectors.postgres.messages import Relation
-from volley.connectors.postgres.settings import ANEW, TableName
+from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
-from volley.connectors.postgres.types import TableColumn, holds
+from volley.connectors.postgres.types import TableColumn
 from volley.storage.state_formats import CAPTURED_TABLE
 from volley.store.journal import Journal
 

@@ -6,12 +6,12 @@ import struct
 from dataclasses import dataclass
 
 __all__ = [
-    *("BEGIN", "COMMIT", "DELETE", "INSERT", "RELATION", "TABLE", "TRUNCATE", "TYPE", "UPDATE"),
+    *("BEGIN", "COMMIT", "RELATION", "TABLE", "TRUNCATE", "TYPE"),
     *("Relation", "RelationColumn", "begin_of", "commit_of", "relation_of", "truncated"),
 ]
 
 BEGIN, COMMIT, RELATION, TYPE = b"BCRY"
-INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
+TRUNCATE = ord("T")
 TABLE = ord("V")
 """Not of the protocol: what the receiver adds to a relation's description, for those who decode it."""
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import psycopg2
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.selection import Selection, TableName
 from volley.connectors.postgres.catalog import GENERATED_SINCE, SCHEMAS_SINCE, members
 from volley.connectors.postgres.connection import query
-from volley.connectors.postgres.settings import ANEW, Selection, TableName
+from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table, describe_all, oid_of
 from volley.errors import SourceError, SourceNotFoundError
 

@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow as pa
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.rows import ManyTables, OneTable, form_of
+from volley.capture.segments import Segment, grouped
+from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import (
     KeptConnection,
     connected,
@@ -29,11 +32,9 @@ from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.publication import check_may_create, ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
-from volley.connectors.postgres.rows import ManyTables, OneTable, form_of
-from volley.connectors.postgres.segments import Capture, Segment
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.slot import Origin, ensure_slot, origin_record
-from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads, grouped
+from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads
 from volley.connectors.postgres.tables import describe_all
 from volley.connectors.postgres.watch import Watch
 from volley.contracts.reports import Lag

@@ -9,8 +9,9 @@ import time
 
 import psycopg2
 
+from volley.capture.segments import SegmentTaken
+from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import LOST, encoding_hint
-from volley.connectors.postgres.segments import Capture, SegmentTaken
 from volley.connectors.postgres.session import Replication
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.slot import Origin

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.rows import CHANGE, OPERATION, POSITION, SEQUENCE, UNCHANGED
+from volley.capture.selection import TableName
 from volley.connectors.postgres.connection import check_session, query
 from volley.connectors.postgres.publication import check_partitions, check_sent
-from volley.connectors.postgres.rows import CHANGE, OPERATION, POSITION, SEQUENCE, UNCHANGED
-from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import psycopg2
 
+from volley.capture.segments import SegmentChain, SegmentTaken, SegmentWriter
+from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import connect, lsn_text, query, replication
 from volley.connectors.postgres.messages import BEGIN, COMMIT, RELATION, TRUNCATE, TYPE, begin_of, commit_of
-from volley.connectors.postgres.segments import Capture, SegmentChain, SegmentTaken, SegmentWriter
 from volley.connectors.postgres.slot import Origin, check_position
 from volley.connectors.postgres.watch import Watch
 from volley.task.failpoints import reach

@@ -8,8 +8,8 @@ from typing import Any
 
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.segments import SegmentChain
 from volley.connectors.postgres.connection import identify, lsn_number, lsn_text, query
-from volley.connectors.postgres.segments import SegmentChain
 from volley.connectors.postgres.settings import ANEW, ServerAddress
 from volley.errors import SourceError
 from volley.storage.remembered import Record

@@ -8,8 +8,9 @@ from datetime import timedelta
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
+from volley.capture.selection import Selection, table_names
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
-from volley.connectors.postgres.settings import Selection, ServerAddress, identifier, table_names
+from volley.connectors.postgres.settings import ServerAddress, identifier
 from volley.contracts.datasets import Dataset
 from volley.contracts.reports import Probe
 from volley.contracts.source import Reader, Source, SourceContext
@@ -19,7 +20,7 @@ from volley.secrets import redacted_html, redacted_repr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley.connectors.postgres.segments import Capture
+    from volley.connectors.postgres.capture import Capture
 
 __all__ = ["PostgresSource"]
 
@@ -187,7 +188,7 @@ publication='volley_orders', tables=('public.orders',))
     _repr_html_ = redacted_html
 
     def _capture(self, context: SourceContext) -> Capture:
-        from volley.connectors.postgres.segments import Capture
+        from volley.connectors.postgres.capture import Capture
 
         options = tuple((name, str(value)) for name, value in self.options.items())
         timeout = seconds("timeout", self.timeout)

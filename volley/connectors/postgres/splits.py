@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import cast
 
 import pyarrow as pa
 
+from volley.capture.changes import TableChanges, Truncation
+from volley.capture.rows import Form, Output, load_place
 from volley.columns.batches import conform
-from volley.connectors.postgres.decode import ChangeDecoder, TableChanges, Truncation
+from volley.connectors.postgres.capture import Capture
+from volley.connectors.postgres.decode import ChangeDecoder
 from volley.connectors.postgres.load import PageRange, SnapshotReader
 from volley.connectors.postgres.loads import Fence
-from volley.connectors.postgres.rows import Form, Output, load_place
-from volley.connectors.postgres.segments import Capture
 from volley.connectors.postgres.tables import Table
 from volley.contracts.source import SplitReader
 from volley.errors import SourceError
 
-__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads", "grouped"]
-
-T = TypeVar("T")
+__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads"]
 
 
 @dataclass(frozen=True)
@@ -58,20 +57,6 @@ class StagedChanges:
 PostgresSplit = TableLoads | StagedChanges
 
 
-def grouped(items: Iterable[T], size: Callable[[T], int], share: float) -> Iterator[tuple[T, ...]]:
-    """Yield neighbouring items as groups of about equal size."""
-    group: list[T] = []
-    total = 0
-    for item in items:
-        group.append(item)
-        total += size(item)
-        if total >= share:
-            yield tuple(group)
-            group, total = [], 0
-    if group:
-        yield tuple(group)
-
-
 @dataclass(frozen=True)
 class ChangeReader(SplitReader):
     """Reads splits on executors: ranges of a table's pages, or staged segments."""
@@ -90,7 +75,7 @@ class ChangeReader(SplitReader):
                 if load.pages is None:
                     yield form, form.emptied(place)
                     continue
-                table = load.table.with_types(form.table.columns)
+                table = load.table.with_types(cast(Table, form.table).columns)
                 for rows in reader.rows(table, load.pages):
                     yield form, form.loaded(conform(rows, form.table.schema), place, load.position)
 

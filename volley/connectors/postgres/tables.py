@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.selection import TableName
 from volley.connectors.postgres.catalog import GENERATED_SINCE, Member, Membership, PrintedType, members, printed_types
 from volley.connectors.postgres.connection import query
 from volley.connectors.postgres.messages import TABLE, Relation
-from volley.connectors.postgres.settings import TableName
+from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.types import TableColumn
 from volley.errors import SourceNotFoundError
 
@@ -114,6 +115,14 @@ class Table:
         """The columns that identify a row: the primary key, or those of the identity's index; empty = none."""
         keys = [column for column in self.columns if column.key is not None]
         return tuple(column.name for column in sorted(keys, key=lambda column: column.key or 0))
+
+    @property
+    def anew(self) -> str:
+        return ANEW
+
+    @property
+    def with_whole_rows(self) -> str:
+        return f"alter table {self.name.quoted} replica identity full"
 
     @cached_property
     def names(self) -> tuple[str, ...]:

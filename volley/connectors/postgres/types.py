@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from volley.columns.decimals import decimals_of
 from volley.errors import SourceError
 
-__all__ = ["TableColumn", "from_text", "holds"]
+__all__ = ["TableColumn", "from_text"]
 
 _BYTEA, _NUMERIC, _TIME = 17, 1700, 1083
 _YEARS = r"^\d{4}-[^B]*$"
@@ -159,13 +159,3 @@ _PARSERS: dict[int, Callable[[pa.StringArray], pa.Array]] = {
     _BYTEA: _parsed_bytes,
     _TIME: _parsed_times,
 }
-
-
-def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Return True if a type has every value of another one."""
-    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
-        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
-    for is_number in (pa.types.is_integer, pa.types.is_floating):
-        if is_number(wide) and is_number(narrow):
-            return bool(wide.bit_width >= narrow.bit_width)
-    return bool(wide in (narrow, pa.string()))

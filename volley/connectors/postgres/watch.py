@@ -10,6 +10,8 @@ import numpy as np
 import psycopg2
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.selection import Selection
+from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.catalog import Member, PrintedType, fingerprint, members, printed_types
 from volley.connectors.postgres.connection import KeptConnection, lsn_number, query
 from volley.connectors.postgres.known import (
@@ -23,8 +25,6 @@ from volley.connectors.postgres.loads import Fence, Load, Loads
 from volley.connectors.postgres.messages import relation_of, truncated
 from volley.connectors.postgres.publication import check_has, check_writers, lacks_root
 from volley.connectors.postgres.requirements import check_changes
-from volley.connectors.postgres.segments import Capture
-from volley.connectors.postgres.settings import Selection
 from volley.connectors.postgres.tables import Table, describe, describe_all, described
 from volley.errors import SourceError
 

@@ -1,19 +1,18 @@
-"""What a source captures, and where it stages the stream: in durable segments, cut where a transaction ends."""
+"""Where a source stages the stream that it receives: in durable segments, cut where a transaction ends."""
 
 from __future__ import annotations
 
 import posixpath
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from volley.connectors.postgres.settings import ANEW, Selection, ServerAddress
 from volley.errors import SourceError
 from volley.storage.durable import sync
 from volley.storage.local import begin_file
@@ -22,8 +21,9 @@ from volley.storage.state_formats import SEGMENT
 from volley.store.files import COMPRESSED, NewFile, OpenFile, open_file
 from volley.store.journal import NumberedFiles
 
-__all__ = ["Capture", "Segment", "SegmentChain", "SegmentTaken", "SegmentWriter", "Segments"]
+__all__ = ["Segment", "SegmentChain", "SegmentTaken", "SegmentWriter", "Segments", "grouped"]
 
+T = TypeVar("T")
 SCHEMA = pa.schema([("message", pa.binary())])
 _BATCH_MESSAGES = 20_000
 _BATCH_BYTES = 8 << 20
@@ -31,7 +31,6 @@ _SEGMENT_MESSAGES = 100_000
 _SEGMENT_BYTES = 64 << 20
 _SEGMENT_SECONDS = 0.2
 _UNFINISHED = ".tmp"
-RewritePolicy = Literal["stop", "reload", "ignore"]
 
 
 class SegmentTaken(Exception):
@@ -64,6 +63,7 @@ class Segments:
     """
 
     folder: str  # the fsspec URL of the folder
+    anew: str = 'load the table anew: start with fresh=True, into="replace"'  # the way out if one is lost
 
     @property
     def _files(self) -> NumberedFiles:
@@ -98,9 +98,12 @@ class Segments:
             StorageError: If a newer Volley wrote it.
         """
         try:
-            return open_file(self._files.url_of(first), SEGMENT, _lost)
+            return open_file(self._files.url_of(first), SEGMENT, self._lost)
         except FileNotFoundError as error:
-            raise _lost(self._files.file(first)[1], "is gone") from error
+            raise self._lost(self._files.file(first)[1], "is gone") from error
+
+    def _lost(self, path: str, fault: str) -> SourceError:
+        return SourceError(f"segment {path} {fault}: its changes are lost", hint=f"restore it, or {self.anew}")
 
     def writer(self, chain: SegmentChain) -> SegmentWriter:
         """Return a writer of the segment that continues the chain."""
@@ -130,31 +133,6 @@ class Segments:
         for number in earlier:
             if number < position:
                 self._told.delete(number)
-
-
-@dataclass(frozen=True)
-class Capture:
-    """What to capture; picklable."""
-
-    server: ServerAddress
-    selection: Selection
-    packed: bool  # True if rows of tables are packed
-    slot: str
-    publication: str
-    loads: bool  # True if the tables' rows come first
-    nulls: bool  # True: values that Arrow does not have are null; False: they are errors
-    on_rewrite: RewritePolicy  # what to do about changes of a table that the stream does not carry
-    changelog: bool  # True: one row an event, with the row before and after it; False: rows for an upsert
-    sequence: bool  # True: rows have their place in the server's log
-    bounded: bool  # True: a run ends where the server's log ended when it began
-    max_staged: int  # the most bytes of staged segments
-    heartbeat: float | None  # how often to write to the database's log, in seconds; None = never
-    state: str  # the fsspec URL of the source's state folder
-
-    @property
-    def segments(self) -> Segments:
-        """Where the stream is staged."""
-        return Segments(f"{self.state}/segments")
 
 
 class SegmentWriter:
@@ -224,5 +202,15 @@ class SegmentWriter:
         self._file.discard()
 
 
-def _lost(path: str, fault: str) -> SourceError:
-    return SourceError(f"segment {path} {fault}: its changes are lost", hint=f"restore it, or {ANEW}")
+def grouped(items: Iterable[T], size: Callable[[T], int], share: float) -> Iterator[tuple[T, ...]]:
+    """Yield neighbouring items as groups of about equal size."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += size(item)
+        if total >= share:
+            yield tuple(group)
+            group, total = [], 0
+    if group:
+        yield tuple(group)

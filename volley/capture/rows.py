@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.capture.changes import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    CapturedForm,
+    Numbers,
+    RowValues,
+    TableChanges,
+    Transactions,
+    Truncation,
+)
 from volley.columns.roles import ChangeColumns
-from volley.connectors.postgres.decode import TableChanges, Transactions, Truncation, Tuples
-from volley.connectors.postgres.messages import DELETE, INSERT, UPDATE
-from volley.connectors.postgres.settings import ANEW
-from volley.connectors.postgres.tables import Table
-from volley.connectors.postgres.types import holds
 from volley.errors import SchemaChangedError, SourceError
 from volley.formats.packed_rows import pack_rows
 
@@ -31,6 +36,7 @@ __all__ = [
     "Output",
     "RowForm",
     "form_of",
+    "holds",
     "load_place",
 ]
 
@@ -65,7 +71,7 @@ def load_place(load: int, first: int) -> int:
 class RowForm:
     """The table's columns, with the operation, and a number that orders the changes, or their place in the log."""
 
-    table: Table
+    table: CapturedForm
     nulls: bool
     sequence: bool = False
 
@@ -109,14 +115,14 @@ class RowForm:
         if self.sequence:
             raise SourceError(
                 "it was truncated, and which rows of a table are older than that is not told by sequence",
-                hint=f"delete from, in place of truncate; {ANEW}, or leave sequence out",
+                hint=f"delete from, in place of truncate; {self.table.anew}, or leave sequence out",
             )
         return pa.RecordBatch.from_pylist([{OPERATION: _TRUNCATED, SEQUENCE: sequence}], self.schema)
 
     def changed(self, changes: TableChanges, first: int) -> pa.RecordBatch:
         """Return the rows of changes: a changed key is a deletion of the old one, then, numbered next, the new row."""
         _check_keys(self.table, changes.new)
-        numbers = _PLACES * (first + changes.numbers)
+        numbers = _PLACES * (first + changes.numbers) + 2 * changes.rows
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
         unchanged = _unchanged_columns(self.table, changes.new)
@@ -136,15 +142,13 @@ class RowForm:
         order = np.argsort(np.append(numbers[changes.has_new] + 1, numbers[has_gone]), kind="stable")
         return both.take(pa.array(order))
 
-    def _order(
-        self, changes: TableChanges, numbers: np.ndarray[Any, Any], chosen: np.ndarray[Any, Any], offset: int
-    ) -> list[pa.Array]:
+    def _order(self, changes: TableChanges, numbers: Numbers, chosen: Numbers, offset: int) -> list[pa.Array]:
         """Return the columns that order the rows of some changes; the offset is 0 for old rows, 1 for new ones."""
         if not self.sequence:
             return [pa.array(numbers[chosen] + offset)]
         return [pa.array(changes.transactions.positions[chosen]), pa.array(2 * changes.places[chosen] + offset)]
 
-    def _gone(self, changes: TableChanges) -> np.ndarray[Any, Any]:
+    def _gone(self, changes: TableChanges) -> Numbers:
         """Return for each old row whether its key is no longer in the table."""
         gone = np.asarray(changes.kinds[changes.has_old] == DELETE)
         changed = ~gone
@@ -160,42 +164,43 @@ class RowForm:
         gone[changed] = ~same
         return gone
 
-    def _batch(self, rows: Tuples, operations: pa.Array, order: list[pa.Array], unchanged: pa.Array) -> pa.RecordBatch:
+    def _batch(
+        self, rows: RowValues, operations: pa.Array, order: list[pa.Array], unchanged: pa.Array
+    ) -> pa.RecordBatch:
         values = [rows.values(column, self.nulls) for column in self.table.columns]
         return pa.RecordBatch.from_arrays([*values, operations, *order, unchanged], schema=self.schema)
 
 
-def _check_keys(table: Table, rows: Tuples) -> None:
+def _check_keys(table: CapturedForm, rows: RowValues) -> None:
     """Check that rows have their keys: a server sends an old key that is stored out of line since 13.6 and 14.2."""
     for key in table.keys:
         if key in rows.columns and rows.unchanged(key).any():
             raise SourceError(
                 f"key column {key!r} has a large value that an update has not changed, which this server does not send",
-                hint=f"alter table {table.name.quoted} replica identity full; or update the server to its last minor "
-                f"version; then {ANEW}",
+                hint=f"{table.with_whole_rows}; or update the server to its last minor version; then {table.anew}",
             )
 
 
-def _check_moved(table: Table, changes: TableChanges, has_gone: np.ndarray[Any, Any], unchanged: pa.ListArray) -> None:
+def _check_moved(table: CapturedForm, changes: TableChanges, has_gone: Numbers, unchanged: pa.ListArray) -> None:
     """Check that rows whose keys have changed have all values: by sequence, each key is settled by itself."""
     lacks = pc.greater(pc.list_value_length(unchanged), 0).fill_null(False).to_numpy(zero_copy_only=False)
     if (has_gone[changes.has_new] & lacks).any():
         raise SourceError(
             "a row has got another key, and leaves out a large value, which by sequence none but its old key has",
-            hint=f"alter table {table.name.quoted} replica identity full; then {ANEW}",
+            hint=f"{table.with_whole_rows}; then {table.anew}",
         )
 
 
-def _unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
+def _unchanged_columns(table: CapturedForm, rows: RowValues) -> pa.ListArray:
     """Return for each row the columns whose values are not in the stream: they are large, and have not changed."""
     names = [column.name for column in table.columns if column.name in rows.columns]
     missing = {name: positions for name in names if len(positions := np.flatnonzero(rows.unchanged(name)))}
     if not missing:
-        return pa.nulls(len(rows.after), _NAMES)
+        return pa.nulls(len(rows), _NAMES)
     positions = np.concatenate([*missing.values()])
     columns = np.concatenate([np.repeat(number, len(rows)) for number, rows in enumerate(missing.values())])
     values = pa.array([*missing]).take(pa.array(columns[np.argsort(positions, kind="stable")]))
-    ends = np.cumsum(np.bincount(positions, minlength=len(rows.after)))
+    ends = np.cumsum(np.bincount(positions, minlength=len(rows)))
     return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)
 
 
@@ -203,7 +208,7 @@ def _unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
 class ChangelogForm:
     """One row an event: what happened, where and when, and the row before and after."""
 
-    table: Table
+    table: CapturedForm
     nulls: bool
 
     @property
@@ -232,7 +237,7 @@ class ChangelogForm:
         """Return the events of changes; an update of a key is one event."""
         operations = np.select([changes.kinds == kind for kind in _OPERATIONS], [*_OPERATIONS.values()], "")
         columns = [
-            *(pa.array(operations, pa.string()), pa.array(_PLACES * (first + changes.numbers))),
+            *(pa.array(operations, pa.string()), pa.array(_PLACES * (first + changes.numbers) + 2 * changes.rows)),
             *_moments(changes.transactions),
             self._rows(changes.old, changes.has_old),
             self._rows(changes.new, changes.has_new),
@@ -255,7 +260,7 @@ class ChangelogForm:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _rows(self, rows: Tuples, present: np.ndarray[Any, Any]) -> pa.StructArray:
+    def _rows(self, rows: RowValues, present: Numbers) -> pa.StructArray:
         """Return for each event the row that it has, or null."""
         places = _places(present)
         values = [rows.values(column, self.nulls).take(places) for column in self.table.columns]
@@ -267,7 +272,7 @@ def _moments(transactions: Transactions) -> tuple[pa.Array, pa.Array]:
     return pa.array(transactions.positions), pa.array(transactions.committed).cast(_MOMENT)
 
 
-def _places(present: np.ndarray[Any, Any]) -> pa.Array:
+def _places(present: Numbers) -> pa.Array:
     """Return for each event the number of the row that it has, or null."""
     return pa.array(np.cumsum(present) - 1, mask=~present)
 
@@ -275,7 +280,7 @@ def _places(present: np.ndarray[Any, Any]) -> pa.Array:
 Form = RowForm | ChangelogForm
 
 
-def form_of(table: Table, nulls: bool, changelog: bool, sequence: bool) -> Form:
+def form_of(table: CapturedForm, nulls: bool, changelog: bool, sequence: bool) -> Form:
     """Return the form of a table's rows."""
     return ChangelogForm(table, nulls) if changelog else RowForm(table, nulls, sequence)
 
@@ -289,14 +294,14 @@ class Output(ABC):
         """The schema of what it makes."""
 
     @abstractmethod
-    def form(self, table: Table) -> Form:
+    def form(self, table: CapturedForm) -> Form:
         """Return the form of the rows of a table, which has the form that it had then.
 
         Raises:
             SchemaChangedError: If the job must be planned anew for such rows.
         """
 
-    def form_of_load(self, table: Table) -> Form:
+    def form_of_load(self, table: CapturedForm) -> Form:
         """Return the form of the rows of a table that a load reads. Raises like `form`."""
         return self.form(table)
 
@@ -316,24 +321,24 @@ class OneTable(Output):
     def schema(self) -> pa.Schema:
         return self.fixed.schema
 
-    def form(self, table: Table) -> Form:
+    def form(self, table: CapturedForm) -> Form:
         planned = {column.name: column.data_type for column in self.fixed.table.columns}
         for column in table.columns:
             if column.name in self.dropped:
                 continue
             if column.name not in planned:
-                raise SchemaChangedError(f"table {table.name} has the new column {column.name!r}", hint=ANEW)
+                raise SchemaChangedError(f"table {table.name} has the new column {column.name!r}", hint=table.anew)
             if not holds(planned[column.name], column.data_type):
                 raise SchemaChangedError(
                     f"table {table.name}: column {column.name!r} is {column.data_type}, where the job expects "
                     f"{planned[column.name]}",
-                    hint=ANEW,
+                    hint=table.anew,
                 )
         return self.fixed
 
-    def form_of_load(self, table: Table) -> Form:
+    def form_of_load(self, table: CapturedForm) -> Form:
         if table.keys != self.fixed.table.keys:
-            raise SchemaChangedError(f"table {table.name} has another key", hint=ANEW)
+            raise SchemaChangedError(f"table {table.name} has another key", hint=table.anew)
         return self.form(table)
 
     def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -352,10 +357,20 @@ class ManyTables(Output):
     def schema(self) -> pa.Schema:
         return pa.schema([(_NAMESPACE, pa.string()), (_TABLE, pa.string()), (_ROWS, pa.binary())])
 
-    def form(self, table: Table) -> Form:
+    def form(self, table: CapturedForm) -> Form:
         return form_of(table, self.nulls, self.changelog, self.sequence)
 
     def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
         name, keys = form.table.name.escaped, () if self.changelog else form.table.keys
         values = [name.schema], [name.table], [pack_rows(rows, keys)]
         return pa.RecordBatch.from_arrays([pa.array(value) for value in values], schema=self.schema)
+
+
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Return True if a type has every value of another one."""
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
+    for is_number in (pa.types.is_integer, pa.types.is_floating):
+        if is_number(wide) and is_number(narrow):
+            return bool(wide.bit_width >= narrow.bit_width)
+    return bool(wide in (narrow, pa.string()))
