@@ -19,6 +19,7 @@ from volley.columns.exact import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError, message_of
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NANOS, logical, of_nanos
+from volley.formats.avro_merge import merged
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.framing import head_of
 from volley.formats.input_file import megabytes
@@ -27,7 +28,7 @@ from volley.formats.rows import Sorted, sort_good
 from volley.formats.schema_registry import BY_ID, Registry
 from volley.types.arrow import canonical_schema
 
-__all__ = ["AvroValues", "Resolution", "avro_columns", "resolution_of"]
+__all__ = ["AvroValues", "Resolution", "avro_columns", "merged_texts", "resolution_of"]
 
 _PLAIN = {
     "null": "null",
@@ -176,6 +177,22 @@ def avro_columns(text: str) -> pa.Schema:
     types = _Types()
     fields = types.record(members[0]) if len(members) == 1 else types.branches(schema, "")
     return canonical_schema(pa.schema(fields))
+
+
+def merged_texts(kept: str, latest: str) -> str:
+    """Return the schema that reads values of two; the first one itself if it has all that the second one has.
+
+    Raises:
+        SourceError: If the second one is not Avro.
+    """
+    try:
+        schema = _parsed(latest)
+    except MissingDependencyError:
+        raise
+    except Exception as error:
+        # fastavro raises any type of exception on a broken schema.
+        raise SourceError(f"the latest schema is not Avro ({type(error).__name__}: {error})") from error
+    return merged(_parsed(kept), schema) or kept
 
 
 @contextmanager

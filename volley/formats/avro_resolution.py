@@ -12,7 +12,7 @@ from typing import Any
 from volley.errors import SourceError
 from volley.formats.avro_defaults import NANOS, converted, logical
 
-__all__ = ["added_sizes", "resolved", "set_defaults"]
+__all__ = ["added_sizes", "is_same", "kind_of", "named_types", "resolved", "same_name", "set_defaults"]
 
 _PROMOTED: dict[str, tuple[str, ...]] = {
     "int": ("long", "float", "double"),
@@ -77,8 +77,8 @@ class _Resolver:
     """Pairs the types of two schemas."""
 
     def __init__(self, writer: Any, reader: Any) -> None:
-        self._writers = _named(writer)
-        self._readers = _named(reader)
+        self._writers = named_types(writer)
+        self._readers = named_types(reader)
         # The new names of pairs of named types; of a type that is skipped, the reader's name is empty.
         self._made: dict[tuple[str, str], str] = {}
         self._count = 0
@@ -88,17 +88,17 @@ class _Resolver:
         if isinstance(writer, list):
             return self._union(writer, reader, place)
         if isinstance(reader, list):
-            if _kind(writer) == "null" and "null" in reader:
+            if kind_of(writer) == "null" and "null" in reader:
                 return "null", "null"
             if len([member for member in reader if member != "null"]) > 1:
                 return self._branch(writer, reader, place)
             reader = _found(next((member for member in reader if member != "null"), "null"), self._readers)
-        match _kind(writer), _kind(reader):
+        match kind_of(writer), kind_of(reader):
             case "array", "array":
                 return self._inside("items", writer, reader, place)
             case "map", "map":
                 return self._inside("values", writer, reader, place)
-            case ("record", "record") | ("enum", "enum") | ("fixed", "fixed") if _same_name(writer, reader):
+            case ("record", "record") | ("enum", "enum") | ("fixed", "fixed") if same_name(writer, reader):
                 return self._of_names(writer, reader, place)
         return _plain(writer, reader, place)
 
@@ -130,7 +130,7 @@ class _Resolver:
         A record of one field has the bytes of the field: so the value has its branch, and its number as a default.
         """
         numbered = [(number, _found(member, self._readers)) for number, member in enumerate(members)]
-        same = [(number, member) for number, member in numbered if _is_same(writer, member)]
+        same = [(number, member) for number, member in numbered if is_same(writer, member)]
         reason = _mismatch(writer, members, place)
         for number, member in [*same, *numbered]:
             before = dict(self._made)
@@ -212,14 +212,14 @@ class _Resolver:
         schema = _found(schema, self._writers)
         if isinstance(schema, list):
             return [self._skipped(member) for member in schema]
-        match _kind(schema):
+        match kind_of(schema):
             case "array":
                 return {"type": "array", "items": self._skipped(schema["items"])}
             case "map":
                 return {"type": "map", "values": self._skipped(schema["values"])}
             case "record" | "error" | "enum" | "fixed":
                 return self._once((schema["name"], ""), str, lambda name: self._skipped_name(schema, name))
-        return _kind(schema)
+        return kind_of(schema)
 
     def _skipped_name(self, schema: Any, name: str) -> dict[str, Any]:
         attributes = {key: schema[key] for key in ("type", "symbols", "size") if key in schema}
@@ -229,7 +229,7 @@ class _Resolver:
 
 def _plain(writer: Any, reader: Any, place: str) -> _Pair:
     """Pair types without parts: the reader says what a number means, the unit is that of the writer if it has one."""
-    written, wanted = _kind(writer), _kind(reader)
+    written, wanted = kind_of(writer), kind_of(reader)
     if written in ("array", "map", "record", "enum", "fixed") or wanted not in (written, *_PROMOTED.get(written, ())):
         raise _mismatch(writer, reader, place)
     own, target = logical(writer), logical(reader)
@@ -278,7 +278,8 @@ def _found(schema: Any, names: Mapping[str, Any]) -> Any:
     return names.get(schema, schema) if isinstance(schema, str) else schema
 
 
-def _kind(schema: Any) -> str:
+def kind_of(schema: Any) -> str:
+    """Return the name of a type's kind, such as ``"record"`` or ``"long"``."""
     return str(schema["type"] if isinstance(schema, dict) else schema)
 
 
@@ -286,16 +287,17 @@ def _short(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _same_name(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> bool:
+def same_name(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> bool:
+    """Return True if values of one named type can be read as another: by short name, or an alias."""
     names = [reader["name"], *reader.get("aliases", ())]
     return _short(writer["name"]) in map(_short, names[:1]) or writer["name"] in _full(names)
 
 
-def _is_same(writer: Any, reader: Any) -> bool:
+def is_same(writer: Any, reader: Any) -> bool:
     """Return True if two types have one kind and full name."""
     if isinstance(writer, dict) and "name" in writer:
         return isinstance(reader, dict) and reader.get("name") == writer["name"]
-    return _kind(writer) == _kind(reader)
+    return kind_of(writer) == kind_of(reader)
 
 
 def _full(names: list[str]) -> list[str]:
@@ -304,7 +306,8 @@ def _full(names: list[str]) -> list[str]:
     return [name if "." in name or not space else f"{space}.{name}" for name in names]
 
 
-def _named(schema: Any) -> dict[str, Any]:
+def named_types(schema: Any) -> dict[str, Any]:
+    """Return the named types of a parsed schema, by full name."""
     return {part["name"]: part for part in _parts(schema) if "name" in part}
 
 
@@ -322,4 +325,4 @@ def _told(schema: Any) -> str:
         return str(schema)
     size = [f"of {schema['size']} bytes"] if "size" in schema else []
     names = [str(schema[key]) for key in ("name", "logicalType") if key in schema]
-    return " ".join([_kind(schema), *names, *size])
+    return " ".join([kind_of(schema), *names, *size])

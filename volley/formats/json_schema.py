@@ -13,7 +13,7 @@ import pyarrow as pa
 from volley.errors import ConfigError
 from volley.formats.registered import Registered
 
-__all__ = ["Items", "Members", "Node", "Plain", "Struct", "Text", "Whole", "columns_of"]
+__all__ = ["Items", "Members", "Node", "Plain", "Struct", "Text", "Whole", "columns_of", "merged", "text_of"]
 
 _DEEPEST = 50
 _MOST_PARTS = 10_000
@@ -233,3 +233,50 @@ def _merged(structs: Iterable[Struct]) -> Struct:
         for name, node in struct.fields:
             fields[name] = _any([fields[name], node]) if name in fields else node
     return Struct(tuple(fields.items()))
+
+
+def merged(kept: Struct, latest: Struct) -> Struct:
+    """Return the columns of two schemas: those of the first one keep their types, and new fields follow."""
+    names = {name for name, _ in kept.fields}
+    others = dict(latest.fields)
+    fields = [(name, _merged_node(node, others.get(name, node))) for name, node in kept.fields]
+    return Struct((*fields, *((name, node) for name, node in latest.fields if name not in names)))
+
+
+def _merged_node(kept: Node, latest: Node) -> Node:
+    match kept, latest:
+        case Struct(), Struct():
+            return merged(kept, latest)
+        case Items(old), Items(new):
+            return Items(_merged_node(old, new))
+        case Members(old), Members(new):
+            return Members(_merged_node(old, new))
+    return kept
+
+
+def text_of(node: Node) -> str:
+    """Return a JSON Schema that has these columns.
+
+    Example:
+        >>> text_of(Struct((("id", Whole()),)))
+        '{"type": "object", "properties": {"id": {"type": "integer"}}}'
+    """
+    return json.dumps(_schema_of(node))
+
+
+def _schema_of(node: Node) -> dict[str, Any]:
+    match node:
+        case Struct(fields):
+            return {"type": "object", "properties": {name: _schema_of(inner) for name, inner in fields}}
+        case Items(item):
+            return {"type": "array", "items": _schema_of(item)}
+        case Members(value):
+            return {"type": "object", "additionalProperties": _schema_of(value)}
+        case Whole():
+            return {"type": "integer"}
+        case Plain(data_type) if data_type in _FORMATS.values():
+            return {"type": "string", "format": next(name for name, own in _FORMATS.items() if own == data_type)}
+        case Plain(data_type):
+            return {"type": next(name for name, own in _TYPES.items() if own == data_type)}
+    # An empty schema says nothing as that of the members of an object.
+    return {"$comment": "any value"}

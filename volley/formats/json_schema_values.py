@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.formats import json as json_format
-from volley.formats.json_schema import Items, Members, Node, Plain, Struct, Text, Whole, columns_of
+from volley.formats.json_schema import Items, Members, Node, Plain, Struct, Text, Whole, columns_of, merged, text_of
 from volley.formats.messages import JsonValues, TooManyError, Values, decode_errors
 from volley.formats.registered import Registered
 from volley.formats.rows import Sorted
 from volley.types.arrow import canonical_schema
 
-__all__ = ["JsonSchemaValues", "from_text", "to_text"]
+__all__ = ["JsonSchemaValues", "from_text", "merged_texts", "to_text"]
 
 # A long has 19 digits.
 _DIGITS = 20
@@ -38,6 +38,17 @@ def to_text(schema: Registered) -> str:
 def from_text(text: str | bytes) -> Registered:
     """Return the schema of such a text."""
     return _from_json(json.loads(text))
+
+
+def merged_texts(kept: bytes, latest: bytes) -> bytes:
+    """Return the text of the schema that has the columns of two; the first one itself if it has all of them.
+
+    Raises:
+        ConfigError: If the second one is no schema of an object with properties.
+    """
+    own = columns_of(from_text(kept))
+    columns = merged(own, columns_of(from_text(latest)))
+    return kept if columns == own else to_text(Registered("JSON", text_of(columns))).encode()
 
 
 def _as_json(schema: Registered) -> dict[str, Any]:

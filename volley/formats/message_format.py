@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.formats.avro_references import self_contained
-from volley.formats.registered import Registered
+from volley.formats.newer_schemas import KINDS, NewerSchemas, Subject
 from volley.formats.schema_registry import Registry
-from volley.storage.remembered import read_or_create
-from volley.storage.state_formats import SCHEMA
 
 if TYPE_CHECKING:
     from volley.formats.messages import Decoder
@@ -58,17 +54,29 @@ class MessageFormat:
                 return self._framed_json(state)
         return self._plain()
 
+    def newer(self, state: str) -> NewerSchemas | None:
+        """Return what notices messages with fields that the kept schema lacks; None if no schema of a registry is read.
+
+        Args:
+            state: The folder that `decoder` was called with.
+        """
+        if self.schema is not None or self.registry is None:
+            return None
+        return NewerSchemas(self._subject, self._subject.kept(state))
+
+    @property
+    def _subject(self) -> Subject:
+        assert self.registry is not None
+        assert self.subject is not None
+        return Subject(self.registry, self.subject, KINDS[self.name])
+
     def _framed_json(self, state: str) -> Decoder:
         from volley.formats.framed_values import FramedValues
-        from volley.formats.json_schema_values import JsonSchemaValues, from_text, to_text
+        from volley.formats.json_schema_values import JsonSchemaValues, from_text
 
         if self.schema is not None:
             return FramedValues(self._plain())
-
-        def latest() -> bytes:
-            return to_text(self._latest("JSON")).encode()
-
-        schema = read_or_create(f"{state}/schema.json", SCHEMA, latest, from_text)
+        schema = from_text(self._subject.merged(state))
         return FramedValues(JsonSchemaValues(schema, self.on_unknown, self.unknown))
 
     def _plain(self) -> Decoder:
@@ -79,29 +87,12 @@ class MessageFormat:
     def _avro(self, state: str) -> Decoder:
         from volley.formats.avro import AvroValues
 
-        if self.schema is not None:
-            return AvroValues(str(self.schema), self.registry)
-
-        def latest() -> bytes:
-            return self_contained(self._latest("AVRO")).encode()
-
-        # Parsed to check that the file is complete.
-        return AvroValues(json.dumps(read_or_create(f"{state}/schema.avsc", SCHEMA, latest, json.loads)), self.registry)
+        text = self._subject.merged(state).decode() if self.schema is None else str(self.schema)
+        return AvroValues(text, self.registry)
 
     def _protobuf(self, state: str) -> Decoder:
         from volley.formats.protobuf import ProtobufValues
-        from volley.formats.protobuf_schema import files_of, files_of_registered, message_named
+        from volley.formats.protobuf_schema import files_of, message_named
 
-        def latest() -> bytes:
-            return files_of_registered(self._latest("PROTOBUF"))
-
-        if self.schema is None:
-            files = read_or_create(f"{state}/schema.protobuf", SCHEMA, latest, bytes)
-        else:
-            files = files_of(self.schema)
+        files = self._subject.merged(state) if self.schema is None else files_of(self.schema)
         return ProtobufValues(files, message_named(files, self.message).full_name, self.registry)
-
-    def _latest(self, kind: str) -> Registered:
-        assert self.registry is not None
-        assert self.subject is not None
-        return self.registry.latest(self.subject, kind)

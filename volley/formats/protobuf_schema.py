@@ -18,7 +18,10 @@ from typing import Any
 from volley.errors import ConfigError, MissingDependencyError, SourceError
 from volley.formats.registered import Registered
 
-__all__ = ["LARGEST", "files_of", "files_of_registered", "message_at", "message_named"]
+__all__ = [
+    *("LARGEST", "files_of", "files_of_registered", "is_built_in", "joined", "message_at", "message_named"),
+    "parts_of",
+]
 
 LARGEST = 16 << 20
 """The limit of a schema in bytes."""
@@ -49,7 +52,7 @@ def files_of(schema: str | bytes) -> bytes:
             raise SourceError(f"it has more than {LARGEST:,} bytes")
         if data is None:
             return _compiled({_ROOT: str(schema)}, {}, _ROOT)
-        return _sorted(_set(data).file, "")
+        return joined(_set(data).file, "")
     except SourceError as error:
         raise ConfigError(
             f"not a Protobuf schema: {error.message}",
@@ -77,7 +80,22 @@ def files_of_registered(schema: Registered) -> bytes:
             files[name] = file.SerializeToString()
     if texts:
         return _compiled(texts, files, _ROOT)
-    return _sorted(map(_file, files.values()), _ROOT)
+    return joined(map(_file, files.values()), _ROOT)
+
+
+def parts_of(files: bytes) -> list[Any]:
+    """Return the files of a set, as FileDescriptorProtos."""
+    return [*_set(files).file]
+
+
+def is_built_in(name: str) -> bool:
+    """Return True for a file that compilers know by themselves.
+
+    Example:
+        >>> is_built_in("google/protobuf/timestamp.proto"), is_built_in("shop/order.proto")
+        (True, False)
+    """
+    return bool(_BUILT_IN.fullmatch(name))
 
 
 def message_named(files: bytes, name: str | None) -> Any:
@@ -181,11 +199,14 @@ def _parsed(message: Any, data: bytes) -> Any:
         raise SourceError(f"it is no descriptor: {error}") from error
 
 
-def _sorted(files: Iterable[Any], root: str) -> bytes:
-    """Return a set with imported files first, those that compilers know among them.
+def joined(files: Iterable[Any], root: str) -> bytes:
+    """Return a set with imported files first, those that compilers know among them, and no others.
 
     Args:
         root: The name of the last file; empty = that of the last one given.
+
+    Raises:
+        SourceError: If one imports another that is not there, or they do so in a circle.
     """
     by_name = {file.name: file for file in files}
     last = root or next(reversed(by_name))
@@ -195,7 +216,7 @@ def _sorted(files: Iterable[Any], root: str) -> bytes:
         name = waiting.pop()
         if name in graph:
             continue
-        if _BUILT_IN.fullmatch(name):
+        if is_built_in(name):
             by_name[name] = _built_in(name)
         if name not in by_name:
             raise SourceError(f"it imports {name!r}, which is not there")
@@ -253,7 +274,7 @@ def _compiled(texts: Mapping[str, str], files: Mapping[str, bytes], root: str) -
     """
     known = {name: _file(data) for name, data in files.items()}
     for name in {found for text in texts.values() for found in _IMPORT.findall(text)}:
-        if _BUILT_IN.fullmatch(name):
+        if is_built_in(name):
             known[name] = _built_in(name)
     with TemporaryDirectory() as folder:
         for name, text in texts.items():
@@ -286,14 +307,14 @@ def _run(folder: str, known: Mapping[str, Any], root: str) -> bytes:
         lines = run.stderr.replace(f"{folder}/texts/", "").splitlines()
         reason = next((line for line in lines if ".proto:" in line), "the compiler failed")
         raise SourceError(f"it does not compile: {reason[:300]}")
-    return _sorted(_set(compiled.read_bytes()).file, root)
+    return joined(_set(compiled.read_bytes()).file, root)
 
 
 def _dependencies(known: Mapping[str, Any], name: str) -> Iterator[Any]:
     file = known.get(name) or _built_in(name)
     yield file
     for inner in file.dependency:
-        if _BUILT_IN.fullmatch(inner):
+        if is_built_in(inner):
             yield from _dependencies(known, inner)
 
 

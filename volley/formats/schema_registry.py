@@ -82,6 +82,8 @@ class Registry:
             hint="name it: subject=…; or give the schema: schema=…",
         )
         with self.asked(missing):
+            # It may have got another one since it was asked last.
+            _client(self).clear_latest_caches()
             version = _in_format(kind, partial(_client(self).get_latest_version, subject))
         return _Fetch(self, kind).whole(version.schema, subject)
 

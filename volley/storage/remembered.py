@@ -15,7 +15,7 @@ from volley.storage.envelope import StateFormat
 from volley.storage.paths import filesystem
 from volley.storage.state_formats import FAILURE
 
-__all__ = ["MALFORMED", "FailureRecord", "Record", "damaged", "malformed", "read_or_create"]
+__all__ = ["MALFORMED", "FailureRecord", "Record", "damaged", "malformed", "read_or_create", "replace"]
 
 T = TypeVar("T")
 
@@ -116,6 +116,11 @@ def read_or_create(url: str, format: StateFormat, make: Callable[[], bytes], par
         return parse(format.unseal(files.cat_file(path), path))
     except MALFORMED as error:
         raise malformed(path, error) from error
+
+
+def replace(url: str, format: StateFormat, value: bytes) -> None:
+    """Replace the value that `read_or_create` reads, durably."""
+    write_durably(*filesystem(url, {}), format.seal(value))
 
 
 def damaged(path: str, fault: str) -> StorageError:

@@ -19,6 +19,7 @@ __all__ = [
         "POINTS",
         "RECEIVER_POINTS",
         "ROUTE_POINTS",
+        "SCHEMA_POINT",
         "SLOT_POINTS",
         "STATISTICS_POINTS",
         "TASK_POINTS",
@@ -87,6 +88,10 @@ is done. The number after the @ is that of the commit, and for ``in-rewrite`` th
 RECEIVER_POINTS = ("before-sync", "after-sync")
 """The failpoints of a receiver of webhooks: requests are written, but not forced to disk; they are, but not answered.
 The number after the @ is that of the write, from 0, since the receiver's start."""
+
+SCHEMA_POINT = "after-schema"
+"""The failpoint of a source of a registry's messages when it is opened: the schema is kept, and no table has it yet.
+The number after the @ is that of its columns."""
 
 STATISTICS_POINTS = ("before-statistics-commit", "after-statistics-commit")
 """The failpoints of a computation of statistics: their file is written, and is not committed; it is. The number after

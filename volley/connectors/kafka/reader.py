@@ -30,6 +30,7 @@ from volley.contracts.rows import BadRow, PositionedBatch, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
 from volley.formats.messages import Decoder, MessageRows
+from volley.formats.newer_schemas import NewerSchemas
 
 __all__ = ["KafkaReader", "beginning", "rows_of"]
 
@@ -61,6 +62,7 @@ class KafkaReader(Reader):
     cluster: Cluster
     rows: MessageRows
     schema: pa.Schema
+    newer: NewerSchemas | None  # notices messages with fields that the schema lacks; None: it is not a registry's
     framed: bool  # True: messages name their schema, in front of them or in a header
     skip_lost: bool  # True: skip messages that retention has deleted; False: raise
     initial: Offset
@@ -112,7 +114,10 @@ class KafkaReader(Reader):
         with connection(self.cluster.client, largest, self.cluster.connections) as lent:
             for messages in RangeReader(lent, self.skip_lost, parts).read(split):
                 self._counts.add(messages)
-                yield messages.framed() if self.framed else messages
+                framed = messages.framed() if self.framed else messages
+                if self.newer is not None:
+                    self.newer.check(framed.values)
+                yield framed
 
     @property
     def acknowledges(self) -> bool:

@@ -24,6 +24,7 @@ from volley.formats.schema_registry import Registry
 from volley.secrets import redacted_html, redacted_repr
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET
+from volley.task.failpoints import SCHEMA_POINT, reach
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,8 @@ class KafkaSource(Source):
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. For Avro, the schema to read
             into, as JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes,
             as bytes, base64 or the path of a file (``.desc``, ``.pb``, ``.binpb``); or a .proto file, as text or path.
-            None = the registry's latest schema of the subject, fixed for the life of the checkpoint.
+            None = the registry's latest schema of the subject; what later ones have besides is read from their first
+            message on.
         include: The parts of a message to add as columns ``kafka_key`` and so on, out of ``"key"``, ``"headers"``,
             ``"timestamp"``, ``"topic"``, ``"partition"``, ``"offset"``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
@@ -185,10 +187,13 @@ include=('key', 'offset'))
         # Spark asks for the initial offset again after a crash in the first epoch; "latest" would have moved by then.
         initial = read_or_create(f"{context.state}/initial-offset.json", INITIAL_OFFSET, first, parse_offset)
         rows = rows_of(self._decoder(context), self.include)
+        # The schema is kept, and the tables don't have it yet.
+        reach(SCHEMA_POINT, len(rows.schema))
         return KafkaReader(
             cluster=cluster,
             rows=rows,
             schema=rows.schema,
+            newer=self._format.newer(context.state),
             framed=self.registry is not None,
             skip_lost=self.on_lost_offsets == "skip",
             initial=initial,
@@ -205,9 +210,12 @@ include=('key', 'offset'))
     _repr_html_ = redacted_html
 
     def _decoder(self, context: SourceContext) -> Decoder:
+        return self._format.decoder(context.state)
+
+    @property
+    def _format(self) -> MessageFormat:
         registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
         subject = self.subject or (f"{self.topics[0]}-value" if self.topics else None)
-        values = MessageFormat(
+        return MessageFormat(
             self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN, self.options
         )
-        return values.decoder(context.state)
