@@ -16,7 +16,7 @@ from tests.protobuf import compiled, encoded, message_class
 from tests.unit.test_schema_registry import Server, server
 from volley import ConfigError, SchemaChangedError, SourceError
 from volley.formats.avro import AvroValues, avro_columns, merged_texts
-from volley.formats.json_schema import Items, Members, Plain, Struct, Text, Whole, columns_of, text_of
+from volley.formats.json_schema import Items, Members, Node, Plain, Struct, Text, Whole, columns_of, text_of
 from volley.formats.json_schema_values import JsonSchemaValues, from_text, to_text
 from volley.formats.json_schema_values import merged_texts as merged_json
 from volley.formats.newer_schemas import KINDS, NewerSchemas, Subject
@@ -150,10 +150,17 @@ def test_json_keeps_its_types_and_gets_fields() -> None:
 
 
 def test_the_text_of_columns_has_the_same_columns() -> None:
-    plain = [Plain(pa.bool_()), Plain(pa.float64()), Plain(pa.string()), Plain(pa.date32()), Whole(), Text()]
+    plain: list[Node] = [
+        Plain(pa.bool_()),
+        Plain(pa.float64()),
+        Plain(pa.string()),
+        Plain(pa.date32()),
+        Whole(),
+        Text(),
+    ]
     plain += [Plain(pa.timestamp("us", "UTC"))]
     inner = Struct(tuple((f"c{number}", node) for number, node in enumerate(plain)))
-    parts = [inner, Items(inner), Members(Text()), Members(inner), Items(Items(Whole()))]
+    parts: list[Node] = [inner, Items(inner), Members(Text()), Members(inner), Items(Items(Whole()))]
     struct = Struct(tuple((f"d{number}", node) for number, node in enumerate(parts)))
     assert columns_of(Registered("JSON", text_of(struct))) == struct
 
