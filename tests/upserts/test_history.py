@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from contextlib import closing
 from datetime import date
@@ -392,6 +393,45 @@ def test_another_query_goes_on_where_a_checkpoint_was_lost(make_lake: MakeLake) 
         driver, epoch, results = writer.stage([row])
         driver.commit(epoch, results)
     assert lake.rows() == expected(rows)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (Upsert(["id", "part"], op_field="op"), "which Upsert by ['id', 'part'] in the order of []"),
+        (
+            Upsert(["id", "part"], sequence="seq", op_field="op"),
+            "which Upsert by ['id', 'part'] in the order of ['seq']",
+        ),
+        (History("id", sequence="seq", op_field="op"), "which History by ['id'] in the order of ['seq']"),
+    ],
+)
+def test_another_mode_does_not_replace_versions(mode: Upsert | History, said: str, make_lake: MakeLake) -> None:
+    """Neither when it starts, nor in a job that began before the history."""
+    lake = make_lake(MODE, SCHEMA)
+    history = lake.config
+    lake.config = history.with_commit_mode(mode)
+    other = Writer(lake, QUERY.replace("2b6f", "3c7f"))
+    staged = other.stage([change(1, 3, 3)])
+    lake.config = history
+    lake.epoch([change(1, 1, 1), change(1, 2, 2)])
+    with pytest.raises(ConfigError, match=re.escape(f"which {said} would replace")):
+        staged[0].commit(*staged[1:])
+    lake.config = history.with_commit_mode(mode)
+    with pytest.raises(ConfigError, match=r"(?s)has the versions of History by .*remove the table property"):
+        lake.driver()
+    lake.config = history
+    lake.epoch([change(1, 4, 4)])
+    assert lake.rows() == expected([change(1, 1, 1), change(1, 2, 2), change(1, 4, 4)])
+
+
+def test_a_history_that_starts_over_leaves_no_word_of_itself(make_lake: MakeLake) -> None:
+    lake = make_lake(MODE, SCHEMA)
+    lake.epoch([change(1, 1, 1), change(1, 2, 2)])
+    lake.driver().clear()
+    lake.config = lake.config.with_commit_mode(Upsert(["id", "part"], op_field="op"))
+    lake.epoch([change(1, 3, 3)])
+    assert [(row["value"], row["seq"]) for row in lake.rows()] == [(change(1, 3, 3)["value"], 3)]
 
 
 def test_a_rollback_takes_versions_back_and_leaves_what_is_remembered(make_lake: MakeLake) -> None:

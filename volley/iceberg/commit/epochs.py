@@ -9,6 +9,7 @@ from warnings import catch_warnings
 
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from volley.contracts.epoch import Epoch
 from volley.contracts.sink import SinkContext
@@ -32,13 +33,14 @@ from volley.iceberg.commit.tables import evolution
 from volley.iceberg.commit.tombstones import as_settled, begins, forgetting, remember
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
-from volley.iceberg.modes import KeyedMode, Overwrite
+from volley.iceberg.modes import History, KeyedMode, Overwrite
 from volley.iceberg.pyiceberg_private.access import snapshot_ids
 from volley.iceberg.pyiceberg_private.access import stage as add_updates
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import file_system, sizes
 from volley.iceberg.upsert.changes import ChangeFile
+from volley.iceberg.upsert.tombstones import VERSIONS_OF, remembered_by
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 from volley.task.failpoints import reach
 
@@ -119,12 +121,14 @@ class EpochStage(Stage[Staged]):
             schema_changes.add_to(transaction)
             values = (str(epoch.number), self.commit_id, job, epoch.offsets, config.branch)
             marked = {f"{mark}.{query}": value for mark, value in zip(MARKS, values, strict=True)}
+            mode = config.commit_mode
+            if isinstance(mode, History):
+                marked[VERSIONS_OF] = remembered_by(mode, transaction.table_metadata.schema())
             transaction.set_properties(marked | run_mark(table, epoch))
             snapshot_id = snapshot_id_of(table.metadata.table_uuid, epoch)
             # A table without any snapshot takes the first one on main only.
             if changes.changes_rows or table.current_snapshot() is None:
                 write_manifests(transaction, changes, snapshot_id, summary, config.branch)
-            mode = config.commit_mode
             if not isinstance(mode, KeyedMode) or mode.sequence is None:
                 return Staged(transaction)
             if changes.tombstones or changes.forgotten or begins(table.metadata, config.branch):
@@ -180,7 +184,9 @@ class Clearing(Stage[Staged]):
         return not self.shared and bool(forgetting(table.metadata, self.branch))
 
     def _marks(self, table: Table) -> list[str]:
-        names = (f"{mark}.{query}" for query in queries_of(table, self.job) for mark in (*MARKS, RUN))
+        names = [f"{mark}.{query}" for query in queries_of(table, self.job) for mark in (*MARKS, RUN)]
+        if not self.shared and self.branch == MAIN_BRANCH:
+            names.append(VERSIONS_OF)
         return [name for name in names if name in table.properties]
 
     def _delete_rows(self, table: Table, transaction: Transaction) -> None:

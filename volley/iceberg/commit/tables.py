@@ -34,6 +34,7 @@ from volley.iceberg.schema.evolve import evolved, update
 from volley.iceberg.schema.types import to_iceberg_schema
 from volley.iceberg.table import TableRef
 from volley.iceberg.upsert.columns import check_keys, own_fields, own_renames, with_own_columns
+from volley.iceberg.upsert.tombstones import check_versions
 
 __all__ = [
     "change_schema",
@@ -67,7 +68,7 @@ def open_table(
         TableNotFoundError: If the table is missing and may not be created.
         SchemaMismatchError: If the stream does not fit the table.
         ConfigError: If the table's partition spec is not the configured one, or can't be written; if the branch is a
-            tag; if the commit mode names columns or partitions that don't exist.
+            tag; if the commit mode names columns or partitions that don't exist, or would replace a history's versions.
     """
     mode = config.commit_mode
     if isinstance(mode, KeyedMode):
@@ -199,7 +200,8 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
 
     Raises:
         SchemaMismatchError: If a needed change is impossible or not allowed.
-        ConfigError: If the partition spec is not the configured one, or the branch is a tag.
+        ConfigError: If the partition spec is not the configured one; if the branch is a tag; if the table has the
+            versions of another history.
     """
     check_branch(table.metadata, config.table_name, config.branch)
     rows = _required(config, _written_schema(config, stream))
@@ -207,7 +209,10 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
     if isinstance(mode, KeyedMode):
         renames = {**own_renames(mode, table.metadata, renames), **renames}
     changes = plan(table, rows, config.schema_evolution, renames, config.drops)
-    check_spec(changes.of(table), config.partitioning)
+    evolved = changes.of(table)
+    check_spec(evolved, config.partitioning)
+    if isinstance(mode, KeyedMode):
+        check_versions(evolved, mode)
     return changes
 
 

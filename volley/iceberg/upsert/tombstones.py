@@ -29,14 +29,17 @@ from volley.iceberg.read.history import ancestors_of
 from volley.iceberg.read.planning import partition_of, plan
 
 __all__ = [
-    *("REMEMBERED_BY", "TOMBSTONES", "Housekeeping", "check_remembered", "concerns_all", "file_name", "remembered_by"),
-    *("remembers", "tombstone_branch", "tombstones_of", "tombstones_start", "with_required_values"),
+    *("REMEMBERED_BY", "TOMBSTONES", "VERSIONS_OF", "Housekeeping", "check_remembered", "check_versions"),
+    *("concerns_all", "file_name", "remembered_by", "remembers", "tombstone_branch", "tombstones_of"),
+    *("tombstones_start", "with_required_values"),
 ]
 
 TOMBSTONES = "volley.tombstones"
 """In the summary of a snapshot: it has the tombstones of this branch."""
 REMEMBERED_BY = "volley.tombstones-by"
 """In the same summary: see `remembered_by`."""
+VERSIONS_OF = "volley.versions-of"
+"""In the properties of a table with the versions of a history: see `remembered_by`."""
 
 _BRANCH = "volley-tombstones-"
 _OF_ALL_KEYS = "-truncates"
@@ -108,16 +111,29 @@ def check_remembered(table: Table, branch: str, mode: KeyedMode) -> None:
     before, now = summary.get(REMEMBERED_BY), remembered_by(mode, table.schema())
     if before in (None, now) or summary.get("total-records") == "0":
         return
-
-    def named(text: str) -> str:
-        return re.sub(r"\d+", lambda match: repr(table.schema().find_column_name(int(match[0]))), text)
-
     raise ConfigError(
-        f"table {'.'.join(table.name())} remembers deletions of branch {branch!r} for an {named(before)}, not for an "
-        f"{named(now)}",
+        f"table {'.'.join(table.name())} remembers deletions of branch {branch!r} for an "
+        f"{_named(before, table)}, not for an {_named(now, table)}",
         hint="keep keys and sequence; or forget these deletions, so that rows which come late can bring rows back: "
         f"SnapshotManager(table).drop_branch({tombstones_start(table.metadata, branch)!r})",
     )
+
+
+def check_versions(table: Table, mode: KeyedMode) -> None:
+    """Raise ConfigError if a table has the versions of a history, which another mode would replace."""
+    before, now = table.properties.get(VERSIONS_OF), remembered_by(mode, table.schema())
+    if before not in (None, now):
+        raise ConfigError(
+            f"table {'.'.join(table.name())} has the versions of {_named(before, table)}, which "
+            f"{_named(now, table)} would replace",
+            hint="write with that history, or to another table; if the versions are not needed any more, remove the "
+            f"table property {VERSIONS_OF!r}",
+        )
+
+
+def _named(remembered: str, table: Table) -> str:
+    """Return what `remembered_by` tells, with the columns' names of today."""
+    return re.sub(r"\d+", lambda match: repr(table.schema().find_column_name(int(match[0]))), remembered)
 
 
 def file_name(number: int, written_at: float, concerns_all: bool = False) -> str:
