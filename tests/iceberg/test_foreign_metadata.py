@@ -68,8 +68,8 @@ def with_type(name: str, metadata: Metadata) -> None:
     metadata["schemas"][0]["fields"][1]["type"] = name
 
 
-def with_nested_variant(metadata: Metadata) -> None:
-    metadata["schemas"][0]["fields"][3]["type"]["fields"][0]["type"]["element"] = "variant"
+def with_nested_vector(metadata: Metadata) -> None:
+    metadata["schemas"][0]["fields"][3]["type"]["fields"][0]["type"]["element"] = "vector(3)"
 
 
 def with_another_identifier(metadata: Metadata) -> None:
@@ -143,9 +143,8 @@ def test_a_table_without_an_identifier_is_the_same_whenever_it_is_loaded(ref: Ta
 
 OTHERS = ["id", "name"]
 UNREADABLE: dict[str, tuple[Callable[[Metadata], None], str]] = {
-    "column": (partial(with_type, "variant"), "column 'v' of table db.events has the type variant"),
-    "type of the future": (partial(with_type, "vector(3)"), r"column 'v' of table db.events has the type vector\(3\)"),
-    "nested": (with_nested_variant, "column 'inner' of table db.events has the type variant"),
+    "column": (partial(with_type, "vector(3)"), r"column 'v' of table db.events has the type vector\(3\)"),
+    "nested": (with_nested_vector, r"column 'inner' of table db.events has the type vector\(3\)"),
 }
 
 
@@ -184,13 +183,13 @@ USES: dict[str, Callable[[TableRef], Any]] = {
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_every_use_of_the_column_is_refused_by_name(use: Callable[[TableRef], Any], ref: TableRef) -> None:
-    change(ref, partial(with_type, "variant"))
-    with pytest.raises(ConfigError, match=r"column 'v' of .* has the type variant"):
+    change(ref, partial(with_type, "vector(3)"))
+    with pytest.raises(ConfigError, match=r"column 'v' of .* has the type vector"):
         use(ref)
 
 
 def test_changes_of_the_other_columns(ref: TableRef, caplog: pytest.LogCaptureFixture) -> None:
-    change(ref, partial(with_type, "variant"))
+    change(ref, partial(with_type, "vector(3)"))
     changes = changes_between(ref, None)
     assert "v" not in changes.schema.names
     assert sorted_rows(changes.to_arrow().select(OTHERS)) == [{name: row[name] for name in OTHERS} for row in _ROWS]
@@ -201,7 +200,7 @@ def test_changes_of_the_other_columns(ref: TableRef, caplog: pytest.LogCaptureFi
 
 
 def test_a_stream_and_a_view_of_the_other_columns(ref: TableRef) -> None:
-    change(ref, partial(with_type, "variant"))
+    change(ref, partial(with_type, "vector(3)"))
     assert stream(ref, *OTHERS).schema.names == OTHERS
     into = IcebergSinkConfig.from_table(ref.beside("names"))
     MaterializedView("names", stream(ref, *OTHERS), into).refresh()
@@ -216,7 +215,7 @@ CHANGES: dict[str, Callable[[TableRef], Any]] = {
 
 
 @pytest.mark.parametrize("use", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("how", [partial(with_type, "variant"), with_another_identifier], ids=["type", "identifier"])
+@pytest.mark.parametrize("how", [partial(with_type, "vector(3)"), with_another_identifier], ids=["type", "identifier"])
 def test_nothing_that_pyiceberg_does_not_know_is_lost_by_a_change(
     how: Callable[[Metadata], None], use: Callable[[TableRef], Any], ref: TableRef
 ) -> None:
@@ -234,7 +233,7 @@ def test_what_cannot_be_mended_is_refused_in_words(ref: TableRef) -> None:
     place = place_of(ref)
 
     def without_columns(metadata: Metadata) -> None:
-        with_type("variant", metadata)
+        with_type("vector(3)", metadata)
         del metadata["current-schema-id"], metadata["last-column-id"]
 
     change(ref, without_columns)
@@ -282,9 +281,9 @@ def rest(ref: TableRef) -> Iterator[TableRef]:
 
 
 def test_a_rest_catalogs_tables_are_read_and_not_changed(ref: TableRef, rest: TableRef) -> None:
-    change(ref, partial(with_type, "variant"))
+    change(ref, partial(with_type, "vector(3)"))
     assert sorted(IcebergTable(rest).rows.select("id").to_arrow()["id"].to_pylist()) == [0, 1, 2]
-    with pytest.raises(ConfigError, match=r"column 'v' of table db\.events has the type variant"):
+    with pytest.raises(ConfigError, match=r"column 'v' of table db\.events has the type vector"):
         IcebergTable(rest).to_arrow()
-    with pytest.raises(ConfigError, match="can be read, but not changed from here: column 'v' has the type variant"):
+    with pytest.raises(ConfigError, match="can be read, but not changed from here: column 'v' has the type vector"):
         SnapshotManager(rest).create_tag("t")

@@ -56,8 +56,6 @@ REFUSED = {
     "airports_parquet/metadata/v2": "has no field ids, and the table has no property schema.name-mapping.default",
     "iceberg_migrated_complex_test/metadata/v2": "is not a whole Parquet file",
     "iceberg_migrated_complex_test_orc/metadata/v2": "in field 'string_col' .* where the table has list<int>",
-    "trino_variant": "column 'v' of table db.* has the type variant",
-    "trino_nested_variant": "column 'top_v' of table db.* has the type variant",
 }
 
 
@@ -156,11 +154,19 @@ def test_those_that_are_refused_are_read_by_nobody(tables: dict[str, TableRef]) 
     assert [file for file in whole if by_duckdb(location_of(tables[file])) is not None] == []
 
 
-@pytest.mark.parametrize(("name", "columns"), [("trino_variant", ["id"]), ("trino_nested_variant", ["id", "descr"])])
-def test_the_other_columns_of_a_variant_are_read(name: str, columns: list[str], tables: dict[str, TableRef]) -> None:
-    ref = tables[f"impala/iceberg_test/iceberg_v3/{name}/metadata/v2.metadata.json"]
-    rows = IcebergTable(ref).rows.select(*columns).to_arrow()
-    judge = by_duckdb(location_of(ref), ", ".join(columns))
-    assert judge is not None
-    assert rows.num_rows
-    assert rows_of(rows) == rows_of(judge)
+def test_variants_of_trino_are_read(tables: dict[str, TableRef]) -> None:
+    """Their files lack Parquet's annotation; pyiceberg reads none, and DuckDB 1.5.5 their bytes, or nothing."""
+    at = "impala/iceberg_test/iceberg_v3/{}/metadata/v2.metadata.json"
+    rows = IcebergTable(tables[at.format("trino_variant")]).to_arrow().sort_by("id").to_pylist()
+    known = {"bool": {"true": "true", "false": "false"}, "variant": {"null": "null"}}
+    told = [row["descr"].split() for row in rows[1:16]]
+    expected = [None, *(known.get(kind, {}).get(value) or value.replace("1e10", "10000000000") for kind, value in told)]
+    assert [row["v"] and row["v"].strip('"') for row in rows[:16]] == expected
+    nested = IcebergTable(tables[at.format("trino_nested_variant")]).to_arrow().sort_by("id").to_pylist()
+    assert [list(row.values())[2:] for row in nested] == [
+        ["42", ["1", '"a"'], [("k1", "10"), ("k2", '"x"')], {"a": '{"age":30}', "b": 5}, [{"v": "7"}]],
+        [
+            *('{"name":"Alice"}', ["[1,2,3]"], [("obj", '{"page":"home","retries":3}')]),
+            *({"a": '["iceberg","string"]', "b": 9}, [{"v": '{"k":1}'}, {"v": "null"}]),
+        ],
+    ]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     Item: TypeAlias = "type[int] | type[bytes] | type[bool] | type[memoryview] | Fields"
     Fields: TypeAlias = Mapping[int, "type[int] | type[bytes] | Fields | list[Item]"]
 
-__all__ = ["I32", "I64", "Malformed", "read_struct", "write_struct"]
+__all__ = ["I8", "I32", "I64", "Malformed", "read_struct", "write_struct"]
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = 1, 2, 3, 7, 8, 9, 10, 11, 12, 13
 _INTEGERS = (4, 5, 6)
@@ -165,16 +165,18 @@ def _within(data: bytes | memoryview, end: int) -> int:
     return end
 
 
-I32, I64 = 5, 6
+I8, I32, I64 = 3, 5, 6
 """The types of integers that are written."""
+
+_MOST_BEFORE = 15
 
 
 def write_struct(fields: Mapping[int, Any]) -> bytes:
     """Return a struct.
 
     Args:
-        fields: The values, by ascending field numbers: a pair of `I32` or `I64` and an integer, bytes, a mapping for a
-            struct; or a list of one of these. Bytes in a list whose first item is a mapping are whole structs.
+        fields: The values, by ascending field numbers: a pair of `I8`, `I32` or `I64` and an integer, bytes, a mapping
+            for a struct; or a list of one of these. Bytes in a list whose first item is a mapping are whole structs.
 
     Example:
         >>> write_struct({1: (I32, 42)}).hex()
@@ -182,8 +184,9 @@ def write_struct(fields: Mapping[int, Any]) -> bytes:
     """
     written, before = bytearray(), 0
     for number, value in fields.items():
-        written.append((number - before) << 4 | _wire_type(value))
-        written += _written(value)
+        is_near = number - before <= _MOST_BEFORE
+        written.append((number - before) << 4 | _wire_type(value) if is_near else _wire_type(value))
+        written += (b"" if is_near else _zigzag(number)) + _written(value)
         before = number
     return bytes(written) + b"\0"
 
@@ -196,7 +199,7 @@ def _wire_type(value: Any) -> int:
 
 def _written(value: Any) -> bytes:
     if isinstance(value, tuple):
-        return _zigzag(value[1])
+        return bytes([value[1]]) if value[0] == I8 else _zigzag(value[1])
     if isinstance(value, bytes):
         return _unsigned(len(value)) + value
     if isinstance(value, list):

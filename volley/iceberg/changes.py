@@ -73,7 +73,7 @@ def changes_between(
 
     Right for tables of every engine, copy-on-write and merge-on-read: rows that a snapshot only wrote to other files
     are not changes, and compactions have none. All rows have the columns of the table's current schema, but those of
-    types that can't be read, as ``variant``: a warning names them.
+    types that can't be read: a warning names them.
 
     Args:
         table: The table; its branch determines the default end.

@@ -193,11 +193,11 @@ class TableRef(Rows):
 
         Raises like `load`.
         """
-        from volley.iceberg.schema.types import arrow_schema
+        from volley.iceberg.schema.types import arrow_schema, rows_schema
         from volley.types.arrow import canonical_schema, type_name
 
         table = self.load()
-        columns = canonical_schema(arrow_schema(table.schema()))
+        columns = canonical_schema(arrow_schema(rows_schema(table.schema())))
         fields = tuple((column.name, type_name(column.type)) for column in columns)
         return replace(Dataset.of_path(table.location(), "TABLE"), table=(self.address, self.name), fields=fields)
 

@@ -151,7 +151,7 @@ class _Replacement(FileRewrite[_StagedReplacement, Rewritten]):
         metadata, file = self._opened.table.metadata, group[0].file
         return Rewrite(
             self._format,
-            RowReader.of(metadata, self._format.written_schema),
+            RowReader.of(metadata, self._format.written_schema, variants_as_stored=True),
             number,
             tuple(file_task(planned, metadata) for planned in group),
             file.partition if file.spec_id == metadata.default_spec_id else None,

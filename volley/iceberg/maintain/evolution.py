@@ -78,7 +78,8 @@ class SchemaEvolution:
 
         Args:
             column: Its dotted name; a list of names if one of them has a dot.
-            data_type: A name such as ``"long"`` or ``"array<string>"``, a Python, Arrow or Iceberg type.
+            data_type: A name such as ``"long"`` or ``"array<string>"``, a Python, Arrow or Iceberg type. In tables of
+                format version 3 also ``"variant"``, ``"geometry(EPSG:4326)"`` or ``"geography"``.
 
         Raises:
             ConfigError: If it is no name, or no type.
@@ -243,11 +244,14 @@ def _type(data_type: Any) -> IcebergType:
     import pyarrow as pa
     from pyiceberg.types import IcebergType
 
+    from volley.iceberg.pyiceberg_private.types import named
     from volley.iceberg.schema.conversion import iceberg_of
     from volley.types.arrow import arrow_type
 
     if isinstance(data_type, IcebergType):
         return data_type
+    if isinstance(data_type, str) and data_type.startswith(("variant", "geometry", "geography")):
+        return named(data_type)
     return iceberg_of(data_type if isinstance(data_type, pa.DataType) else arrow_type(data_type), 3)
 
 

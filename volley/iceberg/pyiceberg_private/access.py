@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, cast
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import _ConvertToArrowSchema
+from pyiceberg.schema import Schema, visit
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate, ValidatableTableRequirement
 from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import IcebergType, PrimitiveType
 
 __all__ = [
     "checks_itself",
@@ -24,6 +28,7 @@ __all__ = [
     "snapshot_ids",
     "stage",
     "still",
+    "to_arrow",
     "truncate_width",
 ]
 
@@ -37,6 +42,26 @@ def partition_values(partition: Record) -> list[Any]:
 def truncate_width(transform: TruncateTransform[Any]) -> int:
     """Return the width of a truncate transform."""
     return transform._width
+
+
+class _ToArrow(_ConvertToArrowSchema):
+    """Converts types without parts that it is given, and others as pyiceberg does."""
+
+    def __init__(self, known: Mapping[type[IcebergType], pa.DataType]) -> None:
+        super().__init__()
+        self._known = known
+
+    def primitive(self, primitive: PrimitiveType) -> pa.DataType:
+        return self._known.get(type(primitive)) or super().primitive(primitive)
+
+
+def to_arrow(schema: Schema | IcebergType, known: Mapping[type[IcebergType], pa.DataType]) -> Any:
+    """Return the Arrow schema of a schema, or the Arrow type of a type, with field ids.
+
+    Args:
+        known: The Arrow types of some types without parts.
+    """
+    return visit(schema, _ToArrow(known))
 
 
 def require(transaction: Transaction, requirement: TableRequirement) -> None:

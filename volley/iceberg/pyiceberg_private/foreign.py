@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -17,9 +16,11 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedField
+from pyiceberg.types import NestedField
 
-from volley.iceberg.schema.types import UnreadableType
+# Importing it makes pyiceberg know the types of format version 3.
+from volley.iceberg.pyiceberg_private import types
+from volley.iceberg.schema.foreign_types import UnreadableType
 
 __all__ = ["REFUSED", "mend", "read_foreign"]
 
@@ -27,8 +28,8 @@ REFUSED = (InvalidModel, ValidationError, UnicodeDecodeError)
 """What pyiceberg raises for metadata that it refuses."""
 
 _GZIP = b"\x1f\x8b"
-# As the specification writes them; pyiceberg takes them in quotes alone.
-_GEO = re.compile(r"(geometry|geography)\(\s*([^,'\"()]+?)\s*(?:,\s*(\w+)\s*)?\)")
+
+assert types
 
 
 def read_foreign(io: FileIO, location: str, refusal: Exception) -> tuple[TableMetadata, str]:
@@ -77,17 +78,8 @@ def _named(name: str, unknown: list[str]) -> Any:
         NestedField(1, "", name)
     except (ValueError, ValidationError):
         unknown.append(name)
-        return _geo(name) or UnreadableType(name)
+        return UnreadableType(name)
     return name
-
-
-def _geo(name: str) -> IcebergType | None:
-    """Return a type of geometries or geographies, whose values are read as their bytes (WKB)."""
-    match = _GEO.fullmatch(name)
-    if match is None:
-        return None
-    kind, reference, algorithm = match.groups()
-    return GeometryType(reference) if kind == "geometry" else GeographyType(reference, algorithm or "spherical")
 
 
 def _partition_ids(metadata: dict[str, Any]) -> Iterator[str]:

@@ -16,6 +16,9 @@ from volley.columns.calendar import floored, is_floored
 from volley.columns.dictionaries import can_stay_encoded, decode
 from volley.columns.exact import array_of
 from volley.errors import StorageError
+from volley.formats.variant import Malformed
+from volley.formats.variant_columns import is_stored, texts_of, whole
+from volley.iceberg.schema.foreign_types import VariantText, VariantType
 from volley.types.arrow import is_any_list
 
 __all__ = ["FileField", "Projection", "identified"]
@@ -144,6 +147,8 @@ class Projection:
 
     def _array(self, data_type: IcebergType, target: pa.DataType, field: FileField, array: pa.Array) -> pa.Array:
         _check_shape(data_type, field, array.type)
+        if isinstance(data_type, VariantType | VariantText):
+            return _variants(data_type, field, array)
         if isinstance(data_type, StructType):
             return self._struct(data_type, target, field, array)
         if isinstance(data_type, ListType):
@@ -177,6 +182,16 @@ class Projection:
         return _with_offsets(target, array, pa.Array.from_buffers(of_entries, len(entries), [None], children=children))
 
 
+def _variants(data_type: IcebergType, field: FileField, array: pa.StructArray) -> pa.Array:
+    try:
+        return whole(array) if isinstance(data_type, VariantType) else texts_of(array)
+    except Malformed as error:
+        raise StorageError(
+            f"a data file has a damaged variant in field {field.name!r} (id {field.field_id}): {error}",
+            hint="read the other columns, with select(…), or restore the file from a backup",
+        ) from error
+
+
 def _check_shape(data_type: IcebergType, field: FileField, in_file: pa.DataType) -> None:
     """Raise StorageError if a file has a struct, list or map where the table has another one, or a plain value."""
     if not _SHAPES.get(type(data_type), _is_plain)(in_file):
@@ -200,6 +215,8 @@ _SHAPES: dict[type, Callable[[pa.DataType], bool]] = {
     StructType: pa.types.is_struct,
     ListType: is_any_list,
     MapType: _is_map,
+    VariantType: is_stored,
+    VariantText: is_stored,
 }
 
 

@@ -123,9 +123,9 @@ class RowReader:
     count: Callable[[int], None] | None = None
 
     @classmethod
-    def of(cls, table: TableMetadata, schema: Schema | None = None) -> RowReader:
-        """Return the reader of a table; `schema` None = its current one."""
-        return cls(rows_schema(schema or table.schema()), mapped_fields(table))
+    def of(cls, table: TableMetadata, schema: Schema | None = None, variants_as_stored: bool = False) -> RowReader:
+        """Return the reader of a table; `schema` None = its current one. See `rows_schema`."""
+        return cls(rows_schema(schema or table.schema(), variants_as_stored), mapped_fields(table))
 
     def read(self, io: FileIO, task: FileTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file, or of its part, that no delete file deletes, in the file's order.

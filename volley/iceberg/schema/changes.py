@@ -33,6 +33,7 @@ from pyiceberg.types import (
 
 from volley.errors import SchemaMismatchError
 from volley.iceberg.pyiceberg_private.access import require
+from volley.iceberg.schema.foreign_types import VariantType
 from volley.iceberg.schema.types import fields_in
 
 __all__ = [
@@ -261,7 +262,7 @@ DIALECTS = {
         types=_SAME
         | {
             **{IntegerType(): "int", FloatType(): "float", StringType(): "string", BinaryType(): "binary"},
-            **{TimestamptzType(): "timestamp", TimestampType(): "timestamp_ntz"},
+            **{TimestamptzType(): "timestamp", TimestampType(): "timestamp_ntz", VariantType(): "variant"},
         },
         array="array<{}>",
         mapping="map<{}, {}>",

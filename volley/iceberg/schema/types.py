@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-from pydantic import ModelWrapValidatorHandler, model_serializer, model_validator
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, assign_fresh_schema_ids, sanitize_column_names
 from pyiceberg.types import (
     BinaryType,
@@ -19,13 +17,14 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
     LongType,
     MapType,
     NestedField,
-    PrimitiveType,
     StringType,
     StructType,
     TimestampNanoType,
@@ -38,6 +37,9 @@ from pyiceberg.types import (
 )
 
 from volley.errors import ConfigError
+from volley.formats.variant_columns import STORED, is_writable
+from volley.iceberg.pyiceberg_private.access import to_arrow
+from volley.iceberg.schema.foreign_types import UnreadableType, VariantText, VariantType
 from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
@@ -46,7 +48,6 @@ __all__ = [
     "POSITION_ID",
     "ROW_ID_ID",
     "ROW_TYPES",
-    "UnreadableType",
     "arrow_schema",
     "arrow_type_of",
     "check_readable",
@@ -105,37 +106,15 @@ ROW_TYPES: dict[IcebergType, IcebergType] = {
     TimestampNanoType(): TimestampType(),
     TimestamptzNanoType(): TimestamptzType(),
     UnknownType(): StringType(),
+    VariantType(): VariantText(),
 }
 """The types of rows, where they are not those of the table."""
+_ARROW_TYPES: dict[type[IcebergType], pa.DataType] = {
+    VariantType: STORED,
+    GeometryType: pa.binary(),
+    GeographyType: pa.binary(),
+}
 _WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
-
-
-class UnreadableType(PrimitiveType):
-    """A type that can't be read, such as ``variant``, by the name that it has in the metadata."""
-
-    root: str
-
-    def __init__(self, name: str) -> None:
-        super().__init__(root=name)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def handle_primitive_type(cls, v: Any, handler: ModelWrapValidatorHandler[UnreadableType]) -> UnreadableType:
-        # pyiceberg's own validator takes the name for one of its types.
-        return handler(v)
-
-    @model_serializer
-    def ser_model(self) -> str:
-        return self.root
-
-    def __getnewargs__(self) -> tuple[str]:
-        return (self.root,)
-
-    def __hash__(self) -> int:
-        return hash(self.root)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnreadableType) and self.root == other.root
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
@@ -189,7 +168,7 @@ def per_schema(work_out: Callable[[Schema], T]) -> Callable[[Schema], T]:
 def arrow_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
     try:
-        converted = schema_to_pyarrow(schema)
+        converted = to_arrow(schema, _ARROW_TYPES)
     except ValueError:
         check_readable(schema.fields, "the table")
         raise
@@ -220,7 +199,7 @@ def _unreadable_type_in(data_type: IcebergType) -> str | None:
 
 def arrow_type_of(data_type: IcebergType) -> pa.DataType:
     """Return the Arrow type of a table's type: field ids in nested types, plain (not large) strings and lists."""
-    return _plain(schema_to_pyarrow(data_type))
+    return _plain(to_arrow(data_type, _ARROW_TYPES))
 
 
 @per_schema
@@ -254,29 +233,36 @@ def with_row_ids(schema: Schema) -> Schema:
     return Schema(*schema.fields, *_ROW_IDS, schema_id=schema.schema_id)
 
 
-def rows_schema(schema: Schema) -> Schema:
+def rows_schema(schema: Schema, variants_as_stored: bool = False) -> Schema:
     """Return the schema of rows as they are read: rows of every origin have one type.
 
     Columns, and fields at every level, may be null. Nanoseconds are rounded down to microseconds, and a column of the
-    type unknown, which has no values, is a text.
+    type unknown, which has no values, is a text. Variants are JSON texts.
+
+    Args:
+        variants_as_stored: True: variants are the bytes that files have, for rows that are written to others.
     """
-    return Schema(*map(_row_field, schema.fields), schema_id=schema.schema_id)
+    types = {kind: row for kind, row in ROW_TYPES.items() if not variants_as_stored or row != VariantText()}
+    return Schema(*(_row_field(field, types) for field in schema.fields), schema_id=schema.schema_id)
 
 
-def _row_field(field: NestedField) -> NestedField:
-    return field.model_copy(update={"required": False, "field_type": _row_type(field.field_type)})
+_Types = Mapping[IcebergType, IcebergType]
 
 
-def _row_type(data_type: IcebergType) -> IcebergType:
+def _row_field(field: NestedField, types: _Types) -> NestedField:
+    return field.model_copy(update={"required": False, "field_type": _row_type(field.field_type, types)})
+
+
+def _row_type(data_type: IcebergType, types: _Types) -> IcebergType:
     if isinstance(data_type, StructType):
-        return StructType(*map(_row_field, data_type.fields))
+        return StructType(*(_row_field(field, types) for field in data_type.fields))
     if isinstance(data_type, ListType):
-        element = _row_type(data_type.element_type)
+        element = _row_type(data_type.element_type, types)
         return ListType(data_type.element_id, element, element_required=False)
     if isinstance(data_type, MapType):
-        key, value = _row_type(data_type.key_type), _row_type(data_type.value_type)
+        key, value = _row_type(data_type.key_type, types), _row_type(data_type.value_type, types)
         return MapType(data_type.key_id, key, data_type.value_id, value, value_required=False)
-    return ROW_TYPES.get(data_type, data_type)
+    return types.get(data_type, data_type)
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -313,11 +299,15 @@ def fields_in(data_type: IcebergType, parts: tuple[str, ...] = ()) -> Iterator[t
 
 def fits(stream: pa.DataType, table: IcebergType) -> bool:
     """Return True if values of a canonical Arrow type can be written to a column of this type."""
+    if isinstance(table, VariantType):
+        return is_writable(stream)
     if pa.types.is_nested(stream):
         return False
     own = iceberg_type(stream)
     if isinstance(own, FixedType) and isinstance(table, UUIDType):
         return own == FixedType(16)
+    if isinstance(table, GeometryType | GeographyType):
+        return isinstance(own, BinaryType)
     return own == table or is_widened(own, table)
 
 
@@ -330,7 +320,8 @@ def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:
 
 def table_type_name(kind: IcebergType) -> str:
     """Return the type's name in streams: Iceberg's timestamp is timestamp_ntz there."""
-    return str(kind) if isinstance(kind, UUIDType) else type_name(arrow_type_of(kind))
+    is_foreign = isinstance(kind, UUIDType | VariantType | GeometryType | GeographyType)
+    return str(kind) if is_foreign else type_name(arrow_type_of(kind))
 
 
 def fingerprint(schema: Schema) -> str:

@@ -138,7 +138,8 @@ class _ReadStored(FilesTask):
             some = matter & ~whole
             yield self._as_changes(one_batch(rows.filter(pa.array(some))), number, found[some])
             if whole.any():
-                reader = RowReader.of(self.metadata, columns_of(self.metadata, self.writer.rows.rows_schema.names))
+                columns = columns_of(self.metadata, self.writer.rows.rows_schema.names)
+                reader = RowReader.of(self.metadata, columns, variants_as_stored=True)
                 read = reader.rows_at(self.writer.rows.io, file_task(planned, self.metadata), found[whole])
                 for batch, positions in read:
                     yield self._as_changes(batch, number, positions)

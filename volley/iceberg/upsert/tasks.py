@@ -156,7 +156,7 @@ class FilesTask(UpsertTask):
         schema = self.metadata.schema() if columns is None else columns_of(self.metadata, columns)
         schema = with_ids(schema) if with_row_ids else schema
         task = file_task(PlannedFile(planned.file), self.metadata)
-        return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
+        return RowReader.of(self.metadata, schema, variants_as_stored=True).read(self.writer.rows.io, task)
 
 
 def columns_of(metadata: TableMetadata, names: Iterable[str]) -> Schema:
@@ -192,7 +192,7 @@ class Finder(Deletions):
     ) -> None:
         super().__init__(writer, metadata)
         self._schema = writer.key_schema
-        self._more = RowReader.of(metadata, columns_of(metadata, [*writer.keys, *more]))
+        self._more = RowReader.of(metadata, columns_of(metadata, [*writer.keys, *more]), variants_as_stored=True)
         columns = columns_of(metadata, writer.keys).fields
         self._keys: KeySearch | None = None
         self._ranges: list[SearchedKey] = [(field, None) for field in columns]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import uuid
 from bisect import bisect_right
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from pyiceberg.partitioning import PartitionKey
 from volley.iceberg.schema.types import PATH_ID, POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import uploaded
+from volley.iceberg.write.annotated import Annotated
 from volley.iceberg.write.row_groups import row_group
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
@@ -43,7 +44,8 @@ class _OpenFile:
         self._footer = 0
         self._footer_step = _FOOTER_BYTES * len(table.statistics_plan)
         with storage_errors(path):
-            self._stream: Any = uploaded(table.io.new_output(path).create(overwrite=True))
+            stream: Any = uploaded(table.io.new_output(path).create(overwrite=True))
+            self._stream: Any = Annotated(stream, table.annotations) if table.annotations else stream
             self._parquet = table.parquet(self._stream, first)
 
     @property
@@ -66,7 +68,8 @@ class _OpenFile:
     def close(self) -> tuple[int, pq.FileMetaData]:
         """Close the file; return its size and its footer."""
         with storage_errors(self.path, "closing"):
-            self._parquet.close()
+            with self._stream.end() if isinstance(self._stream, Annotated) else nullcontext():
+                self._parquet.close()
             size = self.written
             self._stream.close()
         return size, self._parquet.writer.metadata

@@ -8,11 +8,16 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import MetricModeTypes, StatisticsCollector
-from pyiceberg.types import DecimalType, DoubleType, FloatType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, GeographyType, GeometryType
 
 from volley.iceberg.layout.partitions import bounds
+from volley.iceberg.schema.foreign_types import VariantType
 
 __all__ = ["statistics"]
+
+
+# Their bounds are not the lowest and the highest bytes.
+_UNORDERED = (VariantType, GeometryType, GeographyType)
 
 
 @dataclass
@@ -56,7 +61,8 @@ class _Column:
 
     @property
     def bounds(self) -> tuple[bytes | None, bytes | None]:
-        if not self.lows or not self.bounded or self.plan.mode.type == MetricModeTypes.COUNTS:
+        is_ordered = not isinstance(self.plan.iceberg_type, _UNORDERED)
+        if not self.lows or not self.bounded or not is_ordered or self.plan.mode.type == MetricModeTypes.COUNTS:
             return None, None
         return bounds(self.plan.iceberg_type, min(self.lows), max(self.highs), self.plan.mode.length)
 

@@ -19,15 +19,17 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
-from pyiceberg.types import UUIDType
+from pyiceberg.types import GeographyType, GeometryType, IcebergType, UUIDType
 
 from volley.columns.batches import conform
 from volley.columns.dictionaries import encoded_schema
 from volley.contracts.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
+from volley.formats.parquet_annotations import VARIANT, Annotation, geography, geometry
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
+from volley.iceberg.schema.foreign_types import VariantType
 from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.schema.types import (
     arrow_schema,
@@ -39,6 +41,7 @@ from volley.iceberg.schema.types import (
 )
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
+from volley.iceberg.write.variants import with_variants
 from volley.iceberg.write.written import WrittenFile
 
 __all__ = ["TableFormat", "file_prefix"]
@@ -63,6 +66,10 @@ _LEVELS = {"gzip": 6}
 # sorted: a reader with a filter on the sort columns then needs few pages. Older versions of pyarrow lack the option.
 _SORTED_PAGE_ROWS = 20_000
 _LIMITS_PAGES = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
+
+
+_UNORDERED = (UUIDType, GeometryType, GeographyType)
+_NO_FIELD = -1
 
 
 @dataclass(frozen=True)
@@ -177,8 +184,13 @@ class TableFormat:
 
     @cached_property
     def paths(self) -> dict[str, int]:
-        """The field ids of leaf columns, by their paths in the files."""
+        """The field ids of leaf columns, by their paths in the files; those of the names in variants have none."""
         return _paths(self.written_schema)
+
+    @cached_property
+    def annotations(self) -> dict[str, Annotation]:
+        """The logical types of columns that pyarrow can't write, by their paths in the files."""
+        return _annotations(self.written_schema)
 
     def parquet(self, file: Any, first: pa.Table) -> pq.ParquetWriter:
         """Return a Parquet writer for an open file.
@@ -213,9 +225,12 @@ class TableFormat:
 
     @property
     def _paths_with_statistics(self) -> list[str] | bool:
-        """All paths except UUIDs: Iceberg's Java library orders UUIDs differently and would skip matching rows."""
+        """All paths except UUIDs, geometries and geographies.
+
+        Iceberg's Java library orders UUIDs differently and would skip matching rows; shapes have no order.
+        """
         types = {field_id: collector.iceberg_type for field_id, collector in self.statistics_plan.items()}
-        known = [path for path, field_id in self.paths.items() if not isinstance(types.get(field_id), UUIDType)]
+        known = [path for path, field_id in self.paths.items() if not isinstance(types.get(field_id), _UNORDERED)]
         return len(known) == len(self.paths) or known
 
     @property
@@ -237,9 +252,9 @@ class TableFormat:
 
         Raises:
             SchemaMismatchError: If a column that the table requires has nulls.
-            SourceError: If a value can't be cast without loss.
+            SourceError: If a value can't be cast without loss, or a text for a variant is not JSON.
         """
-        rows = conform(batch, self.rows_schema, dictionaries=True)
+        rows = conform(with_variants(batch, self.schema), self.rows_schema, dictionaries=True)
         for column, values in zip(self.rows_schema, rows.columns, strict=True):
             if not column.nullable and values.null_count:
                 raise SchemaMismatchError(
@@ -281,7 +296,29 @@ def file_prefix(epoch: Epoch) -> str:
 
 @per_schema
 def _paths(schema: Schema) -> dict[str, int]:
-    return parquet_path_to_id_mapping(schema_of_files(schema))
+    paths, variants = parquet_path_to_id_mapping(schema_of_files(schema)), _annotations(schema)
+    parts = {
+        part: field_id
+        for path, value_id in paths.items()
+        if variants.get(path) is VARIANT
+        for part, field_id in ((f"{path}.metadata", _NO_FIELD), (f"{path}.value", value_id))
+    }
+    return {path: field_id for path, field_id in paths.items() if variants.get(path) is not VARIANT} | parts
+
+
+@per_schema
+def _annotations(schema: Schema) -> dict[str, Annotation]:
+    paths = parquet_path_to_id_mapping(schema_of_files(schema))
+    types = ((path, schema.find_type(field_id)) for path, field_id in paths.items())
+    return {path: annotation for path, data_type in types if (annotation := _annotation(data_type)) is not None}
+
+
+def _annotation(data_type: IcebergType) -> Annotation | None:
+    if isinstance(data_type, GeometryType):
+        return geometry(data_type.crs)
+    if isinstance(data_type, GeographyType):
+        return geography(data_type.crs, data_type.algorithm)
+    return VARIANT if isinstance(data_type, VariantType) else None
 
 
 def _bloom_filters(table: Table) -> dict[str, int]:

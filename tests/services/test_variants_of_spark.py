@@ -1,0 +1,144 @@
+"""Variants that Spark and Volley write into one table, each read by the other; shredded ones too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.servers.iceberg_spark import IcebergSpark
+from tests.services.readers import Lake, spark_sql
+from tests.upserts.lake import do
+from volley import Epoch, IcebergSink, Metrics, SchemaEvolution, SinkContext
+from volley.iceberg import IcebergTable, Upsert
+from volley.iceberg.modes import CommitMode
+
+QUERY = "2b6f8a5e-0000-0000-0000-000000000000"
+TEXTS = pa.schema({"id": pa.int32(), "v": pa.string()})
+EACH_TYPE = {
+    1: """parse_json('{"b": [1, 2.5, null, "x", true, {"c": 12345678901234}], "a": "long é text"}')""",
+    2: "null",
+    3: "parse_json('null')",
+    4: "cast(timestamp'1969-12-31 23:59:59.456789' as variant)",
+    5: "cast(timestamp_ntz'2024-01-01 01:02:03' as variant)",
+    6: "cast(date'2024-02-29' as variant)",
+    7: "cast(x'00ff' as variant)",
+    8: "cast(cast(1.1 as float) as variant)",
+    9: "cast(cast('-12345678901234567890.123' as decimal(30, 3)) as variant)",
+    10: "cast(0.1 as variant)",
+    11: f"parse_json('\"{'x' * 100}\"')",
+    12: "to_variant_object(named_struct('i', 1, 'at', timestamp'2024-01-01 00:00:00', 'm', map('k', array(1.5))))",
+}
+SHREDDED = (
+    "case when id = 7 then null when id = 9 then parse_json('[1,2]') "
+    """when id = 11 then parse_json('{"a": "text", "z": {"q": 1}}') """
+    """else parse_json(concat('{"a": ', id, ', "b": "x', id, '", "o": {"p": 1.5, "q": ', id, '}, "l": [1, ', id, """
+    "']}')) end"
+)
+
+
+@pytest.fixture(scope="module")
+def lake(iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    made = Lake(tmp_path_factory.mktemp("lake"), iceberg_spark)
+    made.catalog().create_namespace("db")
+    return made
+
+
+def write(
+    lake: Lake, name: str, number: int, rows: list[dict[str, Any]], mode: CommitMode | None, schema: pa.Schema
+) -> None:
+    config = lake.config(name)
+    config = config if mode is None else config.with_commit_mode(mode)
+    committer = IcebergSink(config).open(SinkContext("job", schema, Metrics(), do))
+    epoch = Epoch(QUERY, number)
+    committer.last_epoch(QUERY)
+    task = committer.writer(epoch).open(0)
+    task.write(pa.RecordBatch.from_pylist(rows, schema))
+    committer.commit(epoch, [task.close()])
+
+
+def both(lake: Lake, name: str) -> dict[int, Any]:
+    """The variants of a table by the id of their row, which are the same for Volley and Spark; parsed."""
+    (theirs,) = spark_sql(lake, f"select id, to_json(v) v from volley.db.{name}")
+    ours = IcebergTable(lake.config(name)).to_arrow().to_pylist()
+    assert len(ours) == len(theirs)
+    found = [{row["id"]: row["v"] and (json.loads(row["v"]),) for row in rows} for rows in (ours, theirs)]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def files(lake: Lake, name: str) -> list[pq.ParquetFile]:
+    (found,) = spark_sql(lake, f"select file_path from volley.db.{name}.files where content = 0")
+    return [pq.ParquetFile(row["file_path"].removeprefix("file:")) for row in found]
+
+
+@pytest.mark.parametrize("is_shredded", [False, True], ids=["whole", "shredded"])
+def test_both_write_and_read_a_table_in_turn(is_shredded: bool, lake: Lake) -> None:
+    name = "shredded" if is_shredded else "whole"
+    rows = ", ".join(f"({key}, {value})" for key, value in EACH_TYPE.items())
+    source = f"select int(id), {SHREDDED} from range(1, 60)" if is_shredded else f"select * from values {rows}"
+    spark_sql(
+        lake,
+        f"create table volley.db.{name} (id int, v variant) using iceberg tblproperties ('format-version' = '3', "
+        f"'write.parquet.shred-variants' = '{str(is_shredded).lower()}', 'write.delete.mode' = 'merge-on-read')",
+        f"insert into volley.db.{name} {source}",
+    )
+    assert any("typed_value" in str(file.schema) for file in files(lake, name)) == is_shredded
+    expected = both(lake, name)
+    if not is_shredded:
+        (texts,) = spark_sql(lake, f"select id, to_json(v) v from volley.db.{name}")
+        ours = IcebergTable(lake.config(name)).to_arrow().to_pylist()
+        assert {row["id"]: row["v"] for row in ours} == {row["id"]: row["v"] for row in texts}
+    added = {1000: '{"new": [1, {"x": 1.25}], "t": "é"}', 1001: None, 1002: "null"}
+    write(lake, name, 0, [{"id": key, "v": text} for key, text in added.items()], None, TEXTS)
+    expected |= {key: text and (json.loads(text),) for key, text in added.items()}
+    assert both(lake, name) == expected
+    for number, strategy in enumerate(("copy_on_write", "merge_on_read"), 1):
+        mode = Upsert("id", strategy=strategy)  # type: ignore[arg-type]
+        write(
+            lake, name, number, [{"id": number, "v": f'{{"by": "{strategy}"}}'}, {"id": 2000, "v": "[]"}], mode, TEXTS
+        )
+        expected |= {number: ({"by": strategy},), 2000: ([],)}
+        assert both(lake, name) == expected
+    spark_sql(
+        lake, f"delete from volley.db.{name} where id = 5", f"insert into volley.db.{name} values (5, parse_json('5'))"
+    )
+    expected[5] = (5,)
+    assert both(lake, name) == expected
+    table = IcebergTable(lake.config(name))
+    for options in ({}, {"sort_by": ["id desc"]}):
+        assert table.compact(rewrite_all=True, **options).files_after == 1  # type: ignore[arg-type]
+        assert both(lake, name) == expected
+        (file,) = files(lake, name)
+        assert "group field_id=2 v (Variant(1))" in str(file.schema)
+    spark_sql(
+        lake, f"call volley.system.rewrite_data_files(table => 'db.{name}', options => map('rewrite-all', 'true'))"
+    )
+    assert both(lake, name) == expected
+    (nulls,) = spark_sql(lake, f"select id from volley.db.{name} where v is null order by id")
+    assert [row["id"] for row in nulls] == sorted(key for key, value in expected.items() if value is None)
+
+
+def test_spark_reads_typed_values_of_a_column_that_volley_added(lake: Lake) -> None:
+    spark_sql(
+        lake,
+        "create table volley.db.typed (id int) using iceberg tblproperties ('format-version' = '3')",
+        "insert into volley.db.typed values (1)",
+    )
+    ref = lake.config("typed").ref
+    SchemaEvolution(ref.load().schema()).add("v", "variant").apply(ref)
+    kinds = {"n": pa.int64(), "d": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC"), "b": pa.binary()}
+    schema = pa.schema({"id": pa.int32(), "v": pa.struct(kinds)})
+    at = pa.scalar(1_700_000_000_123_456, pa.timestamp("us", "UTC")).as_py()
+    write(lake, "typed", 0, [{"id": 2, "v": {"n": 1 << 40, "d": None, "at": at, "b": b"\x00\xff"}}], None, schema)
+    (rows,) = spark_sql(
+        lake,
+        "select id, try_variant_get(v, '$.n', 'bigint') n, try_variant_get(v, '$.at', 'timestamp') at, "
+        "try_variant_get(v, '$.b', 'binary') b, schema_of_variant(v) kind from volley.db.typed order by id",
+    )
+    assert rows[0] == {"id": 1, "n": None, "at": None, "b": None, "kind": None}
+    assert (rows[1]["n"], rows[1]["b"]) == (1 << 40, b"\x00\xff")
+    assert rows[1]["kind"] == "OBJECT<at: TIMESTAMP, b: BINARY, d: VOID, n: BIGINT>"
