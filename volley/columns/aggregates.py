@@ -110,7 +110,7 @@ def _typed(value: CompiledExpression) -> CompiledExpression:
 
 
 def time_type(name: str, schema: pa.Schema, what: str = "window") -> pa.DataType:
-    """Return the type of the column with event times.
+    """Return the type of the event times in a column, which are microseconds, rounded down.
 
     Raises:
         ExpressionError: If there is no such column, or it has no timestamps.
@@ -123,7 +123,7 @@ def time_type(name: str, schema: pa.Schema, what: str = "window") -> pa.DataType
             f"{what} on {name!r}, which is {type_name(data_type)} and not a timestamp",
             hint=f'cast it before: with_column("{name}", col("{name}").cast("timestamp"))',
         )
-    return data_type
+    return pa.timestamp("us", data_type.tz)
 
 
 def _is_nested(data_type: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from volley.types.arrow import Datum
 
 __all__ = [
-    *("are_near", "floored", "has_offset", "is_floored", "moments", "near", "parsed", "part", "read_alike"),
+    *("are_near", "floored", "has_offset", "is_floored", "micros", "moments", "near", "parsed", "part", "read_alike"),
     *("truncated", "year"),
 ]
 
@@ -53,10 +53,40 @@ def truncated(values: Any, unit: str) -> Any:
     moved, periods = _moved(values)
     starts = pc.floor_temporal(moved, unit=unit).cast(values.type)
     if periods is None:
+        _check_no_later(starts, values)
         return starts
     stored = _stored(values.type)
     back = pc.multiply(periods, pa.scalar(_PERIOD[stored], pa.int64()))
     return pc.add_checked(starts.cast(stored).cast(pa.int64()), back).cast(stored).cast(values.type)
+
+
+def _check_no_later(starts: Any, values: Any) -> None:
+    """Raise ArrowInvalid if a start is after its time: it was before the first nanosecond of the type."""
+    if _has_nanoseconds(values.type) and _is_any(pc.greater(starts, values)):
+        raise pa.ArrowInvalid(f"the start of a unit is before the first {values.type}")
+
+
+def _is_any(truth: Datum) -> bool:
+    return bool((truth if isinstance(truth, pa.Scalar) else pc.any(truth)).as_py())
+
+
+def _has_nanoseconds(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(data_type) and data_type.unit == "ns")
+
+
+def micros(values: Datum) -> Datum:
+    """Return timestamps, an array or a scalar, as microseconds since 1970, rounded down.
+
+    Example:
+        >>> micros(pa.array([-1, 1999], pa.timestamp("ns"))).to_pylist()
+        [-1, 1]
+    """
+    target = pa.timestamp("us", values.type.tz)
+    if not _has_nanoseconds(values.type):
+        return values.cast(target).cast(pa.int64())
+    if isinstance(values, pa.ChunkedArray):
+        return pa.chunked_array([micros(chunk) for chunk in values.chunks], pa.int64())
+    return floored(values, target).cast(pa.int64())
 
 
 def near(values: Any) -> Any:
@@ -72,6 +102,8 @@ def near(values: Any) -> Any:
 
 def are_near(values: Any) -> Any:
     """Return true for each time that `near` takes."""
+    if _has_nanoseconds(values.type):
+        return pc.if_else(pc.is_valid(values), True, pa.scalar(None, pa.bool_()))
     stored = _stored(values.type)
     most = pa.scalar(_PERIOD[stored] * _PERIODS, stored)
     numbers = values.cast(stored)
@@ -79,6 +111,8 @@ def are_near(values: Any) -> Any:
 
 
 def _are_all_near(values: Any) -> bool:
+    if _has_nanoseconds(values.type):
+        return True
     stored = _stored(values.type)
     limits = [values, values] if isinstance(values, pa.Scalar) else pc.min_max(values).values()
     most = _PERIOD[stored] * _PERIODS

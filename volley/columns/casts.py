@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.calendar import are_near, near, parsed, read_alike
+from volley.columns.calendar import are_near, micros, near, parsed, read_alike
 from volley.columns.exact import rescaled
 from volley.columns.texts import (
     decimal_of,
@@ -33,6 +33,7 @@ __all__ = ["can_cast", "cast", "try_cast"]
 
 _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")
+_NANOSECONDS = pa.timestamp("ns", "UTC"), pa.timestamp("ns")
 _TRUE = "^(?:t|true|y|yes|1)$"
 _FALSE = "^(?:f|false|n|no|0)$"
 _WHOLE = "^[+-]?[0-9]+$"
@@ -179,13 +180,14 @@ def _complete(source: Datum, values: Datum, target: pa.DataType) -> Datum:
 def _to_timestamp(value: Datum, target: pa.DataType) -> Datum:
     """Parse ISO strings; those without a zone are UTC."""
     # Strings that all end in Z, or have no zone, are parsed in a third of the time.
-    if (alike := read_alike(value, _UTC if _ends_in_z(value) else _NTZ)) is not None:
-        return pc.cast(alike, _UTC)
+    wall = pa.timestamp(target.unit)
+    if (alike := read_alike(value, target if _ends_in_z(value) else wall)) is not None:
+        return pc.cast(alike, target)
     text = trim(value)
     zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
     null = pa.scalar(None, pa.string())
-    instants = parsed(pc.if_else(zoned, text, null), _UTC)
-    return pc.coalesce(instants, pc.cast(parsed(pc.if_else(zoned, null, text), _NTZ), _UTC))
+    instants = parsed(pc.if_else(zoned, text, null), target)
+    return pc.coalesce(instants, pc.cast(parsed(pc.if_else(zoned, null, text), wall), target))
 
 
 def _ends_in_z(value: Datum) -> bool:
@@ -199,7 +201,44 @@ def _wall_clock(value: Datum, target: pa.DataType) -> Datum:
 
 
 def _via_naive(value: Datum, target: pa.DataType) -> Datum:
-    return pc.cast(pc.cast(value, _NTZ), target)
+    return pc.cast(pc.cast(value, _NTZ if pa.types.is_date32(value.type) else pa.timestamp(value.type.unit)), target)
+
+
+def _to_microseconds(value: Datum, target: pa.DataType) -> Datum:
+    return pc.cast(micros(value), target)
+
+
+def _to_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
+    # By way of the same unit with the other zone: Arrow casts no zone and unit at once without a zone.
+    return pc.cast(pc.cast(value, pa.timestamp("ns", value.type.tz)), target)
+
+
+def _date_to_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
+    return _to_nanoseconds(_via_naive(value, _NTZ), target)
+
+
+def _text_to_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
+    return (_wall_clock if target.tz is None else _to_timestamp)(value, target)
+
+
+def _is_within_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
+    """Return true for each timestamp that 64 bits of nanoseconds have; null for null."""
+    if value.type in _NANOSECONDS:
+        return pc.or_kleene(pc.is_valid(value), pa.scalar(None, pa.bool_()))
+    number = micros(value)
+    return pc.and_(pc.greater(number, -_MOST_MICROSECONDS), pc.less(number, _MOST_MICROSECONDS))
+
+
+def _is_date_within_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
+    days = pc.cast(value, pa.int32())
+    return pc.and_(pc.greater(days, -_MOST_DAYS // 1000), pc.less_equal(days, _MOST_DAYS // 1000))
+
+
+def _is_text_within_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
+    known = pa.timestamp("us", target.tz)
+    fits = is_text_of(value, known)
+    moments = _text_to_nanoseconds(pc.if_else(fits, value, pa.scalar(None, value.type)), known)
+    return pc.and_(fits, pc.fill_null(_is_within_nanoseconds(moments, target), False))
 
 
 def _nonzero(value: Datum, target: pa.DataType) -> Datum:
@@ -272,9 +311,11 @@ def _is_near(value: Datum, target: pa.DataType) -> Datum:
     return are_near(value)
 
 
-_TIMESTAMPS = _is(_UTC, _NTZ)
+_TIMESTAMPS = _is(_UTC, _NTZ, *_NANOSECONDS)
 # Microseconds of 64 bits have that many days.
 _MOST_DAYS = 106_751_991
+# Nanoseconds of 64 bits have one less than that many microseconds, on both sides of 1970.
+_MOST_MICROSECONDS = 9_223_372_036_854_775
 
 _CASTS = [
     _Cast(_is_int, _is_int, pc.cast, _fits_int),
@@ -301,6 +342,7 @@ _CASTS = [
     _Cast(pa.types.is_string, pa.types.is_decimal, _string_to_decimal, _is_text_of_decimal),
     _Cast(pa.types.is_string, pa.types.is_boolean, _to_boolean, _is_boolean),
     _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of),
+    _Cast(pa.types.is_string, _is(*_NANOSECONDS), _text_to_nanoseconds, _is_text_within_nanoseconds),
     _Cast(pa.types.is_string, _is(_NTZ), _wall_clock, is_text_of),
     _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of),
     _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of),
@@ -311,9 +353,11 @@ _CASTS = [
     _Cast(pa.types.is_fixed_size_binary, pa.types.is_string, _fixed_to_text, _is_fixed_text),
     _Cast(_is(pa.uuid()), pa.types.is_string, lambda value, target: uuid_text(value)),
     _Cast(pa.types.is_date32, pa.types.is_string, _moment_to_text, _is_near),
+    _Cast(pa.types.is_date32, _is(*_NANOSECONDS), _date_to_nanoseconds, _is_date_within_nanoseconds),
     _Cast(pa.types.is_date32, _TIMESTAMPS, _via_naive, _is_date_in_range),
     _Cast(_TIMESTAMPS, pa.types.is_date32, _via_naive),
-    _Cast(_TIMESTAMPS, _TIMESTAMPS, pc.cast),
+    _Cast(_TIMESTAMPS, _is(*_NANOSECONDS), _to_nanoseconds, _is_within_nanoseconds),
+    _Cast(_TIMESTAMPS, _TIMESTAMPS, _to_microseconds),
     _Cast(_TIMESTAMPS, pa.types.is_string, _moment_to_text, _is_near),
     _Cast(pa.types.is_time64, pa.types.is_string, lambda value, target: moment_text(value)),
 ]

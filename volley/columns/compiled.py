@@ -173,6 +173,8 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return left
     if pa.types.is_null(left):
         return right
+    if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and left.tz == right.tz:
+        return pa.timestamp("ns", left.tz)
     if not (is_number(left) and is_number(right)):
         return None
     if pa.types.is_floating(left) or pa.types.is_floating(right):

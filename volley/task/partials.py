@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.batches import no_table
+from volley.columns.calendar import micros
 from volley.columns.dictionaries import concatenated, decode_rows
 from volley.columns.keys.buckets import divided, kept_buckets
 from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
@@ -127,7 +128,7 @@ class PartialWriter(Writer):
     def times_of(self, batch: pa.RecordBatch) -> pa.Array | None:
         """Return the event times of rows in microseconds, with nulls; None if the step follows none."""
         name = self.operator.time_column(self.input)
-        return None if name is None else batch.column(name).cast(pa.int64())
+        return None if name is None else micros(batch.column(name))
 
     def open(self, task: int) -> TaskWriter:
         return _Partials(self)
@@ -253,7 +254,7 @@ class _Partials(TaskWriter):
         untimed, late = operator.faults
         if rejected.counts.untimed:
             return f"it has no time in {name!r}, so {untimed}"
-        (time,) = batch.column(name).cast(pa.int64()).slice(0, 1).to_pylist()
+        (time,) = micros(batch.column(name).slice(0, 1)).to_pylist()
         if rejected.counts.late:
             watermark = time_text(self.writer.limits.watermark)
             return f"it is late: {late} ({name} is {time_text(time)}, the watermark was {watermark})"

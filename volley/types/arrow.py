@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volley.errors import SourceError
-from volley.types.names import DIGITS, SIMPLE, ParsedType, Parser, TypeLike, check_names, check_type, decimal_fits
+from volley.types.names import (
+    DIGITS,
+    NANOSECONDS,
+    SIMPLE,
+    ParsedType,
+    Parser,
+    TypeLike,
+    check_names,
+    check_type,
+    decimal_fits,
+)
 
 if TYPE_CHECKING:
     from volley.types.names import CheckedSchema
 
 __all__ = [
-    *("ROLE", "Datum", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "is_any_list", "is_number"),
-    *("read_schema", "type_name"),
+    *("ROLE", "Datum", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "inferred_schema"),
+    *("is_any_list", "is_number", "read_schema", "type_name"),
 ]
 
 Datum = Any
@@ -29,6 +39,9 @@ _LISTS = (
     *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view),
     pa.types.is_large_list_view,
 )
+
+
+_NANOSECONDS = {pa.timestamp("ns", "UTC"): "timestamp", pa.timestamp("ns"): "timestamp_ntz"}
 
 
 def arrow_type(data_type: TypeLike) -> pa.DataType:
@@ -60,9 +73,9 @@ def _arrow(parsed: ParsedType) -> pa.DataType:
         case "time":
             return pa.time64("us")
         case "timestamp":
-            return pa.timestamp("us", "UTC")
+            return pa.timestamp("ns" if parsed.numbers else "us", "UTC")
         case "timestamp_ntz":
-            return pa.timestamp("us")
+            return pa.timestamp("ns" if parsed.numbers else "us")
     data_type: pa.DataType = getattr(pa, SIMPLE[parsed.name])()
     return data_type
 
@@ -77,13 +90,16 @@ def type_name(data_type: pa.DataType) -> str:
         return f"map<{type_name(data_type.key_type)}, {type_name(data_type.item_type)}>"
     if pa.types.is_list(data_type):
         return f"array<{type_name(data_type.value_type)}>"
+    if data_type in _NANOSECONDS:
+        return f"{_NANOSECONDS[data_type]}({NANOSECONDS})"
     return next((name for name in SIMPLE if _arrow(ParsedType(name)) == data_type), str(data_type))
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema in the types that Arrow, Spark and Iceberg share, without metadata but roles of columns.
 
-    Widens narrow integers, decodes dictionaries and views; time zones become UTC, times microseconds.
+    Widens narrow integers, decodes dictionaries and views; time zones become UTC, times of day microseconds. Timestamps
+    keep nanoseconds, and have microseconds else.
 
     Raises:
         SourceError: If a column's type has no counterpart; names the column.
@@ -91,6 +107,28 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     """
     check_names(schema.names, "the schema")
     return pa.schema([pa.field(field.name, _canonical_field(field), metadata=_role(field)) for field in schema])
+
+
+def inferred_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the canonical schema of rows whose types nobody has declared: their timestamps have microseconds.
+
+    Spark and tables of format version 2 have no nanoseconds; who wants them declares ``timestamp(9)``.
+    """
+    columns = canonical_schema(schema)
+    return pa.schema([field.with_type(_in_microseconds(field.type)) for field in columns])
+
+
+def _in_microseconds(data_type: pa.DataType) -> pa.DataType:
+    t = pa.types
+    if t.is_timestamp(data_type):
+        return pa.timestamp("us", data_type.tz)
+    if t.is_list(data_type):
+        return pa.list_(_in_microseconds(data_type.value_type))
+    if t.is_map(data_type):
+        return pa.map_(_in_microseconds(data_type.key_type), _in_microseconds(data_type.item_type))
+    if t.is_struct(data_type):
+        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in data_type])
+    return data_type
 
 
 def _role(field: pa.Field) -> dict[bytes, bytes]:
@@ -151,7 +189,7 @@ def _canonical_simple(data_type: pa.DataType) -> pa.DataType | None:
     """Return the canonical form of a type without fields; None for nested and unsupported types."""
     t = pa.types
     if t.is_timestamp(data_type):
-        return pa.timestamp("us", "UTC" if data_type.tz else None)
+        return pa.timestamp("ns" if data_type.unit == "ns" else "us", "UTC" if data_type.tz else None)
     for matches, canonical in (
         (t.is_int64, pa.int64()),
         (t.is_uint32, pa.int64()),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     SchemaLike: TypeAlias = "CheckedSchema | type"
 
 __all__ = [
-    *("DIGITS", "READ", "SIMPLE", "ParsedType", "Parser", "TypeLike", "check_names", "check_type", "decimal_fits"),
+    *("DIGITS", "MICROSECONDS", "MOMENTS", "NANOSECONDS", "READ", "SIMPLE", "ParsedType", "Parser", "TypeLike", "check_names", "check_type", "decimal_fits"),
     *("fields_of", "unknown_directives"),
 ]
 
@@ -48,6 +48,9 @@ SIMPLE = {
 }
 _OTHER_NAMES = {"bool": "boolean", "integer": "int", "bigint": "long", "list": "array"}
 _NAMES = (*SIMPLE, *_OTHER_NAMES, "decimal", "array", "map", "struct")
+MOMENTS = ("timestamp", "timestamp_ntz")
+MICROSECONDS, NANOSECONDS = 6, 9
+"""The digits behind the second of ``timestamp``, and of ``timestamp(9)``."""
 DIGITS = "precision is 1 to 38, scale 0 to the precision"
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z_0-9]+)|(.))")
 READ = "aAbBdDeFhHIjmMpRSTyYz%"
@@ -56,7 +59,7 @@ READ = "aAbBdDeFhHIjmMpRSTyYz%"
 
 @dataclass(frozen=True)
 class ParsedType:
-    """A parsed type: its name, and its numbers (precision and scale of a decimal) or its fields (nested types)."""
+    """A parsed type: its name, and its numbers (precision and scale of a decimal, digits of a second) or its fields (nested types)."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -89,6 +92,8 @@ class Parser:
     def _type(self) -> ParsedType:
         name = self._next("a type").lower()
         name = _OTHER_NAMES.get(name, name)
+        if name in MOMENTS and self._peek() == "(":
+            return self._moment(name)
         if name in SIMPLE:
             return ParsedType(name)
         if name == "decimal":
@@ -99,6 +104,17 @@ class Parser:
             self._expect(">")
             return nested
         raise ConfigError(f"unknown type {name!r} in {self._text!r}", hint=near(name, _NAMES))
+
+    def _moment(self, name: str) -> ParsedType:
+        self._expect("(")
+        digits = self._number()
+        self._expect(")")
+        if digits not in (MICROSECONDS, NANOSECONDS):
+            raise ConfigError(
+                f"{name}({digits}) in {self._text!r} is no type",
+                hint=f"{name} has microseconds, {name}({NANOSECONDS}) nanoseconds",
+            )
+        return ParsedType(name, numbers=(NANOSECONDS,) if digits == NANOSECONDS else ())
 
     def _decimal(self) -> ParsedType:
         self._expect("(")

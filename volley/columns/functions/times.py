@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.calendar import has_offset, near, part, truncated, year
+from volley.columns.calendar import has_offset, micros, near, part, truncated, year
 from volley.columns.compiled import CompiledExpression, Lowering, all_null, computed, of_distinct, wrong_types
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal, parameter
@@ -88,10 +88,10 @@ def _epoch_seconds(node: Call, args: list[CompiledExpression]) -> CompiledExpres
     _check(node, value, pa.types.is_timestamp, "a timestamp")
 
     def compute(times: Datum) -> Datum:
-        micros = _micros(times)
+        numbers = micros(times)
         # Division rounds towards 0.
-        rounded = pc.divide(micros, 1_000_000)
-        return pc.if_else(pc.less(micros, pc.multiply(rounded, 1_000_000)), pc.subtract(rounded, 1), rounded)
+        rounded = pc.divide(numbers, 1_000_000)
+        return pc.if_else(pc.less(numbers, pc.multiply(rounded, 1_000_000)), pc.subtract(rounded, 1), rounded)
 
     return computed(pa.int64(), compute, value)
 
@@ -122,16 +122,16 @@ def _fraction(value: Datum) -> Datum:
 def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, units = _moment(node, args[0]), ("day", "hour", "minute", "second", "microsecond")
     counts = (arg.value for arg in node.args[1:] if isinstance(arg, Literal))
-    micros = sum(count * _MICROS[unit] for count, unit in zip(counts, units, strict=True))
+    span = sum(count * _MICROS[unit] for count, unit in zip(counts, units, strict=True))
     is_date = pa.types.is_date(value.type)
-    if is_date and micros % _DAY:
+    if is_date and span % _DAY:
         raise wrong_types(node, [value.type], "a timestamp, as the duration is not of whole days")
     reach = 2**31 * _DAY if is_date else 2**63
-    if not -reach <= micros < reach:
+    if not -reach <= span * (1 if is_date else _per_micro(value.type)) < reach:
         raise ExpressionError(f"{node!r}: the duration is beyond the range of its type", hint="a shorter duration")
     if not is_date:
-        return computed(value.type, lambda times: _shifted(times, micros), value, can_fail=True)
-    days = pa.scalar(micros // _DAY, pa.int32())
+        return computed(value.type, lambda times: _shifted(times, span), value, can_fail=True)
+    days = pa.scalar(span // _DAY, pa.int32())
 
     def days_later(dates: Datum) -> Datum:
         return pc.add_checked(dates.cast(pa.int32()), days).cast(value.type)
@@ -139,8 +139,14 @@ def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     return computed(value.type, days_later, value, can_fail=True)
 
 
-def _shifted(values: pa.Array, micros: int) -> pa.Array:
-    return pc.add_checked(_micros(values), pa.scalar(micros, pa.int64())).cast(pa.timestamp("us", values.type.tz))
+def _shifted(values: pa.Array, span: int) -> pa.Array:
+    numbers = pa.scalar(span * _per_micro(values.type), pa.int64())
+    return pc.add_checked(values.cast(pa.int64()), numbers).cast(values.type)
+
+
+def _per_micro(data_type: pa.DataType) -> int:
+    """Return how many units of a type of timestamps are a microsecond."""
+    return 1_000 if data_type.unit == "ns" else 1
 
 
 def _add_months(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -151,11 +157,19 @@ def _add_months(node: Call, args: list[CompiledExpression]) -> CompiledExpressio
         numbers, missing = _numbers(values)
         if pa.types.is_date(values.type):
             return pa.array(_months_later(numbers, months), mask=missing).cast(pa.int32()).cast(values.type)
-        days, rest = np.divmod(numbers, _DAY)
+        day = _DAY * _per_micro(values.type)
+        days, rest = np.divmod(numbers, day)
         later = pa.array(_months_later(days, months), mask=missing)
-        return pc.add_checked(pc.multiply_checked(later, _DAY), pa.array(rest)).cast(values.type)
+        return _at(later, day, pa.array(rest)).cast(values.type)
 
     return CompiledExpression(value.type, evaluate, True)
+
+
+def _at(days: pa.Array, day: int, rest: pa.Array) -> pa.Array:
+    """Return days since 1970 and what follows them as numbers; a time before 1970 is counted back from the next day."""
+    before = pc.less(days, 0)
+    ends = pc.multiply_checked(pc.if_else(before, pc.add(days, 1), days), day)
+    return pc.add_checked(ends, pc.if_else(before, pc.subtract(rest, day), rest))
 
 
 def _months_later(days: npt.NDArray[np.int64], months: int) -> npt.NDArray[np.int64]:
@@ -182,30 +196,30 @@ def _since(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     if getattr(later.type, "tz", None) != getattr(earlier.type, "tz", None):
         raise wrong_types(node, [later.type, earlier.type], "two instants, or two times without a zone")
     unit = _MICROS[parameter(node)]
+    if "ns" in (getattr(later.type, "unit", None), getattr(earlier.type, "unit", None)):
+        fine, unit = pa.timestamp("ns", getattr(later.type, "tz", None)), unit * 1_000
+    else:
+        fine = pa.timestamp("us", getattr(later.type, "tz", None))
 
     def compute(later: Datum, earlier: Datum) -> Datum:
+        span = pc.subtract_checked(later.cast(fine).cast(pa.int64()), earlier.cast(fine).cast(pa.int64()))
         # Division rounds towards 0.
-        return pc.divide(pc.subtract_checked(_micros(later), _micros(earlier)), unit)
+        return pc.divide(span, unit)
 
     return computed(pa.int64(), compute, later, earlier, can_fail=True)
-
-
-def _micros(values: Datum) -> Datum:
-    zone = getattr(values.type, "tz", None)
-    return values.cast(pa.timestamp("us", zone)).cast(pa.int64())
 
 
 def _in_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, zone = args[0], parameter(node)
     if not pa.types.is_timestamp(value.type) or value.type.tz is None:
         raise wrong_types(node, [value.type], "an instant: a timestamp with a zone")
-    there, rules = pa.timestamp("us", zone), ZoneInfo(zone)
+    there, rules = pa.timestamp(value.type.unit, zone), ZoneInfo(zone)
 
     def compute(instants: Datum) -> Datum:
         values = near(instants).cast(there)
         return _by_rule(values, pc.local_timestamp(values), lambda instant: instant + _offset(instant, rules))
 
-    return computed(pa.timestamp("us"), compute, value, can_fail=True)
+    return computed(pa.timestamp(value.type.unit), compute, value, can_fail=True)
 
 
 def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -213,14 +227,14 @@ def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression
     if not pa.types.is_timestamp(value.type) or value.type.tz is not None:
         raise wrong_types(node, [value.type], "a wall-clock time: a timestamp without a zone")
 
-    rules = ZoneInfo(zone)
+    rules, instant = ZoneInfo(zone), pa.timestamp(value.type.unit, "UTC")
 
     def compute(clocks: Datum) -> Datum:
         values = near(clocks)
-        instants = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="latest").cast(_INSTANT)
+        instants = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="latest").cast(instant)
         return _by_rule(values, instants, lambda wall: _instant(wall, rules))
 
-    return computed(_INSTANT, compute, value, can_fail=True)
+    return computed(instant, compute, value, can_fail=True)
 
 
 def _by_rule(values: Datum, by_arrow: Datum, compute: Callable[[int], int]) -> Datum:
@@ -229,8 +243,8 @@ def _by_rule(values: Datum, by_arrow: Datum, compute: Callable[[int], int]) -> D
     Args:
         compute: The same for one time, in microseconds since 1970; it raises OverflowError beyond Python's years.
     """
-    micros = _micros(values)
-    late = pc.greater_equal(micros, _LISTED)
+    numbers = micros(values)
+    late = pc.greater_equal(numbers, _LISTED)
     if not pc.any(late).as_py():
         return by_arrow
 
@@ -240,8 +254,12 @@ def _by_rule(values: Datum, by_arrow: Datum, compute: Callable[[int], int]) -> D
         except OverflowError:
             return None
 
-    ruled = of_distinct(pc.if_else(late, micros, pa.scalar(None, pa.int64())), by_rule, pa.int64())
-    return pc.coalesce(ruled, _micros(by_arrow)).cast(by_arrow.type)
+    ruled = of_distinct(pc.if_else(late, numbers, pa.scalar(None, pa.int64())), by_rule, pa.int64())
+    if by_arrow.type.unit != "ns":
+        return pc.coalesce(ruled, micros(by_arrow)).cast(by_arrow.type)
+    # Clocks are moved by whole seconds: the nanoseconds stay.
+    rest = pc.subtract(values.cast(pa.int64()), pc.multiply(numbers, 1_000))
+    return pc.coalesce(pc.add(pc.multiply(ruled, 1_000), rest), by_arrow.cast(pa.int64())).cast(by_arrow.type)
 
 
 def _offset(instant: int, rules: ZoneInfo) -> int:
@@ -267,10 +285,10 @@ def _from_epoch(node: Call, args: list[CompiledExpression]) -> CompiledExpressio
     value, unit = args[0], _MICROS[parameter(node)]
     if not pa.types.is_integer(value.type):
         raise wrong_types(node, [value.type], "a whole number")
-    micros = pa.scalar(unit, pa.int64())
+    factor = pa.scalar(unit, pa.int64())
 
     def compute(counts: Datum) -> Datum:
-        return pc.multiply_checked(counts.cast(pa.int64()), micros).cast(_INSTANT)
+        return pc.multiply_checked(counts.cast(pa.int64()), factor).cast(_INSTANT)
 
     return computed(_INSTANT, compute, value, can_fail=True)
 

@@ -30,7 +30,7 @@ from volley.secrets import redact_uri
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import SCHEMA
-from volley.types.arrow import arrow_schema, canonical_schema, read_schema
+from volley.types.arrow import arrow_schema, canonical_schema, inferred_schema, read_schema
 
 __all__ = ["FileReader", "FileSplit", "folders_of", "open_reader", "preview"]
 
@@ -324,7 +324,7 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
             schemas = (infer(file, files.options) for file in input_files(files, logged) if file.size)
             # JSON objects without fields are rows, but have no columns.
             schema = next(filter(None, schemas), None)
-        return None if schema is None else canonical_schema(schema)
+        return None if schema is None else inferred_schema(schema)
     except VolleyError as error:
         if logged.path in error.message:
             raise

@@ -19,7 +19,7 @@ from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SnapshotNotFoundError, SourceError, near
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
-from volley.types.arrow import arrow_schema, canonical_schema
+from volley.types.arrow import arrow_schema, canonical_schema, inferred_schema
 
 __all__ = ["Markers", "MemoryDimensionReader", "MemoryReader", "table_from_frame", "to_table"]
 
@@ -145,7 +145,7 @@ def to_table(rows: Any, declared: Any) -> pa.Table:
         SourceError: If the rows don't fit one schema; names the column.
     """
     table = _table_of(rows, declared) if isinstance(rows, list) else _table(rows)
-    schema = canonical_schema(table.schema if declared is None else arrow_schema(declared))
+    schema = inferred_schema(table.schema) if declared is None else canonical_schema(arrow_schema(declared))
     if unknown := next(unknown_columns(table.schema, schema), None):
         raise _unknown_column(unknown, schema)
     return pa.Table.from_batches([conform(batch, schema) for batch in table.to_batches()], schema)
