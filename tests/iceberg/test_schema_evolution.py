@@ -247,7 +247,7 @@ def test_what_a_table_needs_can_not_be_dropped(history: History) -> None:
         (SchemaEvolution(schema).drop("id"), "the table's identifier needs it"),
         (SchemaEvolution(schema).add("a_bucket", "int"), "a partition field has this name"),
         (SchemaEvolution(schema).rename("id", "a_bucket"), "partition field of that name"),
-        (SchemaEvolution(schema).add("at", TimestampNanoType()), "timestamp_ns is only supported in 3 or higher"),
+        (SchemaEvolution(schema).add("at", TimestampNanoType()), "timestamp_ns needs format version 3"),
     ):
         with pytest.raises(SchemaMismatchError, match=problem):
             change.apply(other)

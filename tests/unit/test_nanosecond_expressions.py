@@ -22,7 +22,8 @@ def _near(rows: pa.Table) -> pa.Table:
     """Return the rows without times that 64 bits of nanoseconds can't hold."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
-            values = [abs(value or 0) < _NEAR and value or None for value in rows[field.name].cast("int64").to_pylist()]
+            numbers = rows[field.name].cast("int64").to_pylist()
+            values = [None if value is None or abs(value) >= _NEAR else value for value in numbers]
             rows = rows.set_column(number, field.name, pa.array(values, pa.int64()).cast(field.type))
     return rows
 
@@ -69,7 +70,7 @@ def _cast(texts: list[str | None], name: str, convert: Any = cast) -> list[int |
 def test_casts_of_texts() -> None:
     texts = ["2024-01-01 00:00:00.123456789", "1969-12-31T23:59:59.9999999", None]
     assert _cast(texts, "timestamp_ntz(9)") == _cast(texts, "timestamp(9)") == [1704067200123456789, -100, None]
-    zoned = ["2024-01-01T02:00:00.123456789+02:00", "1970-01-01T00:00:00.000000001Z"]
+    zoned: list[str | None] = ["2024-01-01T02:00:00.123456789+02:00", "1970-01-01T00:00:00.000000001Z"]
     assert _cast(zoned, "timestamp(9)") == [1704067200123456789, 1]
     beyond: list[str | None] = ["2262-04-12 00:00:00", "9999-12-31", "no time", "1677-09-20"]
     assert _cast(beyond, "timestamp(9)", try_cast) == _cast(beyond, "timestamp_ntz(9)", try_cast) == [None] * 4
@@ -81,11 +82,17 @@ def test_casts_of_times() -> None:
     moments = pa.array([-1, 1_999, None], NS)
     assert cast(moments, pa.timestamp("us")).cast("int64").to_pylist() == [-1, 1, None]
     assert cast(moments, UTC).cast("int64").to_pylist() == [-1, 1_999, None]
-    assert cast(moments, pa.string()).to_pylist()[:2] == ["1969-12-31 23:59:59.999999999", "1970-01-01 00:00:00.000001999"]
+    assert cast(moments, pa.string()).to_pylist()[:2] == [
+        "1969-12-31 23:59:59.999999999",
+        "1970-01-01 00:00:00.000001999",
+    ]
     assert [str(day) for day in cast(moments, pa.date32()).to_pylist()] == ["1969-12-31", "1970-01-01", "None"]
     limit = pa.array([_NEAR - 1, 1 - _NEAR, _NEAR + 1, None], pa.timestamp("us"))
     assert try_cast(limit, NS).cast("int64").to_pylist() == [(_NEAR - 1) * 1000, (1 - _NEAR) * 1000, None, None]
-    assert try_cast(pa.array([106751, -106752], pa.date32()), UTC).cast("int64").to_pylist() == [106751 * 86400 * 10**9, None]
+    assert try_cast(pa.array([106751, -106752], pa.date32()), UTC).cast("int64").to_pylist() == [
+        106751 * 86400 * 10**9,
+        None,
+    ]
     with pytest.raises(ExpressionError, match="out of bounds"):
         cast(limit, NS)
 
@@ -96,7 +103,9 @@ def test_comparisons_with_microseconds_are_exact() -> None:
     assert compiled.evaluate(rows.to_batches()[0]).to_pylist() == [True, False]
 
 
-@pytest.mark.parametrize(("name", "written"), [("timestamp(9)", UTC), ("timestamp_ntz( 9 )", NS), ("timestamp(6)", None)])
+@pytest.mark.parametrize(
+    ("name", "written"), [("timestamp(9)", UTC), ("timestamp_ntz( 9 )", NS), ("timestamp(6)", None)]
+)
 def test_names(name: str, written: pa.DataType | None) -> None:
     expected = written or pa.timestamp("us", "UTC")
     assert arrow_type(f"array<{name}>") == pa.list_(expected)

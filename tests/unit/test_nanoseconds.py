@@ -129,3 +129,52 @@ def test_a_csv_header_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     files = Files(tmp_path / "in")
     files.put("a.csv", b"id,caf\xe9\n1,2\n")
     assert "not UTF-8" in files.error().message
+
+
+FINE = (
+    "id long, at timestamp(9), wall timestamp_ntz(9), all array<struct<at: timestamp(9)>>, by map<string, timestamp(9)>"
+)
+FINEST = "2024-01-01T00:00:00.123456789"
+
+
+def test_declared_nanoseconds_are_kept_in_json(tmp_path: Path) -> None:
+    files = Files(tmp_path / "in")
+    row = {"at": f"{FINEST}Z", "wall": FINEST, "all": [{"at": f"{FINEST}Z"}], "by": {"a": f"{FINEST}Z"}}
+    files.put("a.json", "\n".join(map(json.dumps, [row, row | {"wall": f"{FINEST}+00:00"}, {"id": 2}])))
+    table = pa.Table.from_batches(files.batches(schema=FINE)).combine_chunks()
+    expected = [1704067200123456789] * 2
+    assert micros(table["at"]) == micros(table["wall"]) == [*expected, None]
+    assert micros(table["all"].combine_chunks().flatten().field("at")) == expected
+    assert micros(pa.concat_arrays([chunk.items for chunk in table["by"].chunks])) == expected
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.json", '{"at": %s}'), ("a.csv", "at\n%s")])
+@pytest.mark.parametrize("number", ["1704067200.123456789", "1704067200.5"])
+def test_fractions_of_epochs_keep_nanoseconds(tmp_path: Path, name: str, text: str, number: str) -> None:
+    files = Files(tmp_path / "in")
+    files.put(name, text % number)
+    (batch,) = files.batches(schema="at timestamp(9)", options={"epoch": "s"})
+    assert micros(batch.column("at")) == [1704067200123456789 if number.endswith("9") else 1704067200500000000]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.json", '{"at": %s}'), ("a.csv", "at\n%s")])
+def test_epochs_in_nanoseconds_are_kept(tmp_path: Path, name: str, text: str) -> None:
+    files = Files(tmp_path / "in")
+    files.put(name, text % "1704067200123456789")
+    (batch,) = files.batches(schema="at timestamp(9)", options={"epoch": "ns"})
+    assert micros(batch.column("at")) == [1704067200123456789]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv"])
+def test_times_beyond_nanoseconds_are_an_error(tmp_path: Path, name: str) -> None:
+    files = Files(tmp_path / "in")
+    text = "2262-04-11T23:47:16.854775808Z"
+    files.put(name, json.dumps({"at": text}) if name == "a.json" else f"at\n{text}\n")
+    assert text in files.error(schema="at timestamp(9)").message
+
+
+def test_declared_nanoseconds_are_kept_in_parquet_and_orc(tmp_path: Path) -> None:
+    files = Files(tmp_path / "in")
+    pq.write_table(written("UTC"), files.folder / "a.parquet")
+    (batch,) = files.batches(schema="id long, at timestamp(9), in array<timestamp(9)>")
+    assert micros(batch.column("at")) == micros(batch.column("in").flatten()) == NANOS

@@ -166,7 +166,9 @@ def parsed(texts: Datum, data_type: pa.DataType) -> Datum:
     try:
         return _alike(texts, data_type)
     except pa.ArrowInvalid:
-        if not (isinstance(texts, pa.Scalar) or pc.any(pc.match_substring(texts, ".")).as_py()):
+        if _has_nanoseconds(data_type) or not (
+            isinstance(texts, pa.Scalar) or pc.any(pc.match_substring(texts, ".")).as_py()
+        ):
             raise
     short = pc.replace_substring_regex(pc.cast(texts, pa.string()), pattern=_MORE_DIGITS, replacement=r"\1\2")
     return pc.cast(short, data_type)

@@ -234,13 +234,6 @@ def _is_date_within_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
     return pc.and_(pc.greater(days, -_MOST_DAYS // 1000), pc.less_equal(days, _MOST_DAYS // 1000))
 
 
-def _is_text_within_nanoseconds(value: Datum, target: pa.DataType) -> Datum:
-    known = pa.timestamp("us", target.tz)
-    fits = is_text_of(value, known)
-    moments = _text_to_nanoseconds(pc.if_else(fits, value, pa.scalar(None, value.type)), known)
-    return pc.and_(fits, pc.fill_null(_is_within_nanoseconds(moments, target), False))
-
-
 def _nonzero(value: Datum, target: pa.DataType) -> Datum:
     return pc.not_equal(value, pa.scalar(0, value.type))
 
@@ -342,7 +335,7 @@ _CASTS = [
     _Cast(pa.types.is_string, pa.types.is_decimal, _string_to_decimal, _is_text_of_decimal),
     _Cast(pa.types.is_string, pa.types.is_boolean, _to_boolean, _is_boolean),
     _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of),
-    _Cast(pa.types.is_string, _is(*_NANOSECONDS), _text_to_nanoseconds, _is_text_within_nanoseconds),
+    _Cast(pa.types.is_string, _is(*_NANOSECONDS), _text_to_nanoseconds, is_text_of),
     _Cast(pa.types.is_string, _is(_NTZ), _wall_clock, is_text_of),
     _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of),
     _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of),

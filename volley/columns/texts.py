@@ -8,6 +8,7 @@ is the UTF-8.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -19,8 +20,8 @@ from volley.columns.calendar import parsed
 from volley.types.arrow import Datum
 
 __all__ = [
-    *("decimal_of", "decimal_of_float", "decimal_text", "float_text", "is_text_of", "is_utf8", "moment_text"),
-    *("number_in", "of_array", "time_of", "trim", "uuid_of", "uuid_text"),
+    *("decimal_of", "decimal_of_float", "decimal_text", "float_text", "is_in_nanoseconds", "is_text_of", "is_utf8"),
+    *("moment_text", "number_in", "of_array", "time_of", "trim", "uuid_of", "uuid_text"),
 ]
 
 
@@ -41,6 +42,8 @@ _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _SECONDS = rf"(?::{_SIXTY}(?:\.[0-9]{{1,9}})?)?"
 _WALL_CLOCK = f"{_DAY}(?:[ T]{_HOUR}(?::{_SIXTY}{_SECONDS})?)?"
 _ZONED = f"{_DAY}[ T]{_HOUR}(?::{_SIXTY}{_SECONDS})?(?:Z|[+-]{_HOUR}:?{_SIXTY})"
+# Of the years 1677 and 2262, 64 bits of nanoseconds hold a part.
+_NEAR_YEAR = "^(?:167[89]|16[89][0-9]|1[7-9][0-9][0-9]|2[01][0-9][0-9]|22[0-5][0-9]|226[01])"
 _FLOAT = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))"
 
 _PATTERNS = {
@@ -61,7 +64,29 @@ def trim(value: Datum) -> Datum:
 
 def is_text_of(value: Datum, target: pa.DataType) -> Datum:
     """Return true for each text that a value of this type can be read from: a date, time, float or UUID."""
-    return pc.match_substring_regex(trim(value), pattern=f"^(?:{_PATTERNS[target]})$")
+    if not (pa.types.is_timestamp(target) and target.unit == "ns"):
+        return pc.match_substring_regex(trim(value), pattern=f"^(?:{_PATTERNS[target]})$")
+    text, fits = trim(value), is_text_of(value, pa.timestamp("us", target.tz))
+    is_near = pc.match_substring_regex(text, pattern=_NEAR_YEAR)
+    suspects = pc.if_else(pc.and_(fits, pc.invert(is_near)), text, pa.scalar(None, text.type))
+    return pc.and_(fits, pc.or_(is_near, _are_in_nanoseconds(suspects)))
+
+
+def is_in_nanoseconds(text: str) -> bool:
+    """Return True if 64 bits of nanoseconds hold the time of a text that is one, with an offset or without."""
+    if re.match(_NEAR_YEAR, text):
+        return True
+    # The time's own offset counts, whatever the column's type.
+    known = (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+    return re.match("1677|2262", text) is not None and any(_casts(text, data_type) for data_type in known)
+
+
+def _casts(text: str, data_type: pa.DataType) -> bool:
+    try:
+        pc.cast(pa.scalar(text), data_type)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def of_array(compute: Callable[[pa.Array], pa.Array]) -> Callable[[Datum], Datum]:
@@ -71,6 +96,11 @@ def of_array(compute: Callable[[pa.Array], pa.Array]) -> Callable[[Datum], Datum
         return compute(pa.array([value], value.type))[0] if isinstance(value, pa.Scalar) else compute(value)
 
     return apply
+
+
+@of_array
+def _are_in_nanoseconds(texts: pa.Array) -> pa.Array:
+    return pa.array([text and is_in_nanoseconds(text) for text in texts.to_pylist()], pa.bool_())
 
 
 @of_array

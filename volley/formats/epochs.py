@@ -19,13 +19,14 @@ _DIGITS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 # The years 1 to 9999: a number in another unit than the declared one is seldom among them.
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_HALF = 1 << 63
 _LONGEST = 40
 _EXACT = Context(prec=2 * _LONGEST)
 _WHOLE, _FRACTION = r"^\s*[+-]?[0-9]{1,19}\s*$", r"^\s*[+-]?[0-9]{1,19}\.[0-9]{1,18}\s*$"
 
 
 def epoch_times(numbers: pa.Array, unit: str, data_type: pa.DataType) -> pa.Array:
-    """Return whole numbers as timestamps, nanoseconds rounded down.
+    """Return whole numbers as timestamps, nanoseconds rounded down where the type has none.
 
     Args:
         numbers: An array of int64.
@@ -38,6 +39,8 @@ def epoch_times(numbers: pa.Array, unit: str, data_type: pa.DataType) -> pa.Arra
         >>> epoch_times(pa.array([-1]), "ms", pa.timestamp("us"))[0].as_py()
         datetime.datetime(1969, 12, 31, 23, 59, 59, 999000)
     """
+    if unit == data_type.unit == "ns":
+        return numbers.cast(data_type)
     if factor := _MICROSECONDS[unit]:
         values = pc.multiply_checked(numbers, factor)
     else:
@@ -49,8 +52,11 @@ def epoch_times(numbers: pa.Array, unit: str, data_type: pa.DataType) -> pa.Arra
     return values.cast(data_type)
 
 
-def epoch_text(number: str, unit: str) -> str | None:
+def epoch_text(number: str, unit: str, nanoseconds: bool = False) -> str | None:
     """Return a number as the text of a timestamp in UTC, digits behind the microsecond cut off; None if it is none.
+
+    Args:
+        nanoseconds: True cuts off digits behind the nanosecond.
 
     Example:
         >>> epoch_text("1764288000.25", "s"), epoch_text("1764288000", "ns"), epoch_text("1e40", "s")
@@ -59,10 +65,11 @@ def epoch_text(number: str, unit: str) -> str | None:
     value = Decimal(number) if len(number) <= _LONGEST else Decimal("nan")
     if not value.is_finite() or abs(value.adjusted()) > _LONGEST:
         return None
-    micros = int(value.scaleb(_DIGITS[unit], _EXACT).to_integral_value(ROUND_FLOOR))
+    micros, rest = divmod(int(value.scaleb(_DIGITS[unit] + 3, _EXACT).to_integral_value(ROUND_FLOOR)), 1_000)
     if not _FIRST <= micros <= _LAST:
         return None
-    return (_BEGIN + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+    text = (_BEGIN + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+    return text.replace("+", f"{rest:03}+") if nanoseconds else text
 
 
 def times_in_epochs(texts: pa.Array, unit: str, data_type: pa.DataType) -> pa.Array:
@@ -79,7 +86,19 @@ def times_in_epochs(texts: pa.Array, unit: str, data_type: pa.DataType) -> pa.Ar
     return pc.coalesce(times, _one_by_one(fractions, unit, data_type))
 
 
+def _in_nanoseconds(texts: pa.Array, unit: str, data_type: pa.DataType) -> pa.Array:
+    """Return the texts of numbers as timestamps; null for those that 64 bits of nanoseconds can't hold."""
+    numbers = [
+        text and int(Decimal(text.strip()).scaleb(_DIGITS[unit] + 3, _EXACT).to_integral_value(ROUND_FLOOR))
+        for text in texts.to_pylist()
+    ]
+    known = [number if number is not None and -_HALF <= number < _HALF else None for number in numbers]
+    return pa.array(known, pa.int64()).cast(data_type)
+
+
 def _one_by_one(texts: pa.Array, unit: str, data_type: pa.DataType) -> pa.Array:
+    if data_type.unit == "ns":
+        return _in_nanoseconds(texts, unit, data_type)
     values: list[Any] = [None if text is None else epoch_text(text.strip(), unit) for text in texts.to_pylist()]
     instants = [None if value is None else datetime.fromisoformat(value) for value in values]
     return pa.array(instants, pa.timestamp("us", "UTC")).cast(data_type)

@@ -338,8 +338,8 @@ def _with_timestamps(
 def _timestamps(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return texts as timestamps, as Arrow's JSON reader does: with an offset or without, whatever the type."""
     has_offset, null = pc.match_substring_regex(texts, _OFFSET), pa.scalar(None, pa.string())
-    instants = parsed_times(pc.if_else(has_offset, texts, null), pa.timestamp("us", "UTC"))
-    others = parsed_times(pc.if_else(has_offset, null, texts), pa.timestamp("us"))
+    instants = parsed_times(pc.if_else(has_offset, texts, null), pa.timestamp(data_type.unit, "UTC"))
+    others = parsed_times(pc.if_else(has_offset, null, texts), pa.timestamp(data_type.unit))
     return pc.coalesce(instants.cast(data_type), others.cast(data_type))
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from volley.columns.decimals import has_decimals
 from volley.columns.letters import ColumnFault
+from volley.columns.texts import is_in_nanoseconds
 from volley.errors import SourceError
 from volley.formats.epochs import epoch_text
 from volley.formats.input_file import no_match
@@ -291,7 +292,8 @@ def _finite(data_type: pa.DataType, column: str) -> Check:
 
 def _moment(data_type: pa.DataType) -> Check:
     failed = _failed(data_type)
-    return lambda text: None if _is_moment(text) else _without_row(failed + text)
+    is_moment = _is_fine_moment if data_type.unit == "ns" else _is_moment
+    return lambda text: None if is_moment(text) else _without_row(failed + text)
 
 
 def _moment_or_number(data_type: pa.DataType, changed: str, epoch: str) -> Check:
@@ -325,6 +327,10 @@ def _is_whole(text: str, limit: int) -> bool:
 def _is_moment(text: str) -> bool:
     match = _MOMENT.fullmatch(text)
     return match is not None and _has_day(match)
+
+
+def _is_fine_moment(text: str) -> bool:
+    return _is_moment(text) and is_in_nanoseconds(text)
 
 
 def _has_day(match: re.Match[str]) -> bool:

@@ -89,7 +89,7 @@ def _reshaped(value: Any, data_type: pa.DataType) -> Any:
 def _with_times(epoch: str, value: Any, data_type: pa.DataType) -> Any:
     t = pa.types
     if isinstance(value, Number) and t.is_timestamp(data_type):
-        if (text := epoch_text(value, epoch)) is None:
+        if (text := epoch_text(value, epoch, data_type.unit == "ns")) is None:
             raise SourceError(f"{value[:_LONGEST]} is no time in {epoch} since 1970")
         return text
     if isinstance(value, list) and t.is_list(data_type):

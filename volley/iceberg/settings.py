@@ -12,7 +12,7 @@ from volley.errors import ConfigError
 
 __all__ = [
     *("COMPRESSIONS", "TUNINGS", "Compression", "Tuning"),
-    *("check_compression", "check_snapshot_properties", "check_texts", "check_version"),
+    *("check_compression", "check_snapshot_properties", "check_texts", "check_version", "format_version"),
 ]
 
 COMPRESSIONS: dict[str, range | None] = {
@@ -32,6 +32,8 @@ TUNINGS: dict[str, dict[str, Any]] = {
 }
 """The presets of `IcebergSinkConfig.with_tuning`."""
 
+_FORMAT_VERSION = "2"
+
 # Keys that Iceberg writes into a snapshot's summary, and Volley's own keys.
 _RESERVED = re.compile(
     r"(added|deleted|removed|total|manifests)-.*|changed-partition-count|partition-summaries-included|partitions\..*"
@@ -50,9 +52,14 @@ def check_compression(compression: str, level: int | None) -> None:
         raise ConfigError(f"compression level {level!r} is not valid", hint=f"{compression} takes {valid}")
 
 
+def format_version(properties: Mapping[str, str]) -> int:
+    """Return the format version of a new table with these properties."""
+    return int(properties.get("format-version", _FORMAT_VERSION))
+
+
 def check_version(properties: Mapping[str, str]) -> None:
     """Raise ConfigError for a format version that can't be written."""
-    version = properties.get("format-version", "2")
+    version = properties.get("format-version", _FORMAT_VERSION)
     if version not in ("1", "2", "3"):
         raise ConfigError(f"table property format-version is {version!r}", hint='"1", "2" or "3"')
 

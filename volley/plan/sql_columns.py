@@ -10,7 +10,7 @@ from sqlglot import exp
 
 __all__ = ["KnownColumn", "Resolve", "with_columns"]
 
-_MOMENTS = ("timestamp", "timestamp_ntz")
+_MOMENTS = ("timestamp", "timestamp_ntz", "timestamp(9)", "timestamp_ntz(9)")
 _NUMBER = re.compile(r"\s*([+-]?)\s*(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*", re.I)
 _WHOLE = {"int": 31, "long": 63}
 _TYPES = {
@@ -98,7 +98,8 @@ def _typed(constant: exp.Expr, to: str) -> exp.Expr:
         return _number(text, to)
     if to == "boolean" and text.lower() in ("true", "false"):
         return exp.Boolean(this=text.lower() == "true")
-    return _cast(exp.Literal.string(text), _TYPES[to]) if to in _TYPES else constant
+    name, _, digits = to.partition("(")
+    return _cast(exp.Literal.string(text), _TYPES[name], digits[:-1]) if name in _TYPES else constant
 
 
 def _text(constant: exp.Expr, to: str) -> str | None:
@@ -130,5 +131,6 @@ def _number(text: str, to: str) -> exp.Expr:
     return exp.Neg(this=number) if sign == "-" else number
 
 
-def _cast(node: exp.Expr, to: exp.DType) -> exp.Cast:
-    return exp.Cast(this=node, to=exp.DataType(this=to, nested=False))
+def _cast(node: exp.Expr, to: exp.DType, digits: str = "") -> exp.Cast:
+    numbers = [exp.DataTypeParam(this=exp.Literal.number(digits))] if digits else []
+    return exp.Cast(this=node, to=exp.DataType(this=to, expressions=numbers, nested=False))

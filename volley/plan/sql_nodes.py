@@ -19,6 +19,7 @@ from volley.plan.expression_nodes import Call
 from volley.plan.expressions import Expr, as_node, col, lit
 from volley.plan.sql_columns import Resolve, with_columns
 from volley.plan.sql_functions import FIRST_CONSTANT, FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
+from volley.types.names import MOMENTS, NANOSECONDS
 
 __all__ = ["expression_of"]
 
@@ -231,7 +232,9 @@ def _cast(node: exp.Cast) -> Any:
     name = to.partition("(")[0]
     value = _value(node.this)
     # `date '2024-01-01'` comes as a cast of a constant text; casts between other types are left to the expression.
-    if name in LITERALS and isinstance(value, str) and not isinstance(node, exp.TryCast):
+    # Python's times have no nanoseconds.
+    is_fine = name in MOMENTS and name != to
+    if name in LITERALS and isinstance(value, str) and not is_fine and not isinstance(node, exp.TryCast):
         try:
             constant = LITERALS[name](value)
         except ValueError as error:
@@ -261,7 +264,8 @@ def _type(node: exp.DataType) -> str:
     if node.args.get("nested"):
         raise _Mistake("casts to lists, maps and structs are not possible", node, "cast their parts")
     digits = ", ".join(part.name for part in node.expressions)
-    return f"{name}({digits})" if digits and name == "decimal" else name
+    is_fine = name in MOMENTS and digits == str(NANOSECONDS)
+    return f"{name}({digits})" if is_fine or (digits and name == "decimal") else name
 
 
 def _extract(node: exp.Extract) -> Expr:

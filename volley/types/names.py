@@ -25,7 +25,20 @@ if TYPE_CHECKING:
     SchemaLike: TypeAlias = "CheckedSchema | type"
 
 __all__ = [
-    *("DIGITS", "MICROSECONDS", "MOMENTS", "NANOSECONDS", "READ", "SIMPLE", "ParsedType", "Parser", "TypeLike", "check_names", "check_type", "decimal_fits"),
+    *(
+        "DIGITS",
+        "MICROSECONDS",
+        "MOMENTS",
+        "NANOSECONDS",
+        "READ",
+        "SIMPLE",
+        "ParsedType",
+        "Parser",
+        "TypeLike",
+        "check_names",
+        "check_type",
+        "decimal_fits",
+    ),
     *("fields_of", "unknown_directives"),
 ]
 
@@ -59,7 +72,11 @@ READ = "aAbBdDeFhHIjmMpRSTyYz%"
 
 @dataclass(frozen=True)
 class ParsedType:
-    """A parsed type: its name, and its numbers (precision and scale of a decimal, digits of a second) or its fields (nested types)."""
+    """A parsed type: its name, and its numbers or its fields (nested types).
+
+    Args:
+        numbers: Precision and scale of a decimal; the digits of a second where they are not those of microseconds.
+    """
 
     name: str
     numbers: tuple[int, ...] = ()

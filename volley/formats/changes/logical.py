@@ -149,7 +149,9 @@ class Values:
         return self._moments(values, target) if pa.types.is_timestamp(target) else values
 
     def _iso_moments(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
-        return self._moments(_without_zone(values), pa.timestamp("us")) if pa.types.is_timestamp(target) else values
+        return (
+            self._moments(_without_zone(values), pa.timestamp(target.unit)) if pa.types.is_timestamp(target) else values
+        )
 
     def _iso_days(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
         if not pa.types.is_date(target):
@@ -164,8 +166,8 @@ class Values:
         fits = pc.match_substring_regex(texts, _PLAIN_YEAR)
         texts = self._fit(texts, fits, "a time before year 1 or after 9999")
         has_zone = pc.any(pc.match_substring_regex(texts, "Z$|[T ].*[+-][0-9]{2}(:?[0-9]{2})?$")).as_py()
-        moments = parsed(texts, pa.timestamp("us", "UTC" if has_zone else None))
-        return moments.cast(pa.int64()).cast(pa.timestamp("us", target.tz))
+        moments = parsed(texts, pa.timestamp(target.unit, "UTC" if has_zone else None))
+        return moments.cast(pa.int64()).cast(pa.timestamp(target.unit, target.tz))
 
     def _clock(self, texts: pa.Array) -> pa.Array:
         texts = self._fit(texts, pc.invert(pc.match_substring_regex(texts, _DAY_END)), "no time of a day")

@@ -31,7 +31,8 @@ from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
 from volley.iceberg.schema.evolve import evolved, update
-from volley.iceberg.schema.types import to_iceberg_schema
+from volley.iceberg.schema.types import check_version, to_iceberg_schema
+from volley.iceberg.settings import format_version
 from volley.iceberg.table import TableRef
 from volley.iceberg.upsert.columns import check_keys, own_fields, own_renames, with_own_columns
 from volley.iceberg.upsert.tombstones import check_versions
@@ -141,6 +142,7 @@ def _check_creation(config: IcebergSinkConfig) -> None:
 
 def _new_layout(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Schema, PartitionSpec]:
     schema = to_iceberg_schema(_written_schema(config, stream))
+    check_version(schema, format_version(config.table_properties), config.table_name)
     return schema, spec_of(config.partitioning, schema)
 
 

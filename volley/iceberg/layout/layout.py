@@ -30,6 +30,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
 
+from volley.columns.calendar import micros
 from volley.columns.keys.murmur3 import of_bytes, of_longs, value_bytes
 from volley.columns.keys.normal import plain
 from volley.columns.keys.order import ordered
@@ -64,6 +65,9 @@ def _hashes(values: pa.Array) -> npt.NDArray[np.uint32]:
     data_type = values.type
     if pa.types.is_decimal(data_type) or not (pa.types.is_integer(data_type) or pa.types.is_temporal(data_type)):
         return of_bytes(*value_bytes(values))
+    if pa.types.is_timestamp(data_type):
+        # By the specification, nanoseconds too.
+        return of_longs(micros(values.fill_null(0)).to_numpy(), np.zeros(len(values), np.uint32))
     # All integers, dates and times are hashed as 64 bits.
     return of_longs(_integers(values), np.zeros(len(values), np.uint32))
 
@@ -109,13 +113,13 @@ def _beyond(data_type: pa.DataType, width: int) -> SchemaMismatchError:
 
 
 def _since_1970(unit: str) -> Callable[[Any, pa.Array], pa.Array]:
-    micros = 3_600_000_000 if unit == "h" else 86_400_000_000
+    span = 3_600_000_000 if unit == "h" else 86_400_000_000
 
     def count(transform: Any, values: pa.Array) -> pa.Array:
         numbers = _integers(values).astype(np.int64)
         if pa.types.is_timestamp(values.type):
             # Not with NumPy's times: they read the lowest microsecond as not-a-time.
-            numbers //= micros
+            numbers //= span * (1_000 if values.type.unit == "ns" else 1)
         if unit == "h" and (numbers != numbers.astype(np.int32)).any():
             raise SchemaMismatchError(
                 f"a value of {values.type} is more hours from 1970 than a partition by hour can tell",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 from urllib.parse import quote_plus
@@ -35,6 +36,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.decimal import bytes_required, decimal_to_bytes
 
 from volley.iceberg.pyiceberg_private.access import partition_values
+from volley.iceberg.schema.nanoseconds import has_nanoseconds, nanoseconds, of_text, text_of
 
 __all__ = ["bounds", "exact", "partition_order", "partition_value", "path_of", "summaries", "uuid_bounds"]
 
@@ -160,10 +162,19 @@ def partition_value(data_type: IcebergType, value: Any) -> Any:
         return struct.unpack(form, struct.pack(form, value))[0]
     if isinstance(data_type, DecimalType) and isinstance(value, int | Decimal | str) and not isinstance(value, bool):
         return _decimal(data_type, Decimal(value))
+    if has_nanoseconds(data_type) and isinstance(value, datetime | str):
+        return _nanoseconds(data_type, value)
     converted = literal(value).to(data_type)
     if isinstance(converted, AboveMax | BelowMin):
         raise ValueError(f"{value} is beyond {data_type}")
     return converted.value
+
+
+def _nanoseconds(data_type: IcebergType, value: datetime | str) -> int:
+    number = nanoseconds(value) if isinstance(value, datetime) else of_text(value, data_type)
+    if number is None or not -_SIGN <= number < _SIGN:
+        raise ValueError(f"{value} is no {data_type}")
+    return number
 
 
 def _decimal(data_type: DecimalType, value: Decimal) -> Decimal:
@@ -184,6 +195,8 @@ def path_of(spec: PartitionSpec, schema: Schema, partition: Record) -> str:
 def _text(field: PartitionField, data_type: IcebergType, value: Any) -> str:
     if isinstance(data_type, UUIDType) and value is not None:
         value = UUID(bytes=value)
+    if value is not None and has_nanoseconds(data_type):
+        return text_of(data_type, value)
     try:
         return field.transform.to_human_string(data_type, value)
     except OverflowError:

@@ -16,7 +16,9 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -42,6 +44,8 @@ _TYPES: dict[type[IcebergType], str] = {
     TimeType: "time",
     TimestampType: "timestamp_ntz",
     TimestamptzType: "timestamp",
+    TimestampNanoType: "timestamp_ntz(9)",
+    TimestamptzNanoType: "timestamp(9)",
     UUIDType: "uuid",
 }
 

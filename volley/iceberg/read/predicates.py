@@ -41,12 +41,17 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
 )
 
+from volley.iceberg.schema.nanoseconds import constant, has_nanoseconds, of_text
+from volley.iceberg.schema.types import arrow_type_of
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
+from volley.types.arrow import arrow_type
 
 __all__ = ["pruning"]
 
@@ -57,6 +62,7 @@ _COMPARISONS: dict[str, Any] = {
     "lt": LessThan,
     "lt_eq": LessThanOrEqual,
 }
+_CLOCKS, _INSTANTS = TimestampType | TimestampNanoType, TimestamptzType | TimestamptzNanoType
 _MIRRORED = {"eq": "eq", "gt": "lt", "gt_eq": "lt_eq", "lt": "gt", "lt_eq": "gt_eq"}
 
 _LONGEST = {
@@ -68,6 +74,8 @@ _START_OF_YEAR: dict[type, Callable[[int], Any]] = {
     DateType: lambda year: date(year, 1, 1),
     TimestampType: lambda year: datetime(year, 1, 1),
     TimestamptzType: lambda year: datetime(year, 1, 1, tzinfo=UTC),
+    TimestampNanoType: lambda year: datetime(year, 1, 1),
+    TimestamptzNanoType: lambda year: datetime(year, 1, 1, tzinfo=UTC),
 }
 
 
@@ -118,21 +126,34 @@ def pruning(predicate: ExprNode | None, schema: Schema) -> BooleanExpression:
     return AlwaysTrue()
 
 
-def _comparison(op: str, column: ExprNode, constant: ExprNode, schema: Schema) -> BooleanExpression:
+def _comparison(op: str, column: ExprNode, compared: ExprNode, schema: Schema) -> BooleanExpression:
     field = _column(column, schema)
-    if field is None or not isinstance(constant, Literal) or not _is_same(field.field_type, constant.value):
+    value = None if field is None else _value(field.field_type, compared)
+    if field is None or value is None:
         return AlwaysTrue()
-    term, value = _term(field), constant.value
+    term = _term(field)
     if op == "eq" and _is_zero(value):
         return And(GreaterThanOrEqual(term=term, value=value), LessThanOrEqual(term=term, value=value))
-    compared: BooleanExpression = _COMPARISONS[op](term=term, value=value)
+    comparison: BooleanExpression = _COMPARISONS[op](term=term, value=value)
     if op in ("gt", "gt_eq") and isinstance(field.field_type, FloatType | DoubleType):
         # NaN is greater than all other numbers, as in Spark; Iceberg's bounds leave it out.
-        return Or(compared, IsNaN(term=term))
-    return compared
+        return Or(comparison, IsNaN(term=term))
+    return comparison
 
 
-def _of_function(op: str, call: Call, constant: Literal, schema: Schema) -> BooleanExpression:
+def _value(data_type: IcebergType, node: ExprNode) -> Any:
+    """Return a constant that Iceberg compares with a column exactly as Volley does; None if the node is none."""
+    if isinstance(node, Literal):
+        return constant(data_type, node.value) if _is_same(data_type, node.value) else None
+    match node:
+        case Call(op="cast", args=(Literal(value=str(text)), Literal(value=str(name)))) if has_nanoseconds(data_type):
+            is_same = arrow_type(name) == arrow_type_of(data_type)
+            number = of_text(text, data_type) if is_same else None
+            return None if number is None else constant(data_type, number)
+    return None
+
+
+def _of_function(op: str, call: Call, compared: Literal, schema: Schema) -> BooleanExpression:
     """Return what a comparison of a function of a column says about the column."""
     field = _column(call.args[0], schema)
     if field is None:
@@ -140,18 +161,17 @@ def _of_function(op: str, call: Call, constant: Literal, schema: Schema) -> Bool
     if call.op == "coalesce":
         others = call.args[1:]
         if all(isinstance(other, Literal) and _is_same(field.field_type, other.value) for other in others):
-            return Or(_comparison(op, call.args[0], constant, schema), IsNull(term=_term(field)))
-    if call.op == "dt_year" or (call.op == "dt_truncate" and _is_same(field.field_type, constant.value)):
-        return of_moment(op, call, constant.value, field)
+            return Or(_comparison(op, call.args[0], compared, schema), IsNull(term=_term(field)))
+    if call.op == "dt_year" or (call.op == "dt_truncate" and _is_same(field.field_type, compared.value)):
+        return of_moment(op, call, compared.value, field)
     return AlwaysTrue()
 
 
 def _is_in(column: ExprNode, values: list[ExprNode], schema: Schema) -> BooleanExpression:
     field = _column(column, schema)
-    constants = [value.value for value in values if isinstance(value, Literal) and value.value is not None]
-    if field is None or not all(_is_same(field.field_type, value) for value in constants):
-        return AlwaysTrue()
-    if any(map(_is_zero, constants)):
+    others = [value for value in values if not isinstance(value, Literal) or value.value is not None]
+    constants = [] if field is None else [_value(field.field_type, value) for value in others]
+    if field is None or any(value is None or _is_zero(value) for value in constants):
         return AlwaysTrue()
     return In(term=_term(field), values=set(constants)) if constants else AlwaysFalse()
 
@@ -185,7 +205,7 @@ def _is_same(data_type: IcebergType, value: Any) -> bool:
             return math.isfinite(value) and _single(value) == value
         return isinstance(data_type, DoubleType) and not math.isnan(value)
     if isinstance(value, datetime):
-        return isinstance(data_type, TimestampType if value.tzinfo is None else TimestamptzType)
+        return isinstance(data_type, _CLOCKS if value.tzinfo is None else _INSTANTS)
     if isinstance(value, Decimal):
         return isinstance(data_type, DecimalType) and -int(value.as_tuple().exponent) == data_type.scale
     types: dict[type, Any] = {str: StringType, date: DateType, time: TimeType, bytes: BinaryType | FixedType}
@@ -217,7 +237,8 @@ def _of_year(op: str, year: int, field: NestedField) -> BooleanExpression:
     start = _START_OF_YEAR.get(type(field.field_type))
     if start is None or type(year) is not int:
         return AlwaysTrue()
-    term, first, next_first = Reference(field.name), start(year), start(year + 1)
+    term = Reference(field.name)
+    first, next_first = (constant(field.field_type, start(number)) for number in (year, year + 1))
     ranges: dict[str, BooleanExpression] = {
         "eq": And(GreaterThanOrEqual(term=term, value=first), LessThan(term=term, value=next_first)),
         "gt": GreaterThanOrEqual(term=term, value=next_first),
@@ -233,7 +254,8 @@ def _of_unit(op: str, call: Call, value: Any, field: NestedField) -> BooleanExpr
     assert isinstance(unit, Literal)
     term = Reference(field.name)
     # A time is never before the start of its unit, and before that start and the unit's longest length.
-    before = LessThan(term=term, value=value + _LONGEST[unit.value])
+    before = LessThan(term=term, value=constant(field.field_type, value + _LONGEST[unit.value]))
+    value = constant(field.field_type, value)
     ranges: dict[str, BooleanExpression] = {
         "eq": And(GreaterThanOrEqual(term=term, value=value), before),
         "gt": GreaterThan(term=term, value=value),

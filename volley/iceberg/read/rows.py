@@ -18,7 +18,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from volley.errors import StorageError
 from volley.formats.parquet import OpenParquet
@@ -67,7 +66,7 @@ def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
     for stored in (file, *planned.deletes):
         check_format(stored)
     constants = {
-        field.source_id: _as_read(table, field, value)
+        field.source_id: value
         for field, value in zip(_partition_fields(table, file), file.partition, strict=True)
         if isinstance(field.transform, IdentityTransform) and value is not None
     }
@@ -86,15 +85,6 @@ def _partition_fields(table: TableMetadata, file: FileEntry) -> Sequence[Partiti
             hint="its manifest is damaged, or another table's: roll the table back to a snapshot without it",
         )
     return spec.fields
-
-
-def _as_read(table: TableMetadata, field: PartitionField, value: Any) -> Any:
-    """Return the value of a partition as rows have it."""
-    try:
-        data_type = table.schema().find_type(field.source_id)
-    except ValueError:
-        return value  # of a column that was dropped
-    return value // 1000 if isinstance(data_type, TimestampNanoType | TimestamptzNanoType) else value
 
 
 def _of(deletes: Sequence[FileEntry], content: Content) -> list[FileEntry]:

@@ -20,7 +20,9 @@ from pyiceberg.types import (
     LongType,
     PrimitiveType,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
 )
 
@@ -46,6 +48,8 @@ _TYPES: Mapping[type, tuple[pa.DataType, ...]] = {
     StringType: (pa.string(), pa.large_string()),
     TimestampType: (pa.timestamp("us"),),
     TimestamptzType: (pa.timestamp("us", "UTC"),),
+    TimestampNanoType: (pa.timestamp("ns"),),
+    TimestamptzNanoType: (pa.timestamp("ns", "UTC"),),
 }
 
 _PLAIN = {1: "<i", 2: "<q", 4: "<f", 5: "<d"}

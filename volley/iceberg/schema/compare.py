@@ -24,7 +24,7 @@ from volley.iceberg.schema.changes import (
     find,
 )
 from volley.iceberg.schema.mapping import Names, names_given_to_others
-from volley.iceberg.schema.types import fields_in, fits, iceberg_type, is_widened, table_type_name
+from volley.iceberg.schema.types import check_version, fields_in, fits, iceberg_type, is_widened, table_type_name
 from volley.types.arrow import canonical_type, type_name
 
 __all__ = ["TableColumns", "plan", "same_but_case"]
@@ -80,7 +80,9 @@ def plan(
         refused = any(difference in configured and difference.remedy is None for difference in bad)
         hint = "leave out of renames and drops what can't be done" if refused else _way_out(bad)
         raise SchemaMismatchError(f"the stream does not fit table {'.'.join(table.name())}:\n{listed}", hint=hint)
-    return Evolution(tuple(difference.remedy for difference in differences if difference.remedy))
+    evolution = Evolution(tuple(difference.remedy for difference in differences if difference.remedy))
+    check_version(evolution.of(table).schema(), table.metadata.format_version, ".".join(table.name()))
+    return evolution
 
 
 def _way_out(bad: Sequence[Difference]) -> str:

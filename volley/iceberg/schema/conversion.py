@@ -15,8 +15,6 @@ from pyiceberg.types import (
     MapType,
     NestedField,
     StructType,
-    TimestampNanoType,
-    TimestamptzNanoType,
     UnknownType,
 )
 
@@ -77,8 +75,8 @@ def _iceberg(data_type: pa.DataType, path: str, version: int) -> IcebergType:
         return ListType(element.field_id, element.field_type, element.required)
     if version >= 3 and t.is_null(data_type):
         return UnknownType()
-    if version >= 3 and t.is_timestamp(data_type) and data_type.unit == "ns":
-        return TimestamptzNanoType() if data_type.tz else TimestampNanoType()
+    if version < 3 and t.is_timestamp(data_type):
+        data_type = pa.timestamp("us", data_type.tz)
     try:
         return iceberg_type(canonical_type(data_type))
     except SourceError as error:

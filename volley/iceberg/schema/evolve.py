@@ -25,7 +25,7 @@ from volley.errors import SchemaMismatchError, near
 from volley.iceberg.pyiceberg_private.access import require, stage
 from volley.iceberg.schema.changes import AddColumn, Change, DropColumn, Evolution, RenameColumn, UpdateType, find
 from volley.iceberg.schema.compare import TableColumns, same_but_case
-from volley.iceberg.schema.types import fields_in, is_widened
+from volley.iceberg.schema.types import fields_in, is_widened, needed_version
 
 __all__ = ["evolved", "steps", "table_of", "update"]
 
@@ -56,7 +56,6 @@ def steps(table: Table, changes: Sequence[Change]) -> tuple[list[Table], list[st
         if problem is None:
             try:
                 after = Evolution((change,)).of(before)
-                after.schema().check_format_version_compatibility(table.metadata.format_version)
             except (ValueError, ValidationError) as error:
                 problem, after = f"{change}: {error}", before
         tables.append(after)
@@ -104,6 +103,9 @@ def _schema_updates(schemas: Sequence[Schema], schema: Schema) -> list[TableUpda
 def _problem(table: Table, change: Change) -> str | None:
     """Return the reason why a change is impossible; None if it may be possible."""
     schema, columns = table.schema(), TableColumns(table, {}, ())
+    version = table.metadata.format_version
+    if isinstance(change, AddColumn | UpdateType) and (problem := needed_version(change.data_type, version)):
+        return f"{_name(change)!r}: {problem}; IcebergTable(…).upgrade(3) gives it version 3"
     if isinstance(change, AddColumn):
         problem = _not_added(change, schema, columns)
         return f"{'.'.join(change.path)!r} can't be added: {problem}" if problem else None
@@ -118,6 +120,10 @@ def _problem(table: Table, change: Change) -> str | None:
     elif isinstance(change, UpdateType):
         problem = _not_updated(change, column, schema)
     return f"{change.path!r}: {problem}" if problem else None
+
+
+def _name(change: AddColumn | UpdateType) -> str:
+    return ".".join(change.path) if isinstance(change, AddColumn) else change.path
 
 
 def _not_added(change: AddColumn, schema: Schema, columns: TableColumns) -> str | None:

@@ -36,7 +36,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from volley.errors import ConfigError
+from volley.errors import ConfigError, SchemaMismatchError
 from volley.formats.variant_columns import STORED, is_writable
 from volley.iceberg.pyiceberg_private.access import to_arrow
 from volley.iceberg.schema.foreign_types import UnreadableType, VariantText, VariantType
@@ -44,6 +44,7 @@ from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
     "CHANGED_AT_ID",
+    "NEWER_VERSION",
     "PATH_ID",
     "POSITION_ID",
     "ROW_ID_ID",
@@ -52,12 +53,14 @@ __all__ = [
     "arrow_type_of",
     "check_readable",
     "check_row_ids",
+    "check_version",
     "fields_in",
     "file_schema",
     "fingerprint",
     "fits",
     "iceberg_type",
     "is_widened",
+    "needed_version",
     "per_schema",
     "readable",
     "rows_schema",
@@ -100,14 +103,11 @@ _PRIMITIVES: dict[pa.DataType, IcebergType] = {
     pa.time64("us"): TimeType(),
     pa.timestamp("us", "UTC"): TimestamptzType(),
     pa.timestamp("us"): TimestampType(),
+    pa.timestamp("ns", "UTC"): TimestamptzNanoType(),
+    pa.timestamp("ns"): TimestampNanoType(),
     pa.uuid(): UUIDType(),
 }
-ROW_TYPES: dict[IcebergType, IcebergType] = {
-    TimestampNanoType(): TimestampType(),
-    TimestamptzNanoType(): TimestamptzType(),
-    UnknownType(): StringType(),
-    VariantType(): VariantText(),
-}
+ROW_TYPES: dict[IcebergType, IcebergType] = {UnknownType(): StringType(), VariantType(): VariantText()}
 """The types of rows, where they are not those of the table."""
 _ARROW_TYPES: dict[type[IcebergType], pa.DataType] = {
     VariantType: STORED,
@@ -115,6 +115,7 @@ _ARROW_TYPES: dict[type[IcebergType], pa.DataType] = {
     GeographyType: pa.binary(),
 }
 _WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
+_FINER = ((TimestampType(), TimestampNanoType()), (TimestamptzType(), TimestamptzNanoType()))
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
@@ -236,8 +237,8 @@ def with_row_ids(schema: Schema) -> Schema:
 def rows_schema(schema: Schema, variants_as_stored: bool = False) -> Schema:
     """Return the schema of rows as they are read: rows of every origin have one type.
 
-    Columns, and fields at every level, may be null. Nanoseconds are rounded down to microseconds, and a column of the
-    type unknown, which has no values, is a text. Variants are JSON texts.
+    Columns, and fields at every level, may be null. A column of the type unknown, which has no values, is a text.
+    Variants are JSON texts.
 
     Args:
         variants_as_stored: True: variants are the bytes that files have, for rows that are written to others.
@@ -263,6 +264,37 @@ def _row_type(data_type: IcebergType, types: _Types) -> IcebergType:
         key, value = _row_type(data_type.key_type, types), _row_type(data_type.value_type, types)
         return MapType(data_type.key_id, key, data_type.value_id, value, value_required=False)
     return types.get(data_type, data_type)
+
+
+def check_version(schema: Schema, format_version: int, table: str) -> None:
+    """Check that a table of a format version can have the columns of a schema.
+
+    Raises:
+        SchemaMismatchError: If it can't; names the first such column, its type, and the way.
+    """
+    for path, field in fields_in(schema.as_struct()):
+        if problem := needed_version(field.field_type, format_version):
+            raise SchemaMismatchError(f"column {'.'.join(path)!r} of {table}: {problem}", hint=NEWER_VERSION)
+
+
+NEWER_VERSION = (
+    'IcebergTable(…).upgrade(3), or for a new table the table property "format-version": "3"; or cast the column: '
+    'a "timestamp" has microseconds'
+)
+"""The way out where a table's format version is too old for a type."""
+
+
+def needed_version(data_type: IcebergType, format_version: int) -> str | None:
+    """Return why a table of a format version can't have a type; None if it can."""
+    types = [data_type, *(field.field_type for _, field in fields_in(data_type))]
+    newer = (each for each in types if each.minimum_format_version() > format_version)
+    return next(
+        (
+            f"{each} needs format version {each.minimum_format_version()}, the table has {format_version}"
+            for each in newer
+        ),
+        None,
+    )
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -308,7 +340,7 @@ def fits(stream: pa.DataType, table: IcebergType) -> bool:
         return own == FixedType(16)
     if isinstance(table, GeometryType | GeographyType):
         return isinstance(own, BinaryType)
-    return own == table or is_widened(own, table)
+    return own == table or is_widened(own, table) or (own, table) in _FINER
 
 
 def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:

@@ -36,6 +36,7 @@ from volley.iceberg.read.data_files import is_local
 from volley.iceberg.read.entries import PlannedFile, to_data_file
 from volley.iceberg.read.history import head_of
 from volley.iceberg.read.planning import plan
+from volley.iceberg.schema.nanoseconds import constant
 from volley.iceberg.upsert.changes import BUCKETS, ChangeFile, UpsertWriter
 from volley.iceberg.upsert.ranges import KeyRange, SearchedKey, may_have, union
 from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replaced, ReplaceKeys, UpsertTask
@@ -286,9 +287,13 @@ def _between(keys: Iterable[SearchedKey]) -> BooleanExpression:
     for key, ranges in keys:
         if ranges is not None and not isinstance(key.field_type, BooleanType):
             if _is_planned(key.field_type, low := ranges[0][0]):
-                row_filter = And(row_filter, GreaterThanOrEqual(term=Reference(key.name), value=low))
+                row_filter = And(
+                    row_filter, GreaterThanOrEqual(term=Reference(key.name), value=constant(key.field_type, low))
+                )
             if _is_planned(key.field_type, high := ranges[-1][1]):
-                row_filter = And(row_filter, LessThanOrEqual(term=Reference(key.name), value=high))
+                row_filter = And(
+                    row_filter, LessThanOrEqual(term=Reference(key.name), value=constant(key.field_type, high))
+                )
     return row_filter
 
 
@@ -302,7 +307,9 @@ def since(column: NestedField, name: str, ranges: Sequence[KeyRange] | None) -> 
     is_unknown = isinstance(column.field_type, FloatType | DoubleType | BooleanType)
     if is_unknown or not ranges or not _is_planned(column.field_type, low := ranges[0][0]):
         return _ALL_ROWS
-    return Or(IsNull(term=Reference(name)), GreaterThanOrEqual(term=Reference(name), value=low))
+    return Or(
+        IsNull(term=Reference(name)), GreaterThanOrEqual(term=Reference(name), value=constant(column.field_type, low))
+    )
 
 
 def _is_planned(data_type: IcebergType, value: Any) -> bool:
