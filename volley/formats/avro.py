@@ -28,7 +28,10 @@ from volley.formats.rows import Sorted, sort_good
 from volley.formats.schema_registry import BY_ID, Registry
 from volley.types.arrow import canonical_schema
 
-__all__ = ["AvroValues", "Resolution", "avro_columns", "merged_texts", "resolution_of"]
+__all__ = ["ALONE", "AvroValues", "Resolution", "as_record", "avro_columns", "merged_texts", "resolution_of"]
+
+ALONE = "volley_value"
+"""The name of the record that a schema which is none stands in: it has one field, ``value``, and the same bytes."""
 
 _PLAIN = {
     "null": "null",
@@ -164,19 +167,49 @@ def avro_columns(text: str) -> pa.Schema:
     Raises:
         ConfigError: If it is not the schema of a record, or has a type that has no column type.
     """
+    schema = _schema_of(text)
+    if not _is_record(schema):
+        raise ConfigError("the Avro schema is not a record", hint="wrap it into one")
+    members = [member for member in schema if member != "null"] if isinstance(schema, list) else [schema]
+    types = _Types()
+    fields = types.record(members[0]) if len(members) == 1 else types.branches(schema, "")
+    return canonical_schema(pa.schema(fields))
+
+
+def as_record(text: str) -> str:
+    """Return a schema that is one of records; of another one that of a record with one field, ``value``, which has it.
+
+    Raises:
+        ConfigError: If it is not an Avro schema.
+
+    Example:
+        >>> as_record('"long"')
+        '{"type": "record", "name": "volley_value", "fields": [{"name": "value", "type": "long"}]}'
+    """
+    return text if _is_record(_schema_of(text)) else _alone(text)
+
+
+def _alone(text: str) -> str:
+    return json.dumps({"type": "record", "name": ALONE, "fields": [{"name": "value", "type": json.loads(text)}]})
+
+
+def _is_alone(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("name") == ALONE
+
+
+def _is_record(schema: Any) -> bool:
+    members = [member for member in schema if member != "null"] if isinstance(schema, list) else [schema]
+    return bool(members) and all(isinstance(member, dict) and member.get("type") == "record" for member in members)
+
+
+def _schema_of(text: str) -> Any:
     try:
-        schema = _parsed(text)
+        return _parsed(text)
     except MissingDependencyError:
         raise
     except Exception as error:
         # fastavro raises any type of exception on a broken schema.
         raise ConfigError(f"not an Avro schema: {error}", hint="give the text of an .avsc file") from error
-    members = [member for member in schema if member != "null"] if isinstance(schema, list) else [schema]
-    if not members or not all(isinstance(member, dict) and member.get("type") == "record" for member in members):
-        raise ConfigError("the Avro schema is not a record", hint="wrap it into one")
-    types = _Types()
-    fields = types.record(members[0]) if len(members) == 1 else types.branches(schema, "")
-    return canonical_schema(pa.schema(fields))
 
 
 def merged_texts(kept: str, latest: str) -> str:
@@ -284,7 +317,10 @@ def resolution_of(writer: str, reader: str) -> Resolution:
 def _resolution(writer: str, reader: str) -> Resolution | SourceError:
     """Return how to read values, or why they can't be: each message asks."""
     try:
-        written_schema, target_schema = resolved(_parsed(writer), _parsed(reader))
+        written_schema, target_schema = _parsed(writer), _parsed(reader)
+        if _is_alone(target_schema) and not _is_alone(written_schema):
+            written_schema = _parsed(_alone(writer))
+        written_schema, target_schema = resolved(written_schema, target_schema)
         written, target = (_fastavro().parse_schema(schema) for schema in (written_schema, target_schema))
         bounds = Bounds(written, added_sizes(target_schema))
     except MissingDependencyError:

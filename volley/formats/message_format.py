@@ -28,6 +28,7 @@ class MessageFormat:
         on_unknown: What to do with fields of JSON that the schema lacks.
         unknown: The column that keeps them.
         options: Those of a format of changes.
+        alone: True: Avro may be any type, the column ``value`` if it is no record; False: it is a record.
     """
 
     name: str
@@ -38,6 +39,7 @@ class MessageFormat:
     on_unknown: str
     unknown: str
     options: Mapping[str, Any]
+    alone: bool = False
 
     def decoder(self, state: str) -> Decoder:
         """Return what decodes values.
@@ -85,10 +87,16 @@ class MessageFormat:
         return decoder_of(self.name, self.schema, self.on_unknown, self.unknown, self.options)
 
     def _avro(self, state: str) -> Decoder:
-        from volley.formats.avro import AvroValues
+        from volley.formats.avro import AvroValues, as_record
 
         text = self._subject.merged(state).decode() if self.schema is None else str(self.schema)
-        return AvroValues(text, self.registry)
+        return AvroValues(as_record(text) if self.alone else text, self.registry)
+
+    def is_alone(self, decoder: Decoder) -> bool:
+        """Return True if values are no records, but of one type."""
+        from volley.formats.avro import ALONE, AvroValues
+
+        return isinstance(decoder, AvroValues) and ALONE in decoder.text
 
     def _protobuf(self, state: str) -> Decoder:
         from volley.formats.protobuf import ProtobufValues

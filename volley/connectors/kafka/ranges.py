@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -52,6 +52,7 @@ class Messages:
     values: list[bytes | None] = field(default_factory=list)  # their values; None = a tombstone
     kept: dict[str, list[Any]] = field(default_factory=dict)  # the values of each part
     bytes: int = 0
+    keys: pa.RecordBatch | None = None  # the keys as columns, if they are decoded
 
     def add(self, topic: str, partition: int, messages: Sequence[Any]) -> None:
         """Add messages of librdkafka."""
@@ -80,7 +81,20 @@ class Messages:
     def part(self, start: int, end: int) -> Messages:
         """Return the messages from `start` (inclusive) to `end` (exclusive)."""
         kept = {name: values[start:end] for name, values in self.kept.items()}
-        return replace(self, runs=[*_sliced(self.runs, start, end)], values=self.values[start:end], kept=kept)
+        keys = self.keys and self.keys.slice(start, end - start)
+        return replace(
+            self, runs=[*_sliced(self.runs, start, end)], values=self.values[start:end], kept=kept, keys=keys
+        )
+
+    def take(self, numbers: Sequence[int]) -> Messages:
+        """Return the messages of these numbers, which ascend; their keys are not decoded yet."""
+        runs, begin = [], 0
+        for run, end in zip(self.runs, self.ends, strict=True):
+            own = numbers[bisect_left(numbers, begin) : bisect_left(numbers, end)]
+            runs += [run._replace(offsets=[run.offsets[number - begin] for number in own])] if own else []
+            begin = end
+        kept = {name: [values[number] for number in numbers] for name, values in self.kept.items()}
+        return replace(self, runs=runs, values=[self.values[number] for number in numbers], kept=kept)
 
     @cached_property
     def ends(self) -> list[int]:
@@ -209,7 +223,12 @@ def metadata_fields(names: Sequence[str]) -> list[pa.Field]:
 
 
 def metadata_columns(fields: Sequence[pa.Field], messages: Messages) -> list[pa.Array]:
-    """Return the values of these columns."""
+    """Return the values of these columns; those of decoded keys come last."""
+    keys = [] if messages.keys is None else messages.keys.columns
+    return [*_parts(fields[: len(fields) - len(keys)], messages), *keys]
+
+
+def _parts(fields: Sequence[pa.Field], messages: Messages) -> list[pa.Array]:
     return [_METADATA[field.name.removeprefix("kafka_")][1](messages, field.type) for field in fields]
 
 

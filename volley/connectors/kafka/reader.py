@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from volley.connectors.kafka.cluster import Cluster, check_ends, check_ids
 from volley.connectors.kafka.consumers import connection
+from volley.connectors.kafka.keys import KeyDecoder, KeyedRows
 from volley.connectors.kafka.offsets import (
     OffsetRange,
     SeenEnds,
@@ -109,7 +110,9 @@ class KafkaReader(Reader):
     def _messages(self, split: list[OffsetRange]) -> Iterator[Messages]:
         metadata: list[str] = self.schema.names[len(self.rows.decoder.schema) :]
         names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
-        parts = frozenset(name.removeprefix("kafka_") for name in names) | ({"headers"} if self.framed else set())
+        keys = {"key", "headers"} if isinstance(self.rows, KeyedRows) else set()
+        parts = frozenset(name.removeprefix("kafka_") for name in names) | keys
+        parts |= {"headers"} if self.framed else set()
         largest = max((offset_range.size for offset_range in split), default=0)
         with connection(self.cluster.client, largest, self.cluster.connections) as lent:
             for messages in RangeReader(lent, self.skip_lost, parts).read(split):
@@ -227,6 +230,16 @@ def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], si
     return as_offset({**cluster.earliest(partitions), **named}, ids)
 
 
-def rows_of(decoder: Decoder, include: Sequence[str]) -> MessageRows:
-    """Return what decodes messages into the columns of values, followed by those of the messages' metadata."""
-    return MessageRows(decoder, pa.schema([*decoder.schema, *metadata_fields(include)]), metadata_columns)
+def rows_of(decoder: Decoder, include: Sequence[str], keys: KeyDecoder | None) -> MessageRows:
+    """Return what decodes messages into the columns of values, followed by those of the messages' metadata and keys.
+
+    Raises:
+        ConfigError: If two columns have one name.
+    """
+    schema = pa.schema([*decoder.schema, *metadata_fields(include), *(keys.fields if keys else ())])
+    for number, name in enumerate(schema.names):
+        if name in schema.names[:number]:
+            raise ConfigError(f"column {name!r} is there twice: in values and in keys", hint="give the values a schema")
+    if keys is None:
+        return MessageRows(decoder, schema, metadata_columns)
+    return KeyedRows(decoder, schema, metadata_columns, keys)

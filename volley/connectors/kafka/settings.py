@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from volley.checks import names, of_type, one_of
 from volley.errors import ConfigError
@@ -17,11 +17,15 @@ from volley.formats.options import value_schema
 
 __all__ = [
     "METADATA",
+    "REGISTERED",
     "UNKNOWN",
+    "KeyFormat",
     "brokers",
+    "check_key",
     "check_registry",
     "check_sizes",
     "check_start",
+    "key_schema",
     "namespace",
     "schema_of",
     "topics_of",
@@ -30,11 +34,15 @@ __all__ = [
 METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
 """The parts of a message besides its value; their columns are named ``kafka_…``."""
 
-_REGISTERED = {
+KeyFormat = Literal["json", "avro", "protobuf", "string", "short", "int", "long", "float", "double"]
+"""The formats of keys."""
+
+REGISTERED = {
     "avro": ("Avro", "schema=…, the text of an .avsc file; or subject=…"),
     "json": ("JSON", 'schema="id long, name string"; or subject=…'),
     "protobuf": ("Protobuf", 'schema=…, the path of a descriptor file, "events.desc"; or subject=…'),
 }
+"""The formats whose schemas a registry has: what they are called, and how to give a schema."""
 
 UNKNOWN = "kafka_unknown"
 """The column of the fields of a JSON object that the schema lacks."""
@@ -127,9 +135,12 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def check_registry(value_format: str, registry: str | None, subject: str | None, message: str | None) -> None:
+def check_registry(
+    value_format: str, registry: str | None, subject: str | None, message: str | None, key_format: str | None
+) -> None:
     """Check the settings of a schema registry and its schemas."""
-    if registry is not None and (value_format not in _REGISTERED or not re.match("https?://", registry)):
+    formats = {value_format, key_format}
+    if registry is not None and (not formats & REGISTERED.keys() or not re.match("https?://", registry)):
         raise ConfigError(
             "registry is the URL of a schema registry, for Avro, Protobuf and JSON",
             hint='for example "http://host:8081"',
@@ -149,16 +160,50 @@ def schema_of(value_format: str, schema: Any, registry: str | None, named: bool)
     Raises:
         ConfigError: If the format needs a schema and there is none, or takes none.
     """
-    if value_format not in _REGISTERED:
+    if value_format not in REGISTERED:
         return value_schema(value_format, schema)
     if value_format == "json" and (schema is not None or registry is None):
         return value_schema(value_format, schema)
-    name, way = _REGISTERED[value_format]
+    name, way = REGISTERED[value_format]
     if schema is not None:
         return _protobuf_schema(schema) if value_format == "protobuf" else _avro_schema(schema)
     if registry is None or not named:
         raise ConfigError(f"{name} needs a schema, or a registry that has one for the one topic", hint=way)
     return None
+
+
+def key_schema(
+    key_format: str | None, schema: Any, registry: str | None, named: bool, subject: str | None, message: str | None
+) -> Any:
+    """Return the schema of keys as `schema_of` does, whose other arguments it has.
+
+    Raises:
+        ConfigError: If a setting of keys has no meaning, or the format needs a schema and there is none.
+    """
+    given = {"key_schema": schema, "key_subject": subject, "key_message": message}
+    for name, value in given.items():
+        if value is not None and key_format not in REGISTERED:
+            formats = ", ".join(map(repr, REGISTERED))
+            raise ConfigError(
+                f"{name} is for keys in {formats}, not for key_format={key_format!r}", hint="leave it out"
+            )
+    if key_format not in REGISTERED:
+        return None
+    if subject is not None and registry is None:
+        raise ConfigError(f"key_subject {subject!r} is one of a schema registry", hint="give the registry, too")
+    if message is not None and key_format != "protobuf":
+        raise ConfigError(f"key_message {message!r} is one of a Protobuf schema", hint='key_format="protobuf"')
+    if schema is None and (registry is None or not named):
+        raise ConfigError(
+            "keys need a schema, or a registry that has one for the one topic", hint="key_schema=…; or key_subject=…"
+        )
+    return schema_of(key_format, schema, registry, named)
+
+
+def check_key(key_format: str | None, include: Sequence[str]) -> None:
+    """Check that keys come once."""
+    if key_format is not None and "key" in include:
+        raise ConfigError("key_format decodes the keys that include=['key'] keeps as bytes", hint="leave one out")
 
 
 def _avro_schema(schema: Any) -> str:
@@ -173,7 +218,7 @@ def _protobuf_schema(schema: Any) -> str | bytes:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the Protobuf schema {str(path)!r} can't be read: {error}", hint="see the path") from error
     if not isinstance(schema, str | bytes):
-        raise ConfigError(f"schema {schema!r:.80} is none of Protobuf", hint=_REGISTERED["protobuf"][1])
+        raise ConfigError(f"schema {schema!r:.80} is none of Protobuf", hint=REGISTERED["protobuf"][1])
     return schema
 
 

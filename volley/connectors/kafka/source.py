@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from volley.checks import Duration, count, duration, flag, keep, mapping, names, one_of, optional, seconds, text
 from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
-from volley.connectors.kafka.settings import METADATA, UNKNOWN
+from volley.connectors.kafka.settings import METADATA, UNKNOWN, KeyFormat
 from volley.contracts.datasets import Dataset
 from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
@@ -29,6 +29,7 @@ from volley.task.failpoints import SCHEMA_POINT, reach
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from volley.connectors.kafka.keys import KeyDecoder
     from volley.formats.messages import Decoder
     from volley.types.names import SchemaLike
 
@@ -58,6 +59,12 @@ class KafkaSource(Source):
             as bytes, base64 or the path of a file (``.desc``, ``.pb``, ``.binpb``); or a .proto file, as text or path.
             None = the registry's latest schema of the subject; what later ones have besides is read from their first
             message on.
+        key_format: The format of a message's key: ``"json"``, ``"avro"``, ``"protobuf"``, ``"string"``, or a number as
+            Kafka's serializers write it, ``"short"``, ``"int"``, ``"long"``, ``"float"`` or ``"double"``. The fields of
+            a record are the columns ``kafka_key_<field>``, any other key is ``kafka_key``. None = it is not decoded.
+        key_schema: The schema of keys, as `schema`. None = the registry's latest schema of `key_subject`.
+        key_subject: The registry's subject of the keys; None = the topic's, ``"events-key"``.
+        key_message: The message of the keys' Protobuf schema; None = the first one of the file.
         include: The parts of a message to add as columns ``kafka_key`` and so on, out of ``"key"``, ``"headers"``,
             ``"timestamp"``, ``"topic"``, ``"partition"``, ``"offset"``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
@@ -104,6 +111,10 @@ include=('key', 'offset'))
     pattern: str | None = None
     value_format: Literal["json", "avro", "protobuf", "string", "raw"] | ChangeFormat = "json"
     schema: SchemaLike | Mapping[str, Any] | bytes | None = None
+    key_format: KeyFormat | None = None
+    key_schema: SchemaLike | Mapping[str, Any] | bytes | None = None
+    key_subject: str | None = None
+    key_message: str | None = None
     include: Sequence[str] = ()
     on_unknown: OnUnknown = "warn"
     starting_offsets: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] = field(
@@ -136,10 +147,18 @@ include=('key', 'offset'))
         settings.check_sizes(self.min_rows_per_split, self.max_rows_per_split)
         settings.check_start(self.starting_offsets, self.starting_timestamp, self.topics)
         self._keep("bootstrap_servers", settings.brokers(self.bootstrap_servers))
-        settings.check_registry(self.value_format, self.registry, self.subject, self.message)
+        keep(self, key_format=optional(one_of(get_args(KeyFormat))))
+        keep(self, key_subject=optional(text), key_message=optional(text))
+        settings.check_registry(self.value_format, self.registry, self.subject, self.message, self.key_format)
         named = self.subject is not None or len(self.topics or ()) == 1
         self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, named))
+        named = self.key_subject is not None or len(self.topics or ()) == 1
+        key = settings.key_schema(
+            self.key_format, self.key_schema, self.registry, named, self.key_subject, self.key_message
+        )
+        self._keep("key_schema", key)
         self._keep("include", parts_of(self.include, METADATA))
+        settings.check_key(self.key_format, self.include)
         added = [*check_options(self.value_format, self.schema, self.options)]
         added += [f"kafka_{part}" for part in self.include]
         check_columns(self.value_format, self.schema, self.on_unknown, UNKNOWN, added)
@@ -164,9 +183,9 @@ include=('key', 'offset'))
     def preview(self, context: SourceContext) -> pa.Schema | None:
         from volley.connectors.kafka.reader import rows_of
 
-        if self.registry is not None and self.schema is None:
+        if self._asks(self.value_format, self.schema) or self._asks(self.key_format, self.key_schema):
             return None
-        return rows_of(self._decoder(context), self.include).schema
+        return rows_of(self._decoder(context), self.include, self._keys(context)).schema
 
     def declared(self) -> pa.Schema | None:
         return self.preview(SourceContext(""))
@@ -186,7 +205,7 @@ include=('key', 'offset'))
 
         # Spark asks for the initial offset again after a crash in the first epoch; "latest" would have moved by then.
         initial = read_or_create(f"{context.state}/initial-offset.json", INITIAL_OFFSET, first, parse_offset)
-        rows = rows_of(self._decoder(context), self.include)
+        rows = rows_of(self._decoder(context), self.include, self._keys(context))
         # The schema is kept, and the tables don't have it yet.
         reach(SCHEMA_POINT, len(rows.schema))
         return KafkaReader(
@@ -194,7 +213,7 @@ include=('key', 'offset'))
             rows=rows,
             schema=rows.schema,
             newer=self._format.newer(context.state),
-            framed=self.registry is not None,
+            framed=self._registry(self.value_format) is not None,
             skip_lost=self.on_lost_offsets == "skip",
             initial=initial,
             parallelism=context.parallelism,
@@ -209,12 +228,37 @@ include=('key', 'offset'))
     __repr__ = redacted_repr
     _repr_html_ = redacted_html
 
+    def _asks(self, format: str | None, schema: Any) -> bool:
+        """Return True if the registry has the columns."""
+        return self.registry is not None and schema is None and format in settings.REGISTERED
+
     def _decoder(self, context: SourceContext) -> Decoder:
         return self._format.decoder(context.state)
 
+    def _keys(self, context: SourceContext) -> KeyDecoder | None:
+        """Return what decodes keys; None if they are not decoded."""
+        from volley.connectors.kafka.keys import KeyDecoder
+
+        if self.key_format is None:
+            return None
+        subject = self.key_subject or (f"{self.topics[0]}-key" if self.topics else None)
+        registry = self._registry(self.key_format)
+        keys = MessageFormat(
+            self.key_format, self.key_schema, registry, subject, self.key_message, "warn", UNKNOWN, {}, True
+        )
+        decoder = keys.decoder(f"{context.state}/key")
+        is_alone = self.key_format not in settings.REGISTERED or keys.is_alone(decoder)
+        return KeyDecoder(is_alone, decoder, registry is not None, keys.newer(f"{context.state}/key"))
+
+    def _registry(self, format: str) -> Registry | None:
+        """Return the registry of messages in this format; None if it has none."""
+        if self.registry is None or format not in settings.REGISTERED:
+            return None
+        return Registry(self.registry, seconds("timeout", self.timeout))
+
     @property
     def _format(self) -> MessageFormat:
-        registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
+        registry = self._registry(self.value_format)
         subject = self.subject or (f"{self.topics[0]}-value" if self.topics else None)
         return MessageFormat(
             self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN, self.options
