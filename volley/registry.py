@@ -43,6 +43,7 @@ CONNECTORS = {
     "memory": Connector(
         "volley.connectors.memory.source:MemorySource", "volley.connectors.memory.sink:MemorySink", in_yaml=False
     ),
+    "mariadb": Connector("volley.connectors.mariadb.source:MariaDbSource"),
     "postgres": Connector("volley.connectors.postgres.source:PostgresSource"),
     "rate": Connector("volley.connectors.rate:RateSource"),
     "webhook": Connector("volley.connectors.webhook.source:WebhookSource"),

@@ -35,6 +35,12 @@ from volley.capture.selection import TableName
 from volley.connectors.files.inbox import Inbox, listed_of
 from volley.connectors.files.listing import LoggedFile
 from volley.connectors.files.log import FileLog
+from volley.connectors.mariadb import origin
+from volley.connectors.mariadb.known import KnownTable as LoggedKnown
+from volley.connectors.mariadb.known import KnownTables as LoggedTables
+from volley.connectors.mariadb.loads import Loads as StagedLoads
+from volley.connectors.mariadb.tables import Table as LoggedTable
+from volley.connectors.mariadb.types import TableColumn as LoggedColumn
 from volley.connectors.postgres import slot
 from volley.connectors.postgres.known import CapturedTable, CapturedTables
 from volley.connectors.postgres.loads import Fence, Load, Loads
@@ -263,6 +269,33 @@ def read_postgres(folder: Path) -> object:
     return Loads(state).listed(), fences, tables[77], slot.origin_record(state).read()
 
 
+def _logged() -> LoggedTable:
+    columns = (
+        LoggedColumn("id", "bigint", unsigned=True, key=0),
+        LoggedColumn("kind", "enum", charset="utf8mb4", labels=("a", "b,c"), blank=True),
+    )
+    return LoggedTable(TableName("shop", "orders"), columns)
+
+
+def write_mariadb(folder: Path) -> None:
+    state, table = str(folder / "state"), _logged()
+    loads = StagedLoads(state)
+    with patch("uuid.uuid4", return_value=UUID(int=7)):
+        loads.record([{"table": table.to_json(), "position": 5, "files": 1, "anew": True}])
+    loads.write_file(table, 1, 0, iter([[(1, "a"), (2**64 - 1, None)]]), nulls=False)
+    tables = LoggedTables(state)
+    tables.keep(LoggedKnown(table, frozenset({"old"}), is_gone=True))
+    origin.origin_record(state).write(asdict(origin.Origin("binlog.000001", 5, "0-1-2")))
+
+
+def read_mariadb(folder: Path) -> object:
+    state = str(folder / "state")
+    loads, tables = StagedLoads(state), LoggedTables(state)
+    tables.read()
+    rows = [row for batch in loads.rows(1, 0) for row in batch.to_pylist()]
+    return loads.listed(), loads.fences(1), rows, tables.numbered(), origin.origin_record(state).read()
+
+
 def write_segment(folder: Path) -> None:
     segments = Segments(str(folder / "segments"))
     writer = segments.writer(segments.chain(100))
@@ -379,6 +412,7 @@ SAMPLES = {
     "merged-file-log": Sample(write_merged_file_log, read_merged_file_log, exact=False),
     "merged-loads": Sample(write_merged_loads, read_merged_loads),
     "postgres": Sample(write_postgres, read_postgres),
+    "mariadb": Sample(write_mariadb, read_mariadb, exact=False),
     "segment": Sample(write_segment, read_segment, exact=False),
     "webhooks": Sample(write_webhooks, read_webhooks),
     "keys": Sample(write_keys, read_keys, exact=False),

@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 
 from tests.captured import Database
 from tests.waiting import wait_until
-from volley import PostgresSource, Reader, SourceContext, SourceError
+from volley import Reader, Source, SourceContext, SourceError
 from volley.contracts.source import Offset
 
 __all__ = ["Run", "fail_by_rewrite", "running"]
@@ -62,7 +62,7 @@ class Run:
 
 
 @contextmanager
-def running(source: PostgresSource, folder: Path | str, start: Offset | None = None) -> Iterator[Run]:
+def running(source: Source, folder: Path | str, start: Offset | None = None) -> Iterator[Run]:
     """One run of a job; it reads what the server has when it starts."""
     reader = source.open(SourceContext(f"{folder}/state", 2))
     reader.start()

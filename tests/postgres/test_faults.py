@@ -24,9 +24,9 @@ from tests.postgres.test_capture import applied, stored
 from tests.servers.glue import MotoServer
 from tests.waiting import wait_until
 from volley import SourceError, VolleyError
-from volley.capture import segments
+from volley.capture import receiver, segments
 from volley.capture.segments import SegmentWriter
-from volley.connectors.postgres import receiver, session, watch
+from volley.connectors.postgres import session, watch
 from volley.storage.remembered import FailureRecord
 
 

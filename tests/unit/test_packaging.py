@@ -33,6 +33,7 @@ def test_extras() -> None:
         "kafka",
         "protobuf",
         "postgres",
+        "mysql",
         "http",
         "s3",
         "azure",

@@ -32,6 +32,7 @@ from volley import (
     IcebergStorage,
     KafkaSink,
     KafkaSource,
+    MariaDbSource,
     MaterializedView,
     MemorySink,
     MemorySource,
@@ -130,6 +131,7 @@ MANAGER, EVOLUTION = SnapshotManager(CONFIG), SchemaEvolution("id int")
 VIEWED = ENVIRONMENT.from_source(IcebergSource(SOURCE)).key_by("id").aggregate(n=count())
 VIEW = MaterializedView("x", VIEWED, into=CONFIG)
 POSTGRES = {"host": "h", "database": "d", "user": "u", "slot_name": "s", "publication": "p", "tables": "public.t"}
+MARIADB = {"host": "h", "user": "u", "server_id": 5, "tables": "d.t"}
 KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
 S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
 
@@ -465,6 +467,16 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         },
     ),
     (ServerTls, {"certificate": "c", "key": "k"}, {"certificate": "x", "key": "x", "client_ca": "None x"}),
+    (
+        MariaDbSource,
+        MARIADB,
+        {
+            **{"host": "x", "port": "5", "user": "x", "password": "None x", "server_id": "5", "tables": "None"},
+            **{"exclude": "None", "load": "", "bounded": FLAG, "on_rewrite": "", "unrepresentable": ""},
+            **{"changelog": FLAG, "sequence": FLAG, "packed": f"None {FLAG}", "max_staged": "5"},
+            **{"max_segments_per_epoch": "None 5", "timeout": DURATION, "options": "dict"},
+        },
+    ),
     (
         PostgresSource,
         POSTGRES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from volley.capture.changes import Numbers
 from volley.errors import SourceError
 from volley.storage.durable import sync
 from volley.storage.local import begin_file
@@ -105,9 +106,13 @@ class Segments:
     def _lost(self, path: str, fault: str) -> SourceError:
         return SourceError(f"segment {path} {fault}: its changes are lost", hint=f"restore it, or {self.anew}")
 
-    def writer(self, chain: SegmentChain) -> SegmentWriter:
-        """Return a writer of the segment that continues the chain."""
-        return SegmentWriter(self._files.url_of(chain.next))
+    def writer(self, chain: SegmentChain, count: Callable[[Numbers], int] = len) -> SegmentWriter:
+        """Return a writer of the segment that continues the chain.
+
+        Args:
+            count: Returns how many numbers messages of some lengths take.
+        """
+        return SegmentWriter(self._files.url_of(chain.next), count)
 
     def clear_unfinished(self) -> None:
         """Delete what dead receivers have not finished."""
@@ -138,7 +143,8 @@ class Segments:
 class SegmentWriter:
     """Fills one segment."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, count: Callable[[Numbers], int] = len) -> None:
+        self._count = count
         self._file = NewFile(url, SEGMENT, COMPRESSED, exclusive=True)
         self._began = time.monotonic()
         # Bytes alone: objects that live as long as a batch would cost a page fault for each page of it.
@@ -177,14 +183,15 @@ class SegmentWriter:
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(messages)]
         column = pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
         self._file.write_batch(pa.record_batch([column], schema=SCHEMA))
-        self._messages += len(lengths)
+        self._messages += self._count(np.frombuffer(lengths, np.int32))
         self._bytes += len(messages)
 
-    def finish(self, position: int, committed: float) -> int:
+    def finish(self, position: int, committed: float, more: Mapping[str, object] | None = None) -> int:
         """Make the segment durable, and return the number of its messages.
 
         Args:
             committed: When its last transaction was committed, in seconds since 1970.
+            more: What else its end tells.
 
         Raises:
             SegmentTaken: If another receiver has written it.
@@ -192,7 +199,9 @@ class SegmentWriter:
         """
         self._flush()
         try:
-            self._file.publish({"messages": self._messages, "position": position, "committed": committed})
+            self._file.publish(
+                {"messages": self._messages, "position": position, "committed": committed, **(more or {})}
+            )
         except FileExistsError as error:
             raise SegmentTaken(self._file.path) from error
         return self._messages

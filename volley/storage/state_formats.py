@@ -21,6 +21,8 @@ __all__ = [
         "LANDED",
         "LISTED",
         "LOAD",
+        "LOGGED_TABLE",
+        "LOG_ORIGIN",
         "MERGED_FILE_LOG",
         "MERGED_LOADS",
         "PARKED_ROWS",
@@ -36,6 +38,8 @@ __all__ = [
         "SLOT",
         "STATE",
         "STATE_OF_EPOCH",
+        "STAGED_LOAD",
+        "STAGED_ROWS",
         "STATE_PLAN",
         "WEBHOOK_KEYS",
         "WEBHOOK_LOG",
@@ -73,6 +77,12 @@ MERGED_LOADS = StateFormat("merged-loads")
 FENCE = StateFormat("fence")
 CAPTURED_TABLE = StateFormat("captured-table")
 SEGMENT = StateFormat("segment")
+
+# MariaDB; its segments are those of PostgreSQL.
+LOG_ORIGIN = StateFormat("log-origin")
+LOGGED_TABLE = StateFormat("logged-table")
+STAGED_LOAD = StateFormat("staged-load")
+STAGED_ROWS = StateFormat("staged-rows")
 
 # Webhooks: the version of the whole log, whose id is read first.
 WEBHOOK_LOG = StateFormat("webhook-log")

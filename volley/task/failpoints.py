@@ -14,6 +14,7 @@ __all__ = [
         "EXPIRY_POINTS",
         "FILE_LOG_POINTS",
         "JOIN_POINTS",
+        "LOAD_POINT",
         "LOG",
         "MANIFEST_POINTS",
         "POINTS",
@@ -62,6 +63,10 @@ SLOT_POINTS = ("slot-owned", "before-segment", "after-segment", "acknowledged")
 """The failpoints of a PostgreSQL source's receiver: it has the slot, and not looked at its segments; a segment is
 written, but has no name; is durable; something was acknowledged to the server. The number after the @ is that of the
 segment's first message, else 0."""
+
+LOAD_POINT = "load-staged"
+"""The failpoint of a load of a MariaDB source: its rows are staged, and it is not recorded; its receiver passes those
+of a segment, too. The number after the @ is 0."""
 
 JOIN_POINTS = ("before-pin", "after-pin")
 """The failpoints of an epoch that joins a table, between ``before-files`` and its tasks: the table's rows are in the

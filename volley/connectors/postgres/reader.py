@@ -30,7 +30,7 @@ from volley.connectors.postgres.known import CapturedTable, CapturedTables
 from volley.connectors.postgres.load import MOST_PAGES, ExportedSnapshot, page_ranges
 from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.publication import check_may_create, ensure_publication, selected_tables
-from volley.connectors.postgres.receiver import Receiver
+from volley.connectors.postgres.receiver import SlotReceiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.slot import Origin, ensure_slot, origin_record
@@ -97,7 +97,7 @@ class PostgresReader(Reader):
         # Never None: that asks for all there is, where a run has a limit and an epoch reads loads or changes.
         self.limit = limit or sys.maxsize
         self._loads = Loads(rows.capture.state)
-        self._receiver: Receiver | None = None
+        self._receiver: SlotReceiver | None = None
         self._snapshot: ExportedSnapshot | None = None
         self._snapshot_loads = 0
         self._kept: KeptConnection | None = None
@@ -182,7 +182,7 @@ class PostgresReader(Reader):
             ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
             end = max(lsn_number(position), watch.undecided)
         self._failure.clear()
-        self._receiver = Receiver(capture, origin, watch, self._failure)
+        self._receiver = SlotReceiver(capture, origin, watch, self._failure)
         try:
             self._receiver.start()
             if capture.bounded:

@@ -1,0 +1,1 @@
+"""Tests of change capture from MariaDB, on a real server."""

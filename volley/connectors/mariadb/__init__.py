@@ -1,0 +1,1 @@
+"""MariaDB change capture: the binary log, and an initial load."""

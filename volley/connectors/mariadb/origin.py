@@ -1,0 +1,71 @@
+"""Where a job's changes begin: recorded in the source's state, checked at each start."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from volley.connectors.mariadb.connection import Connection, one, query
+from volley.connectors.mariadb.positions import gtids_of, log_file, position_of
+from volley.connectors.mariadb.requirements import end_of_log, purged
+from volley.connectors.mariadb.settings import ANEW
+from volley.errors import SourceError
+from volley.storage.remembered import Record
+from volley.storage.state_formats import LOG_ORIGIN
+
+__all__ = ["Origin", "check_log", "ensure_origin", "origin_record"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a job's changes begin."""
+
+    file: str  # a file of the server's log
+    position: int
+    gtids: str  # the global ids of the last transactions before, one for each domain
+
+
+def ensure_origin(connection: Connection, state: str) -> Origin:
+    """Return where the job's changes begin: in its first run, where the log ends now."""
+    record = origin_record(state)
+    origin = record.read()
+    if origin is None:
+        file, offset, _ = end_of_log(connection)
+        origin = Origin(file, position_of(file, offset), _gtids(connection, file, offset) or "")
+        record.write(asdict(origin))
+    return origin
+
+
+def origin_record(state: str) -> Record[Origin]:
+    """Return the record of where a source's changes begin."""
+    return Record(f"{state}/origin.json", LOG_ORIGIN, lambda values: Origin(**values))
+
+
+def check_log(connection: Connection, origin: Origin, position: int, gtids: str) -> None:
+    """Check that the server has the log from a position on, and that it is the log that was read before.
+
+    Args:
+        gtids: The global ids of the last transactions before the position.
+
+    Raises:
+        SourceError: If changes are gone.
+    """
+    file, offset = log_file(position, origin.file)
+    sizes = {str(name): int(size) for name, size, *_ in query(connection, "show binary logs")}
+    if file not in sizes:
+        if any(name.rpartition(".")[0] == file.rpartition(".")[0] for name in sizes) and min(sizes) > file:
+            raise purged(file)
+        raise SourceError(
+            f"the server has no binary log {file}: it is another server, or its log began anew", hint=ANEW
+        )
+    now = _gtids(connection, file, offset) if offset <= sizes[file] else None
+    if offset > sizes[file] or (gtids and now is not None and gtids_of(now) != gtids_of(gtids)):
+        raise SourceError(
+            f"the binary log {file} at {offset} is not the one that was read: expected transactions up to {gtids!r}, "
+            f"found {now!r}: the server was restored from a backup, or its log began anew",
+            hint=ANEW,
+        )
+
+
+def _gtids(connection: Connection, file: str, offset: int) -> str | None:
+    (text,) = one(connection, "select binlog_gtid_pos(%s, %s)", file, offset)
+    return None if text is None else str(text)
