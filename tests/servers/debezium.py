@@ -1,39 +1,47 @@
-"""Debezium's engine and its connector of PostgreSQL, from Maven: writes what it captures to a file of lines."""
+"""Debezium's engine and connectors of PostgreSQL and MariaDB, from Maven: captures to a file of lines, or to Kafka."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.servers.apicurio import Apicurio
 from tests.servers.downloads import class_path, jars, java
+from tests.servers.mariadb import MariaDb
 from tests.servers.process import ServerProcess
 
-_VERSION = "3.6.1.Final"
-_PARTS = ("debezium-api", "debezium-embedded", "debezium-connector-postgres")
+# The last version of each connector that can be had.
+_VERSIONS = {"postgres": "3.6.1.Final", "mariadb": "3.5.0.Final"}
+_CONVERTER = "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final"
 
 
 class Debezium:
-    """An engine that captures a database of PostgreSQL.
+    """An engine that captures a database.
 
     Args:
         folder: Where its offsets and log are, and `lines`.
-        uri: The database, as `Postgres.database` returns it.
-        settings: More of the connector's, and of its converter's.
+        database: The settings that tell the connector its database, as `of_postgres` and `of_mariadb` return them.
+        settings: More of the connector's, and of its converters; ``brokers`` = where to send records to, else they
+            are written to `lines`.
     """
 
-    def __init__(self, folder: Path, uri: str, settings: Mapping[str, str]) -> None:
-        classes = jars(f"debezium-{_VERSION}", *(f"io.debezium:{part}:{_VERSION}" for part in _PARTS), source=_SOURCE)
-        address = urlsplit(uri)
-        self.lines = folder / "changes.json"
+    def __init__(self, folder: Path, database: Mapping[str, str], settings: Mapping[str, str]) -> None:
+        connector = "mariadb" if "mariadb" in database["connector.class"] else "postgres"
+        version = _VERSIONS[connector]
+        parts = ("debezium-api", "debezium-embedded", f"debezium-connector-{connector}")
+        artifacts = [f"io.debezium:{part}:{version}" for part in parts]
+        classes = jars(f"debezium-{connector}-{version}", *artifacts, _CONVERTER, source=_SOURCE)
+        self.lines, self._offsets = folder / "changes.json", folder / "offsets"
         properties = {
-            **{"name": "engine", "connector.class": "io.debezium.connector.postgresql.PostgresConnector"},
+            **{"name": "engine", "topic.prefix": "t", "snapshot.mode": "initial"},
             **{"offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore"},
             **{"offset.storage.file.filename": f"{folder}/offsets", "offset.flush.interval.ms": "0"},
-            **{"database.hostname": str(address.hostname), "database.port": str(address.port)},
-            **{"database.user": str(address.username), "database.password": str(address.password)},
-            **{"database.dbname": address.path[1:], "topic.prefix": "t", "plugin.name": "pgoutput"},
-            **{"slot.name": f"s_{address.path[-20:]}", "publication.name": "debezium", "snapshot.mode": "initial"},
+            **{"schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory"},
+            **{"schema.history.internal.file.filename": f"{folder}/schemas"},
+            **{f"{part}.converter.schemas.enable": "false" for part in ("key", "value")},
+            **database,
             **settings,
         }
         (folder / "engine.properties").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
@@ -46,9 +54,49 @@ class Debezium:
         self._process.start(self.lines.exists)
         return self
 
+    def has_streamed(self) -> bool:
+        """Whether what it has noted is behind the snapshot of PostgreSQL: else it begins again with that."""
+        noted = self._offsets.read_bytes() if self._offsets.exists() else b""
+        return b'"lsn"' in noted and b'"snapshot"' not in noted
+
     def kill(self) -> None:
         """End it at once; what it has not noted as sent comes twice."""
         self._process.stop()
+
+
+def of_postgres(uri: str) -> dict[str, str]:
+    """The settings for a database of PostgreSQL, as `Postgres.database` returns it."""
+    address = urlsplit(uri)
+    return {
+        **{"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "plugin.name": "pgoutput"},
+        **{"database.hostname": str(address.hostname), "database.port": str(address.port)},
+        **{"database.user": str(address.username), "database.password": str(address.password)},
+        **{"database.dbname": address.path[1:]},
+        **{"slot.name": f"s_{address.path[-20:]}", "publication.name": "debezium"},
+    }
+
+
+def of_mariadb(server: MariaDb, database: str) -> dict[str, str]:
+    """The settings for a database of MariaDB."""
+    return {
+        **{"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "database.include.list": database},
+        **{"database.hostname": server.host, "database.port": str(server.port)},
+        **{"database.user": server.user, "database.password": server.password},
+        **{"database.server.id": str(uuid.uuid4().int % 2**31 + 2), "database.ssl.mode": "disable"},
+    }
+
+
+def avro_by(registry: Apicurio) -> dict[str, str]:
+    """The settings for messages in Avro, in Confluent's format."""
+    settings = {
+        "": "io.apicurio.registry.utils.converter.AvroConverter",
+        ".apicurio.registry.url": registry.uri.replace("/ccompat/v7", "/registry/v2"),
+        ".apicurio.registry.auto-register": "true",
+        ".apicurio.registry.find-latest": "true",
+        ".apicurio.registry.as-confluent": "true",
+        ".apicurio.registry.use-id": "contentId",
+    }
+    return {f"{part}.converter{name}": value for part in ("key", "value") for name, value in settings.items()}
 
 
 _SOURCE = Path(__file__).parent / "Debezium.java"

@@ -22,12 +22,13 @@ USER = "nobody" if os.getuid() == 0 else None
 """Who runs the server: MariaDB refuses to run as root unless it is told to."""
 
 # No test has the machine crash: what the kernel has is durable. Accounts are made before the server listens to anybody.
+_NO_AIO = "--innodb-use-native-aio=OFF"
 _SETTINGS = (
     *("--bind-address=127.0.0.1", "--skip-name-resolve", "--character-set-server=utf8mb4"),
     *("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--binlog-row-image=FULL"),
     *("--binlog-row-metadata=FULL", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"),
     *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M", "--max-connections=500"),
-    *("--innodb-use-native-aio=OFF", "--max-allowed-packet=64M", "--log-warnings=1"),
+    *(_NO_AIO, "--max-allowed-packet=64M", "--log-warnings=1"),
 )
 _ACCOUNTS = """
 create user if not exists 'volley'@'%' identified by 'secret';
@@ -57,7 +58,7 @@ class MariaDb:
             for path in (home, data, home / "accounts.sql"):
                 shutil.chown(path, USER)
         basics = ["--no-defaults", f"--datadir={data}", f"--lc-messages-dir={packages}/usr/share/mysql"]
-        self._fill(packages, [str(server), *basics], libraries)
+        self._fill(home, packages, [str(server), *basics], libraries)
         self._command = [
             *(str(server), *basics, f"--character-sets-dir={packages}/usr/share/mysql/charsets"),
             *(f"--port={port}", f"--socket={home}/socket", f"--init-file={home}/accounts.sql"),
@@ -65,7 +66,7 @@ class MariaDb:
         ]
         self._process = ServerProcess("MariaDB", self._command, folder / "log", libraries, USER)
 
-    def _fill(self, packages: Path, command: list[str], libraries: dict[str, str]) -> None:
+    def _fill(self, home: Path, packages: Path, command: list[str], libraries: dict[str, str]) -> None:
         """Make the server's own tables, as mariadb-install-db does."""
         scripts = packages / "usr/share/mysql"
         names = ("mysql_system_tables", "mysql_performance_tables", "mysql_system_tables_data")
@@ -73,7 +74,7 @@ class MariaDb:
         lines += [line for name in names for line in (scripts / f"{name}.sql").read_text().split("\n")]
         text = "\n".join(line for line in lines if "@current_hostname" not in line)
         done = subprocess.run(
-            [*command, "--bootstrap", "--skip-grant-tables", "--log-bin=0", "--innodb-use-native-aio=OFF"],
+            [*command, f"--tmpdir={home}", "--bootstrap", "--skip-grant-tables", "--log-bin=0", _NO_AIO],
             input=text,
             env={**os.environ, **libraries},
             cwd="/",

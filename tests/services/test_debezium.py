@@ -1,18 +1,33 @@
-"""Debezium beside PostgreSQL: what it writes becomes the rows of the database, also when it is killed in between."""
+"""Debezium beside real databases: what it writes becomes the database's rows, also when it is killed in between."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, text
 
-from tests.servers.debezium import Debezium
+from tests.servers.apicurio import Apicurio
+from tests.servers.debezium import Debezium, avro_by, of_mariadb, of_postgres
+from tests.servers.kafka import Kafka
+from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Upsert
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    KafkaSource,
+    Source,
+    Upsert,
+)
 
 WIRE = {"price": "Decimal", "at": "MicroTimestamp"}
 CHANGES = (
@@ -22,6 +37,7 @@ CHANGES = (
     "update t set id = 20, name = 'key' where id = 5",
     "update t set name = 'last' where id = 3; update t set at = '2026-03-29 01:30:00.123456' where id = 20",
 )
+COLUMNS = ("id", "name", "price", "at")
 
 
 @pytest.mark.parametrize(("has_schemas", "in_order"), [(True, True), (False, False)], ids=["in order", "by sequence"])
@@ -29,50 +45,250 @@ def test_the_table_has_the_rows_of_the_database(
     postgres: Postgres, tmp_path: Path, has_schemas: bool, in_order: bool
 ) -> None:
     uri = postgres.database()
+    settings = {"value.converter.schemas.enable": str(has_schemas).lower()}
+    debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), settings)
+    marks = b'"snapshot":"last"', b"1774747800123456"
+    expected = captured(uri, debezium, lambda written: written in debezium.lines.read_bytes(), *marks)
+    source = FileSource(
+        debezium.lines,
+        format="debezium",
+        schema="id long, name string, price decimal(10,2), at timestamp_ntz",
+        options={"key_fields": ["id"], **({} if has_schemas else {"wire": WIRE})},
+    )
+    assert rows(source, tmp_path, COLUMNS, in_order) == expected
+
+
+@pytest.mark.parametrize("flattened", [False, True], ids=["envelope", "flattened"])
+def test_avro_by_a_registry_needs_no_schema(
+    postgres: Postgres, kafka: Kafka, apicurio: Apicurio, tmp_path: Path, flattened: bool
+) -> None:
+    """Large values that are not sent again keep what is stored."""
+    uri = postgres.database()
+    prefix = uri.rpartition("/")[2]
+    topic = kafka.topic(3, name=f"{prefix}.public.t")
+    settings = {"brokers": kafka.bootstrap, "topic.prefix": prefix, **avro_by(apicurio)}
+    if flattened:
+        unwrap = {
+            "type": "io.debezium.transforms.ExtractNewRecordState",
+            "delete.tombstone.handling.mode": "rewrite",
+            "add.fields": "op,source.sequence,source.snapshot",
+        }
+        settings |= {"transforms": "unwrap", **{f"transforms.unwrap.{name}": value for name, value in unwrap.items()}}
+    debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), settings)
+
+    def has(written: bytes) -> bool:
+        return any(written in (message.value() or b"") for message in kafka.messages(topic))
+
+    expected = captured(uri, debezium, has, b"\x08last", b"\x80\xe1\x89\xc3\xf5\x87\xa7\x06")
+    source = KafkaSource(
+        kafka.bootstrap,
+        topic,
+        value_format="debezium",
+        registry=apicurio.uri,
+        bounded=True,
+        options={"key_fields": ["id"], "flattened": flattened},
+    )
+    # Of one key, a topic is in order.
+    assert rows(source, tmp_path, COLUMNS, in_order=flattened) == expected
+
+
+def captured(
+    uri: str, debezium: Debezium, has: Callable[[bytes], bool], snapshot: bytes, last: bytes
+) -> list[tuple[Any, ...]]:
+    """Change a table while Debezium captures it, is killed and started again; return the rows at the end.
+
+    Args:
+        has: Whether something was written.
+        snapshot: What is written at the end of the snapshot.
+        last: What is written at the end.
+    """
     engine = create_engine(uri)
     with engine.begin() as connection:
         connection.execute(text("create table t (id bigint primary key, name text, price numeric(10,2), at timestamp)"))
         # Random digits of 20 kB are stored out of line: an update that leaves them alone does not send them.
         large = "(select string_agg(md5(random()::text), '') from generate_series(1, 640) where g > 0)"
         connection.execute(text(f"insert into t select g, {large}, g + 0.5, now() from generate_series(1, 8) g"))
-    folder = tmp_path / "debezium"
-    folder.mkdir()
-    debezium = Debezium(folder, uri, {"converter.schemas.enable": str(has_schemas).lower()}).start()
+    debezium.start()
     try:
-        wait_for(debezium, '"snapshot":"last"')
+        wait_for(has, snapshot)
         for number, change in enumerate(CHANGES):
             with engine.begin() as connection:
                 connection.execute(text(change))
-            if number == 1:
-                wait_for(debezium, '"op":"d"')
+            if number == 2:
+                # One that dies before begins again with a snapshot, and tells nothing of rows that are gone by then.
+                wait_until(debezium.has_streamed, 120, "Debezium has noted that the snapshot is done")
                 debezium.kill()
                 debezium.start()
-        wait_for(debezium, "1774747800123456")
+        wait_for(has, last)
     finally:
         debezium.kill()
-    with engine.connect() as connection:
-        expected = [tuple(row) for row in connection.execute(text("select id, name, price, at from t order by id"))]
+    expected = of_postgres_table(engine)
     engine.dispose()
-    assert rows(debezium.lines, tmp_path, in_order, {} if has_schemas else {"wire": WIRE}) == expected
     assert {len(name) for _, name, _, _ in expected} == {3, 4, 20480}
     assert (expected[0][2], expected[-1][0]) == (Decimal("2.50"), 20)
+    return expected
 
 
-def wait_for(debezium: Debezium, written: str) -> None:
-    wait_until(lambda: written in debezium.lines.read_text(), 60, f"Debezium has written {written}")
+def of_postgres_table(engine: Engine) -> list[tuple[Any, ...]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text("select id, name, price, at from t order by id"))]
 
 
-def rows(lines: Path, folder: Path, in_order: bool, options: dict[str, Any]) -> list[tuple[Any, ...]]:
+def empty(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def wait_for(has: Callable[[bytes], bool], written: bytes) -> None:
+    wait_until(lambda: has(written), 120, f"Debezium has written {written!r}")
+
+
+def rows(source: Source, folder: Path, columns: Sequence[str], in_order: bool = False) -> list[tuple[Any, ...]]:
     """The rows of a table that the changes were written to."""
-    source = FileSource(
-        lines,
-        format="debezium",
-        schema="id long, name string, price decimal(10,2), at timestamp_ntz",
-        options={"key_fields": ["id"], **options},
-    )
     table = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local(str(folder / "lake")))
     stream = Environment("local[2]", checkpoint_dir=f"{folder}/checkpoints").from_source(source)
     stream = stream.drop("_seq") if in_order else stream
     stream.to_sink(IcebergSink(table.with_commit_mode(Upsert()))).execute("t")
-    stored = table.ref.load().scan().to_arrow().select(["id", "name", "price", "at"]).sort_by("id")
+    stored = table.ref.load().scan().to_arrow().select(list(columns)).sort_by("id")
     return [tuple(row.values()) for row in stored.to_pylist()]
+
+
+TYPES = {
+    **{"id": "bigint primary key", "name": "varchar(100)", "price": "decimal(10,2)", "big": "bigint unsigned"},
+    **{"at": "datetime(6)", "zoned": "timestamp(6) null", "day": "date", "dur": "time(6)", "y": "year"},
+    **{"b": "varbinary(20)", "fixed": "binary(4)", "bits": "bit(10)", "e": "enum('a','b,c')", "s": "set('x','y')"},
+    **{"j": "json", "u": "int unsigned", "flag": "boolean", "f": "double", "txt": "text"},
+}
+SCHEMA = {
+    **{"id": "long", "name": "string", "price": "decimal(10,2)", "big": "decimal(20,0)", "at": "timestamp_ntz"},
+    **{"zoned": "timestamp", "day": "date", "dur": "long", "y": "int", "b": "binary", "fixed": "binary"},
+    **{"bits": "string", "e": "string", "s": "string", "j": "string", "u": "long", "flag": "int", "f": "double"},
+    **{"txt": "string", "added": "int"},
+}
+NULLS = ", null" * (len(TYPES) - 1)
+# Values that all modes can write: times within a day, of milliseconds.
+VALUES = """'Ünï', -1234.50, 18446744073709551615,
+'2026-03-29 01:30:00.123', '2026-03-29 01:30:00.123', '2026-03-29',
+'10:00:00.123', 2026, x'dead', x'dead', b'1000000001', 'b,c', 'x,y', '{"a": 1}', 4294967295, 2, 1.5,
+repeat('x', 60000)"""
+EXACT = """'x', 0.01, 0, '1000-01-01 00:00:00.000001', '2037-12-31 23:59:59.999999', '9999-12-31',
+'-838:59:59.999999', 1901, x'', x'00000000', b'1', 'a', '', 'null', 0, -1, -0.0, ''"""
+MODES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "default": ({}, {"big": "unsigned"}),
+    "connect": (
+        {
+            **{"time.precision.mode": "connect", "decimal.handling.mode": "string"},
+            **{"bigint.unsigned.handling.mode": "precise", "binary.handling.mode": "base64"},
+        },
+        {"b": "base64", "fixed": "base64"},
+    ),
+    "isostring": (
+        {"time.precision.mode": "isostring", "binary.handling.mode": "hex"},
+        {"big": "unsigned", "b": "hex", "fixed": "hex"},
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_mariadb_by_type_and_handling_mode(mariadb: MariaDb, tmp_path: Path, mode: str) -> None:
+    """A snapshot and a stream, an incremental snapshot between, changed keys, and a column that is added."""
+    name = mariadb.database()
+    settings, wire = MODES[mode]
+    columns = ", ".join(f"{column} {data_type}" for column, data_type in TYPES.items())
+    others = [] if mode != "default" else [f"insert into t values (8, {EXACT})"]
+    values = VALUES.replace("'10:00:00.123'", "null") if mode == "isostring" else VALUES
+    mariadb.run(
+        f"create table t ({columns})",
+        "create table late (id bigint primary key)",
+        "create table signals (id varchar(42) primary key, type varchar(32), data varchar(2048))",
+        f"insert into t values (1, {values})",
+        f"insert into t values (2{NULLS})",
+        f"insert into t values (3, {values})",
+        *[statement.replace("(8,", "(7,") for statement in others],
+        database=name,
+    )
+    signals = {"signal.data.collection": f"{name}.signals", "table.include.list": f"{name}.t,{name}.signals"}
+    settings = {**settings, **signals, "value.converter.schemas.enable": "true"}
+    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), settings).start()
+    lines = debezium.lines
+    try:
+        wait_for(lambda written: written in lines.read_bytes(), b'"snapshot":"last"')
+        mariadb.run(
+            f"insert into t values (4, {values})",
+            f"insert into t values (5{NULLS})",
+            "update t set id = 6, name = 'key' where id = 3",
+            "update t set price = price + 1 where id = 1",
+            "delete from t where id = 2",
+            *others,
+            database=name,
+        )
+        signal = f"""{{"data-collections": ["{name}.t"], "type": "incremental"}}"""
+        mariadb.run(f"insert into signals values ('one', 'execute-snapshot', '{signal}')", database=name)
+        wait_for(lambda written: written in lines.read_bytes(), b'"snapshot":"incremental"')
+        debezium.kill()
+        mariadb.run("alter table t add column added int default 7", database=name)
+        mariadb.run(f"insert into t values (9, {values}, 9)", "update t set y = 2027 where id = 1", database=name)
+        debezium.start()
+        mariadb.run("insert into t (id, name) values (10, 'the last one')", database=name)
+        wait_for(lambda written: written in lines.read_bytes(), b"the last one")
+    finally:
+        debezium.kill()
+    source = FileSource(
+        kept(lines, '"table":"t"'),
+        format="debezium",
+        schema=", ".join(f"{column} {data_type}" for column, data_type in SCHEMA.items()),
+        options={"key_fields": ["id"], "wire": wire},
+    )
+    stored = rows(source, tmp_path, [*SCHEMA])
+    # The rows that no message has touched since the column was added do not have its default.
+    assert {row[0]: row[-1] for row in stored} == {
+        **dict.fromkeys(row[0] for row in stored),
+        **{1: 7, 9: 9, 10: 7},
+    }
+    assert [row[:-1] for row in stored] == of_mariadb_table(mariadb, name)
+    assert stored[0][2] == Decimal("-1233.50")
+
+
+def kept(lines: Path, written: str) -> Path:
+    """The lines that have something, in another file: an engine writes those of all tables to one."""
+    file = lines.with_suffix(".kept.json")
+    file.write_text("".join(line for line in lines.read_text().splitlines(keepends=True) if written in line))
+    return file
+
+
+def of_mariadb_table(server: MariaDb, database: str) -> list[tuple[Any, ...]]:
+    """The rows of the table as the columns of the lake have them."""
+
+    def converted(column: str, value: Any) -> Any:
+        match value:
+            case timedelta():
+                return value // timedelta(microseconds=1)
+            case datetime() if column == "zoned":
+                return value.replace(tzinfo=UTC)
+            case bytes() if column == "bits":
+                return f"{int.from_bytes(value, 'big'):010b}"
+            case int() if column == "big":
+                return Decimal(value)
+        return value
+
+    with closing(server.connect(database)) as connection, connection.cursor() as cursor:
+        cursor.execute("set time_zone = '+00:00'")
+        cursor.execute(f"select {', '.join(TYPES)} from t order by id")
+        return [tuple(map(converted, TYPES, row)) for row in cursor.fetchall()]
+
+
+def test_a_truncation_of_mariadb_is_a_bad_row_by_name(mariadb: MariaDb, tmp_path: Path) -> None:
+    name = mariadb.database()
+    mariadb.run("create table t (id bigint primary key)", "insert into t values (1)", database=name)
+    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), {"skipped.operations": "none"}).start()
+    try:
+        wait_for(lambda written: written in debezium.lines.read_bytes(), b'"op":"r"')
+        mariadb.run("truncate table t", database=name)
+        wait_for(lambda written: written in debezium.lines.read_bytes(), b'"op":"t"')
+    finally:
+        debezium.kill()
+    source = FileSource(
+        debezium.lines, format="debezium", schema="id long", on_unknown="drop", options={"key_fields": ["id"]}
+    )
+    with pytest.raises(Exception, match="the table was truncated, which a stream of rows can't carry"):
+        rows(source, tmp_path, ["id"])

@@ -320,7 +320,7 @@ def test_reads_flattened_rows() -> None:
         None,
         {**FLAT, "__op": "x"},
     ]
-    result = read("id long, name string", messages, flattened=True, key_fields=["id"])
+    result = read("id long, name string", messages, flattened=True, key_fields=["id"], tombstones="skip")
     assert [(row["name"], row["_op"]) for row in result.batch.to_pylist()] == [
         ("Ada", "u"),
         ("Ada", "i"),
@@ -332,6 +332,22 @@ def test_reads_flattened_rows() -> None:
     assert places == [None, bytes(7) + b"\4" + bytes(7) + b"\11" + bytes(8), None, None, None]
     assert result.batch["_unchanged"].to_pylist()[4] == ["name"]
     assert list(result.faults) == [6]
+
+
+def test_a_deletion_that_only_a_tombstone_tells_is_a_bad_row_by_name() -> None:
+    """Flattening writes nothing else, unless it is told to rewrite deletions."""
+    result = read("id long", [{"id": 1}, None, b"null", {"id": 2}], flattened=True, key_fields=["id"])
+    assert result.numbers == [0, 3]
+    assert list(result.faults) == [1, 2]
+    assert all("delete.tombstone.handling.mode=rewrite" in fault for fault in result.faults.values())
+
+
+def test_an_envelope_of_mongodb_is_a_bad_row_by_name() -> None:
+    place = {"connector": "mongodb", "collection": "t", "ts_ms": 1, "ord": 1}
+    messages = [envelope("c", None, '{"_id": {"$oid": "6"}}', place), envelope("c", None, {"id": 1})]
+    result = read("id long", messages)
+    assert result.numbers == [1]
+    assert result.faults[0].startswith("an envelope of MongoDB's, whose rows are texts")
 
 
 def source(connector: str, **more: Any) -> dict[str, Any]:
@@ -427,6 +443,8 @@ def test_the_stream_tells_an_upsert_its_keys() -> None:
         ({"keys": ["id"]}, "debezium has no option 'keys'"),
         ({"source": ["lsn"]}, "source"),
         ({"truncations": "do"}, "truncations"),
+        ({"tombstones": "do", "flattened": True}, "tombstones"),
+        ({"tombstones": "skip"}, "tombstones are skipped of flattened rows"),
     ],
 )
 def test_options_are_checked_when_a_source_is_built(options: dict[str, Any], message: str) -> None:

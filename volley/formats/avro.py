@@ -28,7 +28,10 @@ from volley.formats.rows import Sorted, sort_good
 from volley.formats.schema_registry import BY_ID, Registry
 from volley.types.arrow import canonical_schema
 
-__all__ = ["ALONE", "AvroValues", "Resolution", "as_record", "avro_columns", "merged_texts", "resolution_of"]
+__all__ = [
+    *("ALONE", "AvroValues", "Resolution", "as_record", "avro_columns", "merged_texts", "parsed_schema"),
+    *("read_records", "resolution_of"),
+]
 
 ALONE = "volley_value"
 """The name of the record that a schema which is none stands in: it has one field, ``value``, and the same bytes."""
@@ -204,7 +207,7 @@ def _is_record(schema: Any) -> bool:
 
 def _schema_of(text: str) -> Any:
     try:
-        return _parsed(text)
+        return parsed_schema(text)
     except MissingDependencyError:
         raise
     except Exception as error:
@@ -219,13 +222,30 @@ def merged_texts(kept: str, latest: str) -> str:
         SourceError: If the second one is not Avro.
     """
     try:
-        schema = _parsed(latest)
+        schema = parsed_schema(latest)
     except MissingDependencyError:
         raise
     except Exception as error:
         # fastavro raises any type of exception on a broken schema.
         raise SourceError(f"the latest schema is not Avro ({type(error).__name__}: {error})") from error
-    return merged(_parsed(kept), schema) or kept
+    return merged(parsed_schema(kept), schema) or kept
+
+
+def read_records(values: Sequence[bytes], start: int, text: str) -> list[dict[str, Any]]:
+    """Return values of one schema as records.
+
+    Args:
+        start: Where a record begins in each value.
+        text: Their schema, as JSON.
+
+    Raises:
+        TooManyError: If they take too much memory together.
+        SourceError: If one can't be decoded.
+    """
+    heads, resolutions = [bytes(start)] * len(values), {bytes(start): resolution_of(text, text)}
+    with _damage():
+        _check_size(values, heads, resolutions)
+        return _read(values, heads, resolutions)
 
 
 @contextmanager
@@ -317,9 +337,9 @@ def resolution_of(writer: str, reader: str) -> Resolution:
 def _resolution(writer: str, reader: str) -> Resolution | SourceError:
     """Return how to read values, or why they can't be: each message asks."""
     try:
-        written_schema, target_schema = _parsed(writer), _parsed(reader)
+        written_schema, target_schema = parsed_schema(writer), parsed_schema(reader)
         if _is_alone(target_schema) and not _is_alone(written_schema):
-            written_schema = _parsed(_alone(writer))
+            written_schema = parsed_schema(_alone(writer))
         written_schema, target_schema = resolved(written_schema, target_schema)
         written, target = (_fastavro().parse_schema(schema) for schema in (written_schema, target_schema))
         bounds = Bounds(written, added_sizes(target_schema))
@@ -415,8 +435,8 @@ def _logical(schema: Mapping[str, Any], place: str) -> pa.DataType | None:
 
 
 @lru_cache(maxsize=1_000)
-def _parsed(text: str) -> Any:
-    """Return a schema as fastavro parses it.
+def parsed_schema(text: str) -> Any:
+    """Return a schema as fastavro parses it: named types by their full names.
 
     Raises:
         ValueError: If it has too many levels or fields.

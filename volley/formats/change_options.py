@@ -53,6 +53,9 @@ class ChangeOptions(NoOptions):
             ``"fail"`` makes the message a bad row, ``"null"`` writes a null.
         truncations: What to do with the truncation of a table: ``"fail"`` makes the message a bad row, ``"skip"``
             leaves it out.
+        tombstones: What to do with a message without a value among flattened rows: ``"fail"`` makes it a bad row, as it
+            may be all that tells of a deletion; ``"skip"`` leaves it out: for ``rewrite-with-tombstone``, which writes
+            a row for each deletion, too.
         source: What to add of the place of a change as columns ``source_…``, out of ``"connector"``, ``"name"``,
             ``"db"``, ``"schema"``, ``"table"``, ``"collection"``, ``"snapshot"``, ``"ts_ms"``.
 
@@ -70,11 +73,13 @@ class ChangeOptions(NoOptions):
     placeholder: str | None = None
     unrepresentable: Literal["fail", "null"] = "fail"
     truncations: Literal["fail", "skip"] = "fail"
+    tombstones: Literal["fail", "skip"] = "fail"
     source: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         keep(self, key_fields=names, wire=mapping, flattened=flag, source=names, placeholder=optional(text))
         keep(self, unrepresentable=one_of(("fail", "null")), truncations=one_of(("fail", "skip")))
+        keep(self, tombstones=one_of(("fail", "skip")))
         for part in self.source:
             one_of(SOURCE_FIELDS)("source", part)
         for column, wire in self.wire.items():
@@ -95,11 +100,17 @@ class ChangeOptions(NoOptions):
 
         Args:
             value_format: One of `CHANGES`.
-            schema: The declared columns, of `check_schema`.
+            schema: The declared columns, of `check_schema`; None = those of a registry, which are not known yet.
 
         Raises:
             ConfigError: If they name another column, or a column's values could be read in two ways.
         """
+        if self.flattened and value_format != "debezium":
+            raise ConfigError(f"flattened is for debezium, not for {value_format}", hint="leave it out")
+        if self.tombstones == "skip" and not self.flattened:
+            raise ConfigError("tombstones are skipped of flattened rows", hint="leave it out: of others, all are")
+        if schema is None:
+            return
         columns = column_names(schema)
         for name, listed in (("key_fields", self.key_fields), ("wire", self.wire)):
             for column in listed:
@@ -110,8 +121,6 @@ class ChangeOptions(NoOptions):
                 f"column {twice[0]!r} is there twice: in the schema, and added by {value_format}",
                 hint="leave it out of the schema",
             )
-        if self.flattened and value_format != "debezium":
-            raise ConfigError(f"flattened is for debezium, not for {value_format}", hint="leave it out")
 
 
 def check_options(value_format: str, schema: Any, options: Mapping[str, Any]) -> list[str]:

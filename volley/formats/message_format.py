@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from volley.formats.change_options import ChangeOptions
 from volley.formats.newer_schemas import KINDS, NewerSchemas, Subject
 from volley.formats.schema_registry import Registry
 
@@ -54,6 +55,8 @@ class MessageFormat:
                 return self._protobuf(state)
             case "json" if self.registry is not None:
                 return self._framed_json(state)
+            case "debezium" if self.registry is not None:
+                return self._changes(state, self.registry)
         return self._plain()
 
     def newer(self, state: str) -> NewerSchemas | None:
@@ -80,6 +83,19 @@ class MessageFormat:
             return FramedValues(self._plain())
         schema = from_text(self._subject.merged(state))
         return FramedValues(JsonSchemaValues(schema, self.on_unknown, self.unknown))
+
+    def _changes(self, state: str, registry: Registry) -> Decoder:
+        from volley.formats.changes.avro import columns_of_avro
+        from volley.formats.changes.decoder import ChangeValues, shape_of
+        from volley.types.arrow import arrow_schema, canonical_schema
+
+        options = ChangeOptions(**self.options)
+        if self.schema is not None:
+            columns = arrow_schema(self.schema)
+        else:
+            columns = columns_of_avro(self._subject.merged(state).decode(), shape_of(self.name, options).path or ())
+            options.check(self.name, columns)
+        return ChangeValues(canonical_schema(columns), self.name, options, self.on_unknown, registry)
 
     def _plain(self) -> Decoder:
         from volley.formats.decoders import decoder_of

@@ -180,8 +180,10 @@ def _merged_protobuf(kept: bytes, latest: bytes) -> bytes:
     return merged(kept, latest)
 
 
+_AVRO = Kind("AVRO", "schema.avsc", json.loads, _text_of_avro, _merged_avro)
 KINDS = {
-    "avro": Kind("AVRO", "schema.avsc", json.loads, _text_of_avro, _merged_avro),
+    "avro": _AVRO,
+    "debezium": _AVRO,
     "json": Kind("JSON", "schema.json", json.loads, _text_of_json, _merged_json),
     "protobuf": Kind("PROTOBUF", "schema.protobuf", bytes, _text_of_protobuf, _merged_protobuf),
 }

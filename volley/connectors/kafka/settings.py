@@ -39,6 +39,7 @@ KeyFormat = Literal["json", "avro", "protobuf", "string", "short", "int", "long"
 
 REGISTERED = {
     "avro": ("Avro", "schema=…, the text of an .avsc file; or subject=…"),
+    "debezium": ("debezium", 'schema="id long, name string"; or subject=…'),
     "json": ("JSON", 'schema="id long, name string"; or subject=…'),
     "protobuf": ("Protobuf", 'schema=…, the path of a descriptor file, "events.desc"; or subject=…'),
 }
@@ -142,7 +143,7 @@ def check_registry(
     formats = {value_format, key_format}
     if registry is not None and (not formats & REGISTERED.keys() or not re.match("https?://", registry)):
         raise ConfigError(
-            "registry is the URL of a schema registry, for Avro, Protobuf and JSON",
+            "registry is the URL of a schema registry, for Avro, Protobuf, JSON and Debezium in Avro",
             hint='for example "http://host:8081"',
         )
     if subject is not None and registry is None:
@@ -162,7 +163,7 @@ def schema_of(value_format: str, schema: Any, registry: str | None, named: bool)
     """
     if value_format not in REGISTERED:
         return value_schema(value_format, schema)
-    if value_format == "json" and (schema is not None or registry is None):
+    if value_format in ("debezium", "json") and (schema is not None or registry is None):
         return value_schema(value_format, schema)
     name, way = REGISTERED[value_format]
     if schema is not None:

@@ -51,8 +51,9 @@ class KafkaSource(Source):
         value_format: The format of a message's value. ``"json"`` (the default): an object, its fields are the columns.
             ``"avro"``: a record, likewise. ``"protobuf"``: a message, likewise. ``"string"``: text, in the column
             ``value``. ``"raw"``: bytes, in the column ``value``. ``"debezium"``, ``"maxwell"``, ``"canal"``, ``"dms"``,
-            ``"airbyte"`` and ``"olake"``: changes of rows, in JSON; the columns are those of the rows, and ``_op``,
-            ``_seq`` and ``_unchanged``, which tell an upsert what to do. A message that is no change is no row.
+            ``"airbyte"`` and ``"olake"``: changes of rows, in JSON, or of Debezium also in Avro by a `registry`; the
+            columns are those of the rows, and ``_op``, ``_seq`` and ``_unchanged``, which tell an upsert what to do. A
+            message that is no change is no row.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. For Avro, the schema to read
             into, as JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes,
@@ -82,8 +83,8 @@ class KafkaSource(Source):
         on_lost_offsets: What to do if messages were deleted before they were read: ``"fail"`` (the default), or
             ``"skip"`` them and log a warning with the number of offsets to Spark's log. Of topics, the others go on
             without one that is deleted; one that is made again is read from its beginning.
-        registry: The URL of a schema registry (Confluent's protocol) for Avro, Protobuf and JSON; messages then
-            start with the id of their schema, or have it in a header. None = they start with the record.
+        registry: The URL of a schema registry (Confluent's protocol) for Avro, Protobuf, JSON and Debezium in Avro;
+            messages then start with the id of their schema, or have it in a header. None = they start with the record.
         subject: The registry's subject whose latest schema gives the columns; None = the topic's, ``"events-value"``.
         message: The message of the Protobuf schema to read, by its full name or that within its package; another one
             is a bad row. None = the first one of the file.
@@ -93,7 +94,8 @@ class KafkaSource(Source):
             connections all fail stops after 10 seconds.
         properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
         options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``placeholder``,
-            ``unrepresentable``, ``truncations`` and ``source``, as in ``{"key_fields": ["id"]}``; see `ChangeOptions`.
+            ``unrepresentable``, ``truncations``, ``tombstones`` and ``source``, as in ``{"key_fields": ["id"]}``; see
+            `ChangeOptions`.
 
     Raises:
         ConfigError: If a setting is wrong.

@@ -19,15 +19,18 @@ from volley.columns.roles import ChangeColumns
 from volley.contracts.rows import note_unknown
 from volley.errors import SourceError, message_of
 from volley.formats.change_options import OPERATION, SEQUENCE, UNCHANGED, ChangeOptions
+from volley.formats.changes.avro import Avro
 from volley.formats.changes.debezium import Envelope, Flattened
-from volley.formats.changes.events import REMOVED, TRUNCATED, UPDATED, Events, Shape, row_type
+from volley.formats.changes.encoding import Encoding, Json
+from volley.formats.changes.events import REMOVED, TRUNCATED, UPDATED, Events, Shape
 from volley.formats.changes.logical import Values as Conversion
 from volley.formats.changes.shapes import Airbyte, Canal, Dms, Maxwell, OLake
 from volley.formats.changes.unchanged import Mask, Placeholder, lists_of
-from volley.formats.changes.unwrap import fields_named, unwrapped, wires_of
-from volley.formats.changes.wire import Wire, declared_wires
-from volley.formats.messages import JsonValues, Values, decode_errors
+from volley.formats.changes.unwrap import fields_named
+from volley.formats.changes.wire import Wire
+from volley.formats.messages import Values
 from volley.formats.rows import Sorted, joined
+from volley.formats.schema_registry import Registry
 
 __all__ = ["ChangeValues"]
 
@@ -40,6 +43,10 @@ _PLACEHOLDERS = {"olake": "__olake_unavailable_value__"}
 _TRUNCATED = (
     "the table was truncated, which a stream of rows can't carry: empty the table of the lake; "
     'truncations="skip" leaves such messages out'
+)
+_TOMBSTONE = (
+    "a deletion whose key is in the record's key alone, which is not read: delete.tombstone.handling.mode=rewrite "
+    'writes a row for it; with rewrite-with-tombstone, tombstones="skip" leaves the tombstones out'
 )
 
 
@@ -84,14 +91,19 @@ class ChangeValues:
         columns: The declared columns of rows.
         value_format: One of `CHANGES`.
         on_unknown: What to do with other fields of rows: ``"warn"``, ``"fail"`` or ``"drop"``.
+        registry: The registry of the schemas of messages in Avro; None = they are JSON.
     """
 
-    format: ClassVar[str] = "json"
     rows_vary: ClassVar[bool] = True
     columns: pa.Schema
     value_format: str
     options: ChangeOptions
     on_unknown: str
+    registry: Registry | None = None
+
+    @property
+    def format(self) -> str:
+        return self._encoding.format
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -111,11 +123,19 @@ class ChangeValues:
         return rows.batch
 
     def sort(self, values: Values, place: str = "") -> Sorted:
+        groups, faults = self._encoding.groups(values)
         pieces = [
             self._group(schema, [number for number, _ in units], [payload for _, payload in units], place)
-            for schema, units in unwrapped(values).items()
+            for schema, units in groups.items()
         ]
-        return self._ordered(joined([self._empty, *pieces]), len(pieces) > 1)
+        faults = {**faults, **self._tombstones(values)}
+        return self._ordered(joined([self._empty, Sorted([], [], faults), *pieces]), len(pieces) > 1)
+
+    def _tombstones(self, values: Values) -> dict[int, str]:
+        """Return the faults of messages without a value, which may be all that tells of a deletion."""
+        if not self.options.flattened or self.options.tombstones == "skip":
+            return {}
+        return {number: _TOMBSTONE for number, value in enumerate(values) if value is None or value == b"null"}
 
     def fault(self, value: bytes | None, error: Exception) -> str:
         return message_of(error)
@@ -126,6 +146,12 @@ class ChangeValues:
     @cached_property
     def _shape(self) -> Shape:
         return shape_of(self.value_format, self.options)
+
+    @cached_property
+    def _encoding(self) -> Encoding:
+        if self.registry is not None:
+            return Avro(self.columns, self._shape, self.registry, self.options)
+        return Json(self.columns, self._shape, self.value_format == "debezium", self.options)
 
     @property
     def _path(self) -> tuple[str, ...]:
@@ -153,21 +179,16 @@ class ChangeValues:
     def _group(self, schema: bytes, numbers: Sequence[int], payloads: Sequence[bytes], place: str) -> Sorted:
         """Return the rows of messages that carry one schema."""
         try:
-            wires = self._wires(schema)
+            wires = self._encoding.wires(schema)
         except SourceError as error:
             return Sorted([], [], dict.fromkeys(numbers, message_of(error)))
-        reader = self._reader(row_type(self.columns, wires))
-        faults: Mapping[int, str] = {}
-        try:
-            batch, good = reader.decode(payloads, place), np.arange(len(payloads))
-        except decode_errors:
-            read = reader.sort(payloads, place)
-            if not read.numbers:
-                return Sorted([], [], {numbers[number]: fault for number, fault in read.faults.items()})
-            batch, good, faults = read.batch, np.array(read.numbers), read.faults
+        read = self._encoding.read(schema, wires, payloads, place)
+        bad = {numbers[number]: fault for number, fault in read.faults.items()}
+        if not read.numbers:
+            return Sorted([], [], bad)
+        good = np.array(read.numbers)
         texts = payloads if len(good) == len(payloads) else [payloads[number] for number in good.tolist()]
-        messages = _Messages(batch, np.array(numbers)[good], texts, wires, not schema)
-        bad = {numbers[number]: fault for number, fault in faults.items()}
+        messages = _Messages(read.batch, np.array(numbers)[good], texts, wires, not schema)
         if unknown := self._unknown(schema, messages, place):
             bad |= {int(messages.numbers[row]): fault for row, fault in unknown.items()}
             messages = messages.without(unknown)
@@ -181,20 +202,6 @@ class ChangeValues:
             return self._rows(messages.slice(start, end))
 
         return [*process_or_bisect(len(messages.payloads), rows, bad, (SourceError,))]
-
-    def _wires(self, schema: bytes) -> Mapping[str, Wire]:
-        """Return how columns are written: as the messages' schema says, or as is declared."""
-        if schema:
-            return {**wires_of(schema, self._path), **self._told}
-        is_debezium = self.value_format == "debezium"
-        return declared_wires(self.columns, self.options, is_debezium, self._shape.texts)
-
-    @cached_property
-    def _told(self) -> dict[str, Wire]:
-        return {column: Wire(logical=wire) for column, wire in self.options.wire.items()}
-
-    def _reader(self, row: pa.StructType) -> JsonValues:
-        return _reader(self.value_format, self.options.flattened, row)
 
     def _rows(self, messages: _Messages) -> Sorted:
         """Return the rows of messages.
@@ -334,12 +341,6 @@ def _has_zero(values: pa.Array) -> bool:
     if pa.types.is_integer(values.type):
         return bool(pc.any(pc.equal(values, 0)).as_py())
     return pa.types.is_string(values.type) and bool(pc.any(pc.equal(values, "")).as_py())
-
-
-@lru_cache(maxsize=1_000)
-def _reader(value_format: str, flattened: bool, row: pa.StructType) -> JsonValues:
-    shape = shape_of(value_format, ChangeOptions(flattened=flattened))
-    return JsonValues(shape.message(row), "drop")
 
 
 @lru_cache(maxsize=10_000)

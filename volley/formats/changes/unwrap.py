@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from volley.errors import SourceError
 from volley.formats.changes.wire import Wire, fields_of_schema, wires_of_schema
 
-__all__ = ["Unwrapped", "fields_named", "unwrapped", "wires_of"]
+__all__ = ["Groups", "fields_named", "unwrapped", "wires_of"]
 
 _PAYLOAD = b'"payload"'
 
@@ -25,13 +25,13 @@ class _Wrapped(Struct, forbid_unknown_fields=True):
 _WRAPPED = msgspec.json.Decoder(_Wrapped)
 _NULL = b"null"
 
-Unwrapped = dict[bytes, list[tuple[int, bytes]]]
+Groups = dict[bytes, list[tuple[int, bytes]]]
 """The numbers and payloads of messages, by the schema that they carry; empty = none."""
 
 
-def unwrapped(values: Sequence[bytes | None]) -> Unwrapped:
+def unwrapped(values: Sequence[bytes | None]) -> Groups:
     """Return messages by their schemas; those without a value, which say that a key is gone, are left out."""
-    groups: Unwrapped = {}
+    groups: Groups = {}
     for number, value in enumerate(values):
         if value is None or value == _NULL:
             continue

@@ -11,7 +11,9 @@ import pyarrow as pa
 from volley.errors import SourceError
 from volley.formats.change_options import ChangeOptions
 
-__all__ = ["Wire", "declared_wires", "fields_of_schema", "json_type", "wires_of_schema"]
+__all__ = [
+    *("Wire", "column_type", "declared_wires", "fields_of_schema", "json_type", "logical_name", "wires_of_schema"),
+]
 
 _KINDS = {
     **dict.fromkeys(("int8", "int16", "int32"), pa.int32()),
@@ -31,6 +33,14 @@ _TEXTS = (
     *("IsoTimestamp", "IsoDate", "IsoTime", "ZonedTimestamp"),
 )
 _NUMBERS = ("Date", "Timestamp", "MicroTimestamp", "NanoTimestamp", "Time", "MicroTime", "NanoTime", "unsigned")
+_DIGITS = 38
+_OF_LOGICAL = {
+    **dict.fromkeys(_MOMENTS, pa.timestamp("us")),
+    **dict.fromkeys(_TIMES, pa.time64("us")),
+    **dict.fromkeys(("Date", "IsoDate"), pa.date32()),
+    **dict.fromkeys(("Geometry", "Geography", "Point"), pa.binary()),
+    **{"ZonedTimestamp": pa.timestamp("us", "UTC"), "VariableScaleDecimal": pa.string(), "Uuid": pa.uuid()},
+}
 _VARIABLE = pa.struct([("scale", pa.int32()), ("value", pa.string())])
 
 
@@ -70,8 +80,17 @@ def _of_connect(schema: Mapping[str, Any]) -> Wire:
     fields = wires_of_schema(schema)
     if kind == "array":
         fields = {"": _of_connect(schema["items"])}
-    logical = name.rpartition(".")[2] if name.startswith(("io.debezium.", "org.apache.kafka.connect.data.")) else ""
-    return Wire(kind, logical, schema.get("parameters") or {}, fields)
+    return Wire(kind, logical_name(name), schema.get("parameters") or {}, fields)
+
+
+def logical_name(name: str) -> str:
+    """Return the last part of the name of a logical type of Debezium or Kafka Connect; empty for another name.
+
+    Example:
+        >>> logical_name("io.debezium.time.MicroTimestamp")
+        'MicroTimestamp'
+    """
+    return name.rpartition(".")[2] if name.startswith(("io.debezium.", "org.apache.kafka.connect.data.")) else ""
 
 
 def fields_of_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
@@ -162,3 +181,33 @@ def _plain_type(declared: pa.DataType) -> pa.DataType | None:
     if t.is_date(declared) or t.is_time(declared) or declared == pa.uuid():
         return pa.string()
     return declared
+
+
+def column_type(wire: Wire, is_duration: bool) -> pa.DataType:
+    """Return the type of a column for values whose schema tells how they are written.
+
+    Args:
+        is_duration: True: times are durations, as MySQL's and MariaDB's; they become microseconds.
+    """
+    if wire.logical == "Decimal":
+        return _decimal_type(wire)
+    if wire.logical in _TIMES and is_duration:
+        return pa.int64()
+    if data_type := _OF_LOGICAL.get(wire.logical):
+        return data_type
+    match wire.kind:
+        case "array":
+            return pa.list_(column_type(wire.item, is_duration))
+        case "map":
+            return pa.map_(pa.string(), column_type(wire.item, is_duration))
+        case "struct":
+            return pa.struct([(name, column_type(part, is_duration)) for name, part in wire.fields.items()])
+    return _KINDS[wire.kind]
+
+
+def _decimal_type(wire: Wire) -> pa.DataType:
+    """Return the type of decimals; text if no decimal of 38 digits has them."""
+    scale, digits = (int(wire.parameters.get(name, 0)) for name in ("scale", "connect.decimal.precision"))
+    if not 0 <= scale <= _DIGITS or digits > _DIGITS:
+        return pa.string()
+    return pa.decimal128(digits or _DIGITS, scale)

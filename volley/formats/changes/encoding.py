@@ -1,0 +1,100 @@
+"""How messages of changes are encoded: which schema each carries, and how their fields are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from volley.formats.change_options import ChangeOptions
+from volley.formats.changes.events import Shape, row_type
+from volley.formats.changes.unwrap import Groups, unwrapped, wires_of
+from volley.formats.changes.wire import Wire, declared_wires
+from volley.formats.messages import JsonValues, Values, decode_errors
+from volley.formats.rows import Sorted
+
+__all__ = ["Encoding", "Json"]
+
+_DOCUMENT = (
+    "an envelope of MongoDB's, whose rows are texts: let ExtractNewDocumentState flatten them, and read them with "
+    "flattened: true"
+)
+
+
+class Encoding(Protocol):
+    """How messages are encoded. Picklable."""
+
+    @property
+    def format(self) -> str:
+        """What a bad message is as a payload, see `BadRow`."""
+
+    def groups(self, values: Values) -> tuple[Groups, Mapping[int, str]]:
+        """Return messages by the schema that they carry, and the faults of those that can't be told apart."""
+
+    def wires(self, schema: bytes) -> Mapping[str, Wire]:
+        """Return how the columns of rows are written in messages that carry a schema.
+
+        Raises:
+            SourceError: If the schema can't be read, or does not tell how a column is written.
+        """
+
+    def read(self, schema: bytes, wires: Mapping[str, Wire], payloads: Sequence[bytes], place: str) -> Sorted:
+        """Return the fields of messages that carry a schema, one row for each that is good."""
+
+
+@dataclass(frozen=True)
+class Json:
+    """Messages in JSON, of which some carry a schema of Kafka Connect.
+
+    Args:
+        columns: The columns of rows.
+        shape: How a message has its row.
+        is_debezium: True: values without a schema are written in Debezium's ways.
+        options: How values without a schema are written.
+    """
+
+    columns: pa.Schema
+    shape: Shape
+    is_debezium: bool
+    options: ChangeOptions
+    format: str = "json"
+
+    def groups(self, values: Values) -> tuple[Groups, Mapping[int, str]]:
+        return unwrapped(values), {}
+
+    def wires(self, schema: bytes) -> Mapping[str, Wire]:
+        if not schema:
+            return declared_wires(self.columns, self.options, self.is_debezium, self.shape.texts)
+        told = {column: Wire(logical=wire) for column, wire in self.options.wire.items()}
+        return {**wires_of(schema, self.shape.path or ()), **told}
+
+    def read(self, schema: bytes, wires: Mapping[str, Wire], payloads: Sequence[bytes], place: str) -> Sorted:
+        reader = _reader(self.shape.message(row_type(self.columns, wires)))
+        try:
+            return Sorted([reader.decode(payloads, place)], range(len(payloads)), {})
+        except decode_errors:
+            rows = reader.sort(payloads, place)
+            if not self.is_debezium:
+                return rows
+            faults = {number: _named_fault(payloads[number], fault) for number, fault in rows.faults.items()}
+            return replace(rows, faults=faults)
+
+
+def _named_fault(payload: bytes, fault: str) -> str:
+    """Return why a message is bad, if it is one of MongoDB's; else the fault itself."""
+    try:
+        message = msgspec.json.decode(payload, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return fault
+    if any(isinstance(message.get(name), str) for name in ("after", "before")):
+        return _DOCUMENT
+    return fault
+
+
+@lru_cache(maxsize=1_000)
+def _reader(fields: pa.Schema) -> JsonValues:
+    return JsonValues(fields, "drop")
