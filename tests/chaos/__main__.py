@@ -56,8 +56,13 @@ def main(arguments: list[str]) -> None:
         kills = options.kills // 3 if kinds else options.kills
         (folder / "iceberg-spark").mkdir()
         with own_server(IcebergSpark(folder / "iceberg-spark")) as iceberg_spark:
-            died = maintained.run(iceberg_spark, folder / _MAINTENANCE, kills, seed)
-        print(f"chaos: a table that is upserted and maintained, no row lost, doubled or changed after {dict(died)}")
+            for version, share in {"2": kills // 2, "3": kills - kills // 2}.items():
+                where = folder / _MAINTENANCE / version
+                died = maintained.run(iceberg_spark, where, share, seed, version=version)
+                print(
+                    f"chaos: a table of format {version} that is upserted and maintained, no row lost, doubled or "
+                    f"changed after {dict(died)}"
+                )
     if _VIEW in options.kinds:
         died = viewed.run(folder / _VIEW, options.kills // 3 if kinds else options.kills, seed)
         print(f"chaos: a view of a table that changes, equal to DuckDB's result after each of {dict(died)}")

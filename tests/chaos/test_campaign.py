@@ -27,8 +27,9 @@ def test_a_table_and_its_copy(drivers: Drivers, tmp_path: Path) -> None:
     assert mirror.run(drivers, tmp_path, kills=6, seed=2026, check_every=3) == 2
 
 
-def test_a_table_that_is_maintained(iceberg_spark: IcebergSpark, tmp_path: Path) -> None:
-    assert maintained.run(iceberg_spark, tmp_path, kills=4, seed=2026, check_every=2).total() == 4
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_a_table_that_is_maintained(iceberg_spark: IcebergSpark, tmp_path: Path, version: str) -> None:
+    assert maintained.run(iceberg_spark, tmp_path, 4, seed=2026, check_every=2, version=version).total() == 4
 
 
 @pytest.mark.usefixtures("spark")

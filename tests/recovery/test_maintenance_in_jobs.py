@@ -8,7 +8,7 @@ import pytest
 
 from tests.drivers import Drivers
 from tests.tiers import some
-from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream, run_killed
+from tests.upserts.maintained_stream import KILLED, Stream, actions, run_killed
 from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS
 
 POINTS = [
@@ -23,7 +23,7 @@ def test_a_job_that_dies_in_its_maintenance_loses_nothing(tmp_path: Path, at: st
     stream = Stream(tmp_path, KILLED)
     try:
         # The lease of the dead run is its own: it need not wait for it.
-        stream.check(stream.run(30, ACTIONS))
+        stream.check(stream.run(30, actions("2")))
     finally:
         stream.committer._catalog.close()
         stream.lake.close()

@@ -36,15 +36,18 @@ class Lake:
         name: The catalog's.
         documented: The configuration that the documents give for it.
         open_plain: Opens it by plain pyiceberg, as another client does.
+        version: The format version of its tables.
     """
 
     name: str
     documented: IcebergSinkConfig
     open_plain: Callable[[], Catalog]
+    version: int = 2
 
     def config(self) -> IcebergSinkConfig:
         """A table of this test's own."""
-        return replace(self.documented, table=f"t{uuid.uuid4().hex}")
+        config = replace(self.documented, table=f"t{uuid.uuid4().hex}")
+        return config if self.version == 2 else config.with_table_properties({"format-version": str(self.version)})
 
     def table(self, config: IcebergSinkConfig) -> Table:
         """The table as another client sees it."""
@@ -152,6 +155,25 @@ def catalogs(*suite: Opener) -> list[Any]:
             for made in (memory, *_WITH_A_SERVER, nessie)
         ),
     ]
+
+
+def with_version_3() -> list[Any]:
+    """All catalogs that take tables of format version 3, as a fixture's parameters.
+
+    Nessie 0.99 makes tables of version 2, whatever it is asked for.
+    """
+    every: list[Opener] = [sqlite, memory, *_WITH_A_SERVER]
+    return [
+        pytest.param(of_version_3(made), id=f"{made.__name__} of version 3", marks=pytest.mark.services)
+        if made is rest
+        else nightly(of_version_3(made), id=f"{made.__name__} of version 3")
+        for made in every
+    ]
+
+
+def of_version_3(made: Opener) -> Opener:
+    """A lake with tables of format version 3."""
+    return lambda request: replace(made(request), version=3)
 
 
 def _folder(request: pytest.FixtureRequest) -> Path:

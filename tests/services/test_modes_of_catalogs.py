@@ -23,7 +23,7 @@ from volley.iceberg.storage.values import LocalStorage
 
 WRITTEN = pa.schema({"id": pa.int64(), "city": pa.string(), "cents": pa.int64()})
 CHANGES = WRITTEN.append(pa.field("op", pa.string()))
-ROWS = [{"id": number, "city": "ab"[number % 2], "cents": 10 * number} for number in range(6)]
+ROWS: list[dict[str, Any]] = [{"id": number, "city": "ab"[number % 2], "cents": 10 * number} for number in range(6)]
 NEXT: list[dict[str, Any]] = [
     {"id": 1, "city": "c", "cents": 7, "op": "u"},
     {"id": 2, "city": None, "cents": None, "op": "d"},
@@ -72,7 +72,7 @@ class Copy:
             self._rows[row["id"]] = row
 
 
-@pytest.fixture(scope="module", params=lakes.catalogs())
+@pytest.fixture(scope="module", params=[*lakes.catalogs(), *lakes.with_version_3()])
 def lake(request: pytest.FixtureRequest) -> Lake:
     """Each catalog in turn."""
     made: Lake = request.param(request)
@@ -182,6 +182,13 @@ def test_a_table_of_format_1_that_another_client_has_upgraded(lake: Lake, tmp_pa
     assert lake.table(config).metadata.format_version == 2
     assert lake.rows(config) == read(config) == CHANGED
     assert copy.rows() == CHANGED
+    if lake.version == 3:
+        assert IcebergTable(config.ref).upgrade(3) == 2
+        assert lake.rows(config) == read(config) == CHANGED
+        job.epoch(upserts(CHANGED[0]))
+        assert lake.table(config).metadata.format_version == 3
+        assert lake.rows(config) == read(config) == CHANGED
+        assert copy.rows() == CHANGED
     IcebergTable(config.ref).compact()
     assert lake.rows(config) == read(config) == CHANGED
     assert copy.rows() == CHANGED

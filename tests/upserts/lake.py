@@ -40,6 +40,9 @@ class Lake:
         properties: Properties of the table.
     """
 
+    query = QUERY
+    """The job's, by which its epochs are told from those of others."""
+
     def __init__(self, folder: Path, mode: CommitMode, schema: pa.Schema, **properties: str) -> None:
         self.folder = folder / "lake"
         storage = IcebergStorage.Local(str(self.folder))
@@ -62,7 +65,7 @@ class Lake:
 
     def write(self, driver: IcebergCommitter, number: int, *tasks: list[dict[str, Any]]) -> tuple[Epoch, Any]:
         """What the executors do in one epoch: one task for each list of rows."""
-        epoch = Epoch(QUERY, number)
+        epoch = Epoch(self.query, number)
         writer, results = driver.writer(epoch), []
         for task, rows in enumerate(tasks):
             opened = shipped(writer).open(task)
@@ -75,7 +78,7 @@ class Lake:
     def epoch(self, *tasks: list[dict[str, Any]]) -> None:
         """One epoch after the other, each by a driver of its own."""
         driver = self.driver()
-        driver.last_epoch(QUERY)
+        driver.last_epoch(self.query)
         driver.commit(*self.write(driver, self._next, *tasks))
         self._next += 1
 

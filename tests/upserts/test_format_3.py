@@ -15,9 +15,10 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.metadata import TableMetadataV3
 
 from tests.duck import query
-from tests.upserts.lake import Lake
-from volley import ConfigError, LayoutChangedError
-from volley.iceberg import IcebergTable, Upsert
+from tests.recovery.lake import disturb
+from tests.upserts.lake import QUERY, Lake
+from volley import ConfigError, Epoch, IcebergSink, LayoutChangedError, Metrics, SinkContext
+from volley.iceberg import Append, IcebergTable, Upsert
 from volley.iceberg.commit import epochs, loop
 from volley.iceberg.maintain import compaction, deletes
 from volley.iceberg.modes import Strategy
@@ -278,3 +279,53 @@ def test_columns_with_the_names_of_row_ids_are_refused(tmp_path: Path) -> None:
                 change()
         finally:
             lake.close()
+
+
+def upgraded_without_ids(opened: Any, strategy: Strategy) -> tuple[Lake, IcebergTable]:
+    """A table of two files that was upgraded, and not changed since: its rows get their ids by the next commit."""
+    lake: Lake = opened(strategy, "2")
+    for start in (0, 10):
+        lake.epoch([row(number) for number in range(start, start + 10)])
+    view = IcebergTable(lake.config.ref)
+    view.upgrade(3)
+    assert set(ids(lake).values()) == {None}
+    return lake, view
+
+
+def test_ids_given_beside_a_compaction_stay(opened: Any, at: Callable[..., None]) -> None:
+    lake, view = upgraded_without_ids(opened, "merge_on_read")
+    found = list[dict[int, int]]()
+
+    def others() -> None:
+        lake.epoch([row(20)])
+        found.append(ids(lake))
+
+    at(compaction, "after-rewrite", others)
+    assert view.compact(rewrite_all=True).dropped == 1
+    assert ids(lake) == found[0]
+    assert view.compact(rewrite_all=True).files_before == 3
+    assert ids(lake) == found[0]
+    check(lake, dict.fromkeys(range(21), "a"))
+
+
+def test_ids_given_beside_an_upsert_stay(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, _ = upgraded_without_ids(opened, "copy_on_write")
+    found = list[dict[int, int]]()
+    other = lake.config.with_commit_mode(Append())
+
+    def faster(commit: Callable[[], Any]) -> Any:
+        rows = pa.RecordBatch.from_pylist([row(30)], SCHEMA.remove(2))
+        driver = IcebergSink(other).open(SinkContext("another", rows.schema, Metrics()))
+        epoch = Epoch("0b6f8a5e-0000-0000-0000-000000000000", 0)
+        task = driver.writer(epoch).open(0)
+        task.write(rows)
+        driver.commit(epoch, [task.close()])
+        found.append(ids(lake))
+        return commit()
+
+    driver = lake.driver()
+    driver.last_epoch(QUERY)
+    disturb(monkeypatch, driver, faster)
+    driver.commit(*lake.write(driver, 2, [row(1, "b")]))
+    now = ids(lake)
+    assert {key: now[key] for key in now if key != 1} == {key: found[0][key] for key in found[0] if key != 1}

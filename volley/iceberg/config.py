@@ -317,8 +317,7 @@ class IcebergSinkConfig(FromDocuments):
         Beside the epochs, one task at a time, small files and those with deleted rows are compacted, delete files are
         merged, manifests rewritten and snapshots expired. Of several jobs that write to one table, one maintains it
         until it stops: they agree through a property of the table. A failure is logged and never stops the job;
-        ``print(job.maintenance)`` shows what was done and what is due. A table of format version 3 can't be compacted,
-        which is logged once.
+        ``print(job.maintenance)`` shows what was done and what is due.
 
         Example:
             >>> from volley import IcebergSinkConfig, IcebergStorage, Maintenance

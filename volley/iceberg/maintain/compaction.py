@@ -234,15 +234,16 @@ class _LaterDeletes:
     ) -> _Positions | None:
         """Return the places, among all new rows of a group, of rows that were deleted by position since the start.
 
-        None = the group can't be replaced: a file is gone, rows that were deleted at the start have come back, or a
-        delete by key would apply to other rows in the partitions of the new files.
+        None = the group can't be replaced: a file is gone, its rows have got ids since the start, rows that were
+        deleted at the start have come back, or a delete by key would apply to other rows in the partitions of the new
+        files.
         """
         if group[0].file.spec_id != self._metadata.default_spec_id and self._has_keys_of_a_partition(table, head):
             return None
         numbers = [np.empty(0, np.int64)]
         for source, start in zip(group, done.starts, strict=False):
             now = current.get(source.file.path)
-            if now is None or self._has_other_keys(source, now):
+            if now is None or now.file.first_row_id != source.file.first_row_id or self._has_other_keys(source, now):
                 return None
             before, after = self._positions(source), self._positions(now)
             if len(np.setdiff1d(before, after)):

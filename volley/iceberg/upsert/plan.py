@@ -58,8 +58,9 @@ _ALL_ROWS = AlwaysTrue()
 
 T = TypeVar("T", bound=UpsertTask)
 
-_FileVersion = tuple[str, frozenset[tuple[str, int | None]]]
-"""A data file and its delete files: while both are unchanged, the rows to replace in it are the same."""
+_FileVersion = tuple[str, int | None, frozenset[tuple[str, int | None]]]
+"""A data file, the id of its first row and its delete files: while they are unchanged, the rows to replace in it are
+the same. A file from before an upgrade gets its ids by a commit of another writer, and kept rows have to have them."""
 
 
 class EpochUpsert:
@@ -220,7 +221,8 @@ def _ids(keys: Iterable[SearchedKey]) -> frozenset[int]:
 
 def version_of(planned: PlannedFile) -> _FileVersion:
     """Return what tells whether a data file has the same rows."""
-    return planned.file.path, frozenset((delete.path, delete.blob_offset) for delete in planned.deletes)
+    deletes = frozenset((delete.path, delete.blob_offset) for delete in planned.deletes)
+    return planned.file.path, planned.file.first_row_id, deletes
 
 
 def without_history(metadata: TableMetadata) -> TableMetadata:

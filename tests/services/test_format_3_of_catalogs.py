@@ -1,0 +1,188 @@
+"""Tables of format version 3 in each catalog: no id of a row is given twice, whatever writers and catalogs do."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.table.snapshots import Snapshot
+from requests.exceptions import ConnectionError as Unreachable
+
+from tests.duck import query
+from tests.recovery.lake import disturb
+from tests.services import lakes
+from tests.services.lakes import Lake
+from tests.services.test_modes_of_catalogs import CHANGED, NEXT, ROWS, WRITTEN, Job, read, upserts
+from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource
+from volley.iceberg import IcebergTable, SnapshotManager, orphan_files, publish_branch, remove_orphan_files
+from volley.iceberg.modes import Strategy
+
+
+@pytest.fixture(scope="module", params=lakes.with_version_3())
+def lake(request: pytest.FixtureRequest) -> Lake:
+    """Each catalog in turn."""
+    made: Lake = request.param(request)
+    return made
+
+
+def metadata_of(table: Table) -> TableMetadataV3:
+    assert isinstance(table.metadata, TableMetadataV3)
+    return table.metadata
+
+
+def ids_given(snapshot: Snapshot) -> tuple[int, int]:
+    assert snapshot.first_row_id is not None
+    assert snapshot.added_rows is not None
+    return snapshot.first_row_id, snapshot.first_row_id + snapshot.added_rows
+
+
+def check_ids(table: Table) -> None:
+    """Each snapshot has given ids of its own, one after the other, and DuckDB reads each row with another one."""
+    metadata = metadata_of(table)
+    given = sorted(ids_given(snapshot) for snapshot in metadata.snapshots)
+    assert all(end <= start for (_, end), (start, _) in pairwise(given)), given
+    assert given[-1][1] <= (metadata.next_row_id or 0)
+    for ref in metadata.refs.values():
+        if table.location().startswith("file:"):
+            scan = f"iceberg_scan('{table.metadata_location}', snapshot_from_id = {ref.snapshot_id})"
+            row_ids = [row_id for (row_id,) in query(f"select _row_id from {scan}").fetchall()]
+            assert None not in row_ids
+            assert len(row_ids) == len({*row_ids})
+
+
+def vector_files(table: Table) -> set[str]:
+    files = table.inspect.delete_files().to_pylist()
+    assert {file["file_format"] for file in files} == {"PUFFIN"}
+    return {file["file_path"] for file in files}
+
+
+def another(config: IcebergSinkConfig, strategy: Strategy) -> Job:
+    """Another job that changes the same table."""
+    job = Job(config, strategy)
+    job.query = str(uuid.uuid4())
+    return job
+
+
+def row(number: int, cents: int = 0) -> dict[str, Any]:
+    return {"id": number, "city": "a", "cents": cents}
+
+
+def test_ids_under_conflicts_and_lost_answers(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = lake.config()
+    job, other = Job(config, "merge_on_read"), another(config, "copy_on_write")
+    job.epoch(upserts(*ROWS))
+    assert metadata_of(lake.table(config)).next_row_id == len(ROWS)
+    driver = job.driver()
+
+    def faster(commit: Callable[[], Any]) -> Any:
+        rival = other.driver()
+        rival.commit(*other.write(rival, 0, upserts(row(0, 1), row(70, 1))))
+        return commit()
+
+    def lost_answer(commit: Callable[[], Any]) -> Any:
+        commit()
+        raise Unreachable("injected: connection reset after the commit")
+
+    def lost_request(commit: Callable[[], Any]) -> Any:
+        raise Unreachable("injected: connection reset before the commit")
+
+    expected: dict[int, dict[str, Any]] = {each["id"]: each for each in ROWS}
+    for number, fault in enumerate((lost_answer, lost_request), 1):
+        disturb(monkeypatch, driver, fault)
+        driver.last_epoch(job.query)
+        rows = [row(1, number), row(60 + number)]
+        driver.commit(*job.write(driver, number, upserts(*rows)))
+        expected |= {each["id"]: each for each in rows}
+        check_ids(lake.table(config))
+        assert lake.rows(config) == read(config) == [expected[key] for key in sorted(expected)]
+    before = metadata_of(lake.table(config)).next_row_id or 0
+    driver = job.driver()
+    disturb(monkeypatch, driver, faster)
+    driver.last_epoch(job.query)
+    driver.commit(*job.write(driver, 3, upserts(row(2, 3))))
+    expected |= {0: row(0, 1), 70: row(70, 1), 2: row(2, 3)}
+    check_ids(lake.table(config))
+    assert (metadata_of(lake.table(config)).next_row_id or 0) > before
+    assert lake.rows(config) == read(config) == [expected[key] for key in sorted(expected)]
+
+
+def test_ids_of_branches_that_are_written_in_turn(lake: Lake) -> None:
+    job = Job(lake.config(), "merge_on_read")
+    job.epoch(upserts(*ROWS))
+    main, manager = job.config, SnapshotManager(job.config.ref)
+    manager.create_branch("audit")
+    on_branch = another(main.with_branch("audit"), "merge_on_read")
+    for number in range(3):
+        job.epoch(upserts(row(0, number), row(30 + number)))
+        on_branch.epoch(upserts(row(1, number), row(50 + number)))
+        check_ids(lake.table(main))
+    assert [each["id"] for each in read(main)] == [*range(6), 30, 31, 32]
+    manager.rollback_to(manager.list_snapshots()[0].id)
+    assert lake.rows(main) == read(main) == ROWS
+    publish_branch(on_branch.config.ref)
+    assert [each["id"] for each in read(main)] == [*range(6), 50, 51, 52]
+    job.epoch(upserts(row(99)))
+    check_ids(lake.table(main))
+    assert [each["id"] for each in lake.rows(main)] == [*range(6), 50, 51, 52, 99]
+    IcebergTable(main.ref).compact(rewrite_all=True)
+    check_ids(lake.table(main))
+    assert [each["id"] for each in lake.rows(main)] == [*range(6), 50, 51, 52, 99]
+
+
+def test_files_with_vectors_stay_while_one_is_needed(lake: Lake) -> None:
+    config = lake.config().with_max_records(2)
+    job = Job(config, "merge_on_read")
+    job.epoch(upserts(*ROWS))
+    # One Puffin file with a vector of each data file; then one of them goes with its data file.
+    job.epoch([{**ROWS[number], "op": "d"} for number in (0, 2, 4)])
+    (first,) = vector_files(lake.table(config))
+    job.epoch([{**ROWS[1], "op": "d"}])
+    manager = SnapshotManager(config.ref)
+    manager.expire_snapshots("0s", 1)
+    remove_orphan_files(config, 0)
+    assert lake.rows(config) == read(config) == [ROWS[3], ROWS[5]]
+    assert first in vector_files(lake.table(config))
+    IcebergTable(config.ref).compute_statistics()
+    IcebergTable(config.ref).compact(rewrite_all=True)
+    manager.expire_snapshots("0s", 1)
+    assert orphan_files(config, 0) == []
+    assert lake.rows(config) == read(config) == [ROWS[3], ROWS[5]]
+    with pytest.raises(FileNotFoundError), lake.table(config).io.new_input(first).open() as stream:
+        stream.read()
+
+
+def test_a_table_is_upgraded_between_epochs(lake: Lake) -> None:
+    config = lake.config().with_table_properties({"format-version": "2"})
+    job = Job(config, "merge_on_read")
+    job.epoch(upserts(*ROWS))
+    assert lake.table(config).metadata.format_version == 2
+    assert IcebergTable(config.ref).upgrade(3) == 2
+    assert metadata_of(lake.table(config)).next_row_id == 0
+    job.epoch(NEXT)
+    assert lake.rows(config) == read(config) == CHANGED
+    # Those that were there, too, have ids from now on.
+    assert metadata_of(lake.table(config)).next_row_id == len(ROWS) + 2
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_routed_sink_makes_tables(lake: Lake, tmp_path: Path) -> None:
+    base = lake.config()
+    config = replace(base, table="{city}")
+    rows = [{**each, "city": f"{base.table}{each['city']}"} for each in ROWS]
+    source = MemorySource(pa.Table.from_pylist(rows, WRITTEN), rows_per_epoch=3)
+    environment = Environment("local[2]", checkpoint_dir=str(tmp_path / "checkpoints"))
+    environment.from_source(source).to_sink(IcebergSink(config).routed()).execute("routed")
+    for city in "ab":
+        table = lake.open_plain().load_table(("db", f"{base.table}{city}"))
+        assert metadata_of(table).next_row_id == 3
+        assert table.scan().to_arrow().sort_by("id")["id"].to_pylist() == [
+            each["id"] for each in ROWS if each["city"] == city
+        ]
