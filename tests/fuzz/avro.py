@@ -7,17 +7,14 @@ import io
 import json
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 
 from tests.avro import record
-from tests.fuzz.target import Target
-from volley.contracts.rows import BadRow
+from tests.fuzz.messages import Messages
 from volley.formats.avro import AvroValues
-from volley.formats.messages import MessageRows
+from volley.formats.messages import Decoder
 
 __all__ = ["AvroMessages", "avro_bytes"]
 
@@ -62,55 +59,25 @@ def avro_bytes(codec: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class _Registry:
-    """A registry of one schema, which is a file."""
+class AvroMessages(Messages):
+    """Messages of Avro."""
 
-    file: Path
+    format: str = "avro"
 
-    def schema(self, number: int) -> str:
-        return self.file.read_bytes().decode(errors="replace")
+    def schema(self) -> bytes:
+        return json.dumps(_WITH_TREE).encode()
 
-
-@dataclass(frozen=True)
-class _Messages:
-    """Messages of a topic."""
-
-    values: list[bytes]
-
-    def part(self, start: int, end: int) -> _Messages:
-        return _Messages(self.values[start:end])
-
-    def position(self, row: int) -> str:
-        return f"message {row}"
-
-
-@dataclass(frozen=True)
-class AvroMessages(Target):
-    """Messages with the id of their schema in front.
-
-    Args:
-        name: The target's name.
-        pattern: The files to mutate: those of messages, or that of the schema.
-    """
-
-    name: str
-    pattern: str
-
-    def make(self, folder: Path) -> list[Path]:
-        (folder / "schema.json").write_text(json.dumps(_WITH_TREE))
-        parsed = fastavro.parse_schema(json.loads(json.dumps(_WITH_TREE)))
-        for number, row in enumerate(_ROWS):
+    def values(self) -> list[bytes]:
+        parsed = fastavro.parse_schema(json.loads(self.schema()))
+        values = []
+        for row in _ROWS:
             sink = io.BytesIO()
             fastavro.schemaless_writer(sink, parsed, row)
-            (folder / f"{number:02}.message").write_bytes(b"\0\0\0\0\1" + sink.getvalue())
-        return sorted(folder.glob(self.pattern))
+            values.append(b"\0\0\0\0\1" + sink.getvalue())
+        return values
 
-    def read(self, folder: Path) -> Any:
-        decoder = AvroValues(json.dumps(_SCHEMA), _Registry(folder / "schema.json"))  # type: ignore[arg-type]
-        chunk: Any = _Messages([file.read_bytes() for file in sorted(folder.glob("*.message"))])
-        rows = MessageRows(decoder, decoder.schema, lambda fields, part: [])
-        # Each message is a row or a bad one.
-        each = [1 if isinstance(item, BadRow) else item.batch.num_rows for item in rows.read_tolerant([chunk])]
-        if sum(each) != len(chunk.values):
-            raise AssertionError(f"{sum(each)} rows of {len(chunk.values)} messages")
-        return pa.Table.from_batches(rows.read([chunk]), decoder.schema)
+    def kept(self) -> bytes:
+        return json.dumps(_SCHEMA).encode()
+
+    def decoder(self, registry: Any) -> Decoder:
+        return AvroValues(json.dumps(_SCHEMA), registry)

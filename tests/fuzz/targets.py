@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from tests.fuzz.avro import AvroMessages, avro_bytes
+from tests.fuzz.protobuf import ProtobufMessages
 from tests.fuzz.sealed import SEALED
 from tests.fuzz.target import Target
 from volley import FileSource, IcebergStorage, SourceContext
@@ -165,6 +166,8 @@ TARGETS: dict[str, Target] = {
         Files("avro, compressed", "avro", avro_bytes("deflate"), "id long, tags list<string>, sizes map<string, int>"),
         AvroMessages("avro messages", "*.message"),
         AvroMessages("schemas of avro messages", "schema.json"),
+        ProtobufMessages("protobuf messages", "*.message"),
+        ProtobufMessages("schemas of protobuf messages", "schema.json"),
         # Not ORC: for some damaged files, Arrow's reader of it (26.0.1) ends the process by a signal.
         Lake("metadata of tables", "00003-*.metadata.json"),
         Lake("manifests and their lists", "*.avro"),

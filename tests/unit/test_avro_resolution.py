@@ -143,6 +143,31 @@ def test_a_unit_is_never_guessed(writer: Any, value: Any, reader: Any, wanted: A
         assert found == ([wanted] if key == "items" else [("k", wanted)])
 
 
+def test_instants_and_days_behind_the_year_9999_are_kept() -> None:
+    """Python has no objects for them, a column has."""
+    instants = [
+        ("timestamp-millis", 253_402_300_800_000, 253_402_300_800_000_000),
+        ("local-timestamp-micros", 253_402_300_800_000_000, 253_402_300_800_000_000),
+        ("timestamp-nanos", 2**63 - 1, (2**63 - 1) // 1_000),
+    ]
+    for name, number, microseconds in instants:
+        batch = AvroValues(json.dumps(record(("a", logical("long", name)))), None).decode([long(number)])
+        assert batch["a"].cast(pa.int64()).to_pylist() == [microseconds]
+    days = AvroValues(json.dumps(record(("a", logical("int", "date")))), None).decode([long(3_000_000)])
+    assert days["a"].cast(pa.int32()).to_pylist() == [3_000_000]
+    with pytest.raises(SourceError, match="does not fit its column"):
+        AvroValues(json.dumps(record(("a", logical("long", "timestamp-millis")))), None).decode([long(2**62)])
+
+
+def test_an_empty_record_in_its_frame_is_a_row() -> None:
+    assert read(record(), {}, record(("a", ["null", "long"], None))) == {"a": None}
+
+
+def test_bytes_that_are_no_text_are_no_string() -> None:
+    with pytest.raises(SourceError, match="UnicodeDecodeError"):
+        column("bytes", b"\xff\xfe", "string")
+
+
 PROMOTED = [("int", 5, "double", 5.0), ("long", 2**53 + 1, "double", float(2**53)), ("int", 5, ["null", "long"], 5)]
 PROMOTED += [("string", "ä", "bytes", b"\xc3\xa4"), ("bytes", b"ab", "string", "ab"), ("float", 0.5, "double", 0.5)]  # type: ignore[list-item]
 PROMOTED += [(["null", "int", "string"], 5, ["null", "long"], 5)]  # type: ignore[list-item]

@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from tests.avro import record
 from tests.protobuf import compiled, encoded, message_class
@@ -220,6 +221,14 @@ def test_protobuf_of_both_schemas_is_read_by_the_merged_one() -> None:
 def test_protobuf_that_does_not_go_with_what_is_kept(latest: str, reason: str) -> None:
     with pytest.raises(SourceError, match=reason):
         merged_protobuf(compiled('syntax = "proto3"; message M { int32 a = 1; }'), compiled(latest))
+
+
+def test_descriptors_that_are_damaged_are_refused() -> None:
+    """As the fuzzer found them: an index outside of its list."""
+    damaged = FileDescriptorSet.FromString(compiled(LATER_PROTO))
+    damaged.file[-1].public_dependency.append(7)
+    with pytest.raises(SourceError, match="the Protobuf schema is no valid file"):
+        merged_protobuf(compiled(PROTO), damaged.SerializeToString())
 
 
 CASES = {

@@ -18,7 +18,7 @@ import pyarrow as pa
 from volley.columns.exact import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError, message_of
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
-from volley.formats.avro_defaults import NANOS, logical, of_nanos
+from volley.formats.avro_defaults import MICROSECONDS, logical
 from volley.formats.avro_merge import merged
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.framing import head_of
@@ -463,6 +463,6 @@ def _fastavro() -> Any:
         import fastavro.read
     except ImportError as error:
         raise MissingDependencyError("Avro needs fastavro", hint='pip install "volley-stream[kafka]"') from error
-    for name, own in NANOS.items():
-        fastavro.read.LOGICAL_READERS[f"long-{own}"] = of_nanos(name)
+    for name, read in MICROSECONDS.items():
+        fastavro.read.LOGICAL_READERS[f"long-{name}"] = read
     return fastavro

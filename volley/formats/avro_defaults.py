@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-__all__ = ["NANOS", "converted", "logical", "of_nanos"]
+__all__ = ["MICROSECONDS", "READ_AS", "converted", "logical"]
 
 _DIGITS = Context(prec=1_000)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,8 +25,20 @@ _LOGICAL = {
     ("fixed", "decimal"),
 }
 
-NANOS = {name: f"volley-{name}" for name in ("timestamp-nanos", "local-timestamp-nanos")}
-"""The names under which fastavro reads logical types that it does not know."""
+READ_AS = {
+    **{f"{kind}-{unit}": f"volley-{unit}" for kind in ("timestamp", "local-timestamp") for unit in ("millis", "nanos")},
+    **dict.fromkeys(("date", "timestamp-micros", "local-timestamp-micros"), ""),
+}
+"""The names under which fastavro reads dates and timestamps as numbers, as columns have them; empty = as they are.
+
+Its own readers make objects, which know no year above 9999, and take longer.
+"""
+
+MICROSECONDS: dict[str, Callable[..., int]] = {
+    "volley-millis": lambda value, writer=None, reader=None: value * 1_000,
+    "volley-nanos": lambda value, writer=None, reader=None: value // 1_000,
+}
+"""The functions by which fastavro reads these: nanoseconds are rounded down."""
 
 
 def logical(schema: Any) -> str | None:
@@ -122,12 +134,6 @@ def _of_logical(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
         return date(1970, 1, 1) + timedelta(days=value)
     family, _, unit = name.rpartition("-")
     return _FAMILIES[family](timedelta(microseconds=floor(value * _MICROSECONDS[unit])))
-
-
-def of_nanos(name: str) -> Callable[..., datetime]:
-    """Return the function by which fastavro reads longs that are nanoseconds: rounded down to microseconds."""
-    epoch = _LOCAL_EPOCH if name.startswith("local-") else _EPOCH
-    return lambda value, writer=None, reader=None: epoch + timedelta(microseconds=value // 1_000)
 
 
 def _time(since: timedelta) -> Any:

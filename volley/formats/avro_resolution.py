@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from volley.errors import SourceError
-from volley.formats.avro_defaults import NANOS, converted, logical
+from volley.formats.avro_defaults import READ_AS, converted, logical
 
 __all__ = ["added_sizes", "is_same", "kind_of", "named_types", "resolved", "same_name", "set_defaults"]
 
@@ -22,7 +22,7 @@ _PROMOTED: dict[str, tuple[str, ...]] = {
     "bytes": ("string",),
 }
 _DEFAULT = "converted"
-_DECIMAL = ("logicalType", "precision", "scale")
+_DECIMAL = ("precision", "scale")
 
 _Pair = tuple[Any, Any]
 
@@ -242,7 +242,7 @@ def _plain(writer: Any, reader: Any, place: str) -> _Pair:
     if _family(own) != _family(target):
         raise _mismatch(writer, reader, place)
     unit = f"{target.rpartition('-')[0]}-{own.rpartition('-')[2]}"
-    resolved_type = {**_marks(writer), "logicalType": NANOS.get(unit, unit)} if "-" in own else _marks(writer)
+    resolved_type = _marks({**writer, "logicalType": unit} if "-" in own else writer)
     return {"type": written, **resolved_type}, {"type": wanted, **_marks(reader)}
 
 
@@ -258,7 +258,8 @@ def _fixed(writer: Any, reader: Any, name: str, place: str) -> _Pair:
 
 def _marks(schema: Mapping[str, Any]) -> dict[str, Any]:
     marks = {key: schema[key] for key in _DECIMAL if key in schema}
-    return {**marks, "logicalType": NANOS.get(marks["logicalType"], marks["logicalType"])}
+    name = READ_AS.get(schema["logicalType"], schema["logicalType"])
+    return {**marks, **({"logicalType": name} if name else {})}
 
 
 def _family(name: str) -> str:

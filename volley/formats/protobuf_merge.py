@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from volley.errors import SourceError
-from volley.formats.protobuf_schema import is_built_in, joined, parts_of
+from volley.formats.protobuf_schema import check_files, is_built_in, joined, parts_of
 
 __all__ = ["merged"]
 
@@ -23,14 +23,20 @@ def merged(kept: bytes, latest: bytes) -> bytes:
         latest: A later one, likewise.
 
     Raises:
-        SourceError: If a new field has the name of another one, or a file has another syntax now.
+        SourceError: If the second one is no valid schema, or does not go with the first one: a new field has the name
+            of another one, a file has another syntax now, types have moved so that files import one another.
     """
+    check_files(latest)
     files = parts_of(kept)
     merger = _Merger(files)
     for file in parts_of(latest):
         if not is_built_in(file.name):
             merger.add(file)
-    return joined(files, files[-1].name) if merger.changed else kept
+    if not merger.changed:
+        return kept
+    both = joined(files, files[-1].name)
+    check_files(both)
+    return both
 
 
 class _Merger:

@@ -19,7 +19,16 @@ from volley.errors import ConfigError, MissingDependencyError, SourceError
 from volley.formats.registered import Registered
 
 __all__ = [
-    *("LARGEST", "files_of", "files_of_registered", "is_built_in", "joined", "message_at", "message_named"),
+    *(
+        "LARGEST",
+        "check_files",
+        "files_of",
+        "files_of_registered",
+        "is_built_in",
+        "joined",
+        "message_at",
+        "message_named",
+    ),
     "parts_of",
 ]
 
@@ -86,6 +95,11 @@ def files_of_registered(schema: Registered) -> bytes:
 def parts_of(files: bytes) -> list[Any]:
     """Return the files of a set, as FileDescriptorProtos."""
     return [*_set(files).file]
+
+
+def check_files(files: bytes) -> None:
+    """Raise SourceError unless the files of a set are valid descriptors."""
+    _loaded(files)
 
 
 def is_built_in(name: str) -> bool:
