@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, by_duckdb, spark_sql
 from tests.upserts.lake import do
-from volley import Epoch, IcebergSink, Metrics, SinkContext
+from volley import Epoch, IcebergSink, Metrics, SchemaEvolution, SinkContext
 from volley.iceberg import IcebergTable, Upsert
 from volley.iceberg.modes import Strategy
 
@@ -95,3 +97,24 @@ def test_both_change_a_table_in_turn(strategy: Strategy, lake: Lake) -> None:
                 assert now[key]["changed"] == before[key]["changed"], (action, key)
         assert all(owners.setdefault(row["_row_id"], row["id"]) == row["id"] for row in rows)
         before = now
+
+
+def test_defaults_are_one_for_all_readers(lake: Lake) -> None:
+    """Rows older than the column, rows of a stream without it, and rows that Spark adds without it."""
+    upsert(lake, "defaults", "merge_on_read", 0, [{"id": 1, "name": "a", "op": "u"}])
+    ref = lake.config("defaults").ref
+    evolution = SchemaEvolution(ref.load().schema()).add("c", "int", default=5, required=True)
+    evolution.add("day", "date", default=date(2024, 2, 29)).add("price", "decimal(9,2)", default=Decimal("1.50")).apply(
+        ref
+    )
+    upsert(lake, "defaults", "merge_on_read", 1, [{"id": 2, "name": "b", "op": "u"}])
+    spark_sql(lake, "insert into volley.db.defaults (id, name) values (3, 'c')")
+    IcebergTable(ref).compact(rewrite_all=True)
+    default = {"c": 5, "day": "2024-02-29", "price": "1.50"}
+    expected = [{"id": number, "name": name, **default} for number, name in enumerate("abc", 1)]
+    columns = "id, name, c, string(day) day, string(price) price"
+    (by_spark,) = spark_sql(lake, f"select {columns} from volley.db.defaults order by id")
+    assert by_spark == expected
+    for rows in (IcebergTable(ref).to_arrow().to_pylist(), by_duckdb(lake, "defaults")):
+        texts = [row | {"day": str(row["day"]), "price": str(row["price"])} for row in rows]
+        assert sorted(texts, key=lambda row: row["id"]) == expected

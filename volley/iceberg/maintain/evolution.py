@@ -73,23 +73,46 @@ class SchemaEvolution:
             raise ConfigError(f"changes are {self.changes!r}", hint='SchemaEvolution(schema).add("email", "string")')
         object.__setattr__(self, "changes", tuple(self.changes))
 
-    def add(self, column: str | Sequence[str], data_type: TypeLike | pa.DataType | IcebergType) -> SchemaEvolution:
-        """Add an optional column at the end of the table, or of the struct that its dotted name leads to.
+    def add(
+        self,
+        column: str | Sequence[str],
+        data_type: TypeLike | pa.DataType | IcebergType,
+        default: Any = None,
+        required: bool = False,
+    ) -> SchemaEvolution:
+        """Add a column at the end of the table, or of the struct that its dotted name leads to.
 
         Args:
             column: Its dotted name; a list of names if one of them has a dot.
             data_type: A name such as ``"long"`` or ``"array<string>"``, a Python, Arrow or Iceberg type. In tables of
                 format version 3 also ``"variant"``, ``"geometry(EPSG:4326)"`` or ``"geography"``.
+            default: Its value in rows that are there, and in rows that are written without the column; None = null.
+                Tables have defaults from format version 3 on.
+            required: True: it never has nulls; it needs a default.
 
         Raises:
-            ConfigError: If it is no name, or no type.
+            ConfigError: If it is no name, no type, or the default no value of it; if it is required without a default.
             SourceError: If Iceberg has no such type.
+
+        Example:
+            >>> from volley import SchemaEvolution
+            >>> print(SchemaEvolution("id long").add("country", "string", default="NO", required=True).apply())
+            table {
+              1: id: optional long
+              2: country: required string
+            }
         """
         from volley.iceberg.schema.changes import AddColumn
+        from volley.iceberg.schema.defaults import checked_default
 
         several = isinstance(column, list | tuple) and len(column) > 0
         path = names("column", column) if several else tuple(_name(column).split("."))
-        return self._with(AddColumn(path, _type(data_type)))
+        if required and default is None:
+            raise ConfigError(
+                f"column {column!r} is required and has no default", hint="give one, or leave out required"
+            )
+        kind = _type(data_type)
+        return self._with(AddColumn(path, kind, None if default is None else checked_default(kind, default), required))
 
     def drop(self, column: str) -> SchemaEvolution:
         """Drop a column.
@@ -265,8 +288,9 @@ def _verb(change: Change) -> str:
     from volley.iceberg.schema.changes import AddColumn, DropColumn, RenameColumn, UpdateType
 
     match change:
-        case AddColumn(path, data_type):
-            return f"add({'.'.join(path)!r}, {str(data_type)!r})"
+        case AddColumn(path, data_type, default, required):
+            settings = "" if default is None else f", default={default!r}"
+            return f"add({'.'.join(path)!r}, {str(data_type)!r}{settings}{', required=True' if required else ''})"
         case DropColumn(path):
             return f"drop({path!r})"
         case RenameColumn(path, name):

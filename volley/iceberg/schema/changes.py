@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -62,13 +63,20 @@ _SAME: dict[IcebergType, str] = {
 
 @dataclass(frozen=True)
 class AddColumn:
-    """Adds an optional column; it gets the next free field id, and the fields inside its type the following ones."""
+    """Adds a column; it gets the next free field id, and the fields inside its type the following ones.
+
+    Args:
+        default: Its value in rows that are there, and in rows that lack it; None = it is null.
+        required: True: it has no nulls; needs a default.
+    """
 
     path: tuple[str, ...]
     data_type: IcebergType
+    default: Any = None
+    required: bool = False
 
     def apply(self, update: UpdateSchema) -> None:
-        update.add_column(self.path, self.data_type)
+        update.add_column(self.path, self.data_type, required=self.required, default_value=self.default)
 
 
 @dataclass(frozen=True)
@@ -236,6 +244,11 @@ def statement(dialect: Dialect, table: str, change: Change, schema: Schema) -> s
     """Return the statement of a change."""
     alter = f"ALTER TABLE {table}"
     if isinstance(change, AddColumn):
+        if change.default is not None:
+            raise SchemaMismatchError(
+                f"column {'.'.join(change.path)!r}: {dialect.name} can't add a column with a default",
+                hint="apply this change with SchemaEvolution.apply(table)",
+            )
         data_type = dialect.type_name(change.data_type, ".".join(change.path))
         return f"{alter} ADD COLUMN {dialect.identifier(change.path)} {data_type}"
     column = dialect.identifier(_parts(schema, change.path))

@@ -220,7 +220,7 @@ class _Comparison:
             if name in ours:
                 yield from self._column(theirs[name], ours[name], prefix + name)
         for name, column in ours.items():
-            if column.required and name not in theirs:
+            if column.required and name not in theirs and column.write_default is None:
                 yield Difference(prefix + name, "the table requires it, the stream lacks it", self._optional(column))
         for name in theirs:
             if name not in ours:

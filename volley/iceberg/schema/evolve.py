@@ -29,6 +29,8 @@ from volley.iceberg.schema.types import fields_in, is_widened, needed_version
 
 __all__ = ["evolved", "steps", "table_of", "update"]
 
+_DEFAULTS_SINCE = 3
+
 
 def table_of(schema: Schema) -> Table:
     """Return a table that has this schema and nothing else, and no catalog: changes can be tried on it."""
@@ -106,6 +108,11 @@ def _problem(table: Table, change: Change) -> str | None:
     version = table.metadata.format_version
     if isinstance(change, AddColumn | UpdateType) and (problem := needed_version(change.data_type, version)):
         return f"{_name(change)!r}: {problem}; IcebergTable(…).upgrade(3) gives it version 3"
+    if isinstance(change, AddColumn) and change.default is not None and version < _DEFAULTS_SINCE:
+        return (
+            f"{_name(change)!r}: a default needs format version {_DEFAULTS_SINCE}, the table has {version}; "
+            f"IcebergTable(…).upgrade({_DEFAULTS_SINCE}) gives it that"
+        )
     if isinstance(change, AddColumn):
         problem = _not_added(change, schema, columns)
         return f"{'.'.join(change.path)!r} can't be added: {problem}" if problem else None

@@ -25,6 +25,7 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampNanoType,
@@ -115,6 +116,7 @@ _ARROW_TYPES: dict[type[IcebergType], pa.DataType] = {
     GeographyType: pa.binary(),
 }
 _WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
+_FOREIGN = VariantType | UnreadableType | GeometryType | GeographyType
 _FINER = ((TimestampType(), TimestampNanoType()), (TimestamptzType(), TimestamptzNanoType()))
 
 
@@ -347,6 +349,8 @@ def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:
     """Return True if Iceberg allows a column of the first type to be widened to the second."""
     if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
         return narrow.scale == wide.scale and narrow.precision < wide.precision
+    if isinstance(narrow, UnknownType):
+        return isinstance(wide, PrimitiveType) and narrow != wide and not isinstance(wide, _FOREIGN)
     return (narrow, wide) in _WIDENED
 
 

@@ -26,6 +26,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.columns import check_nulls, deletions, truncates, with_computed, without_earlier
 from volley.iceberg.upsert.incomplete import UNCHANGED, check_whole, is_incomplete, lacks, unchanged_in
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
+from volley.iceberg.write.defaults import with_defaults
 from volley.iceberg.write.variants import with_variants
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import StateFormat
@@ -137,8 +138,10 @@ class UpsertWriter(Writer):
         batch = without_earlier(batch, self.mode)
         deleted = deletions(batch, self.mode.op_field)
         check_whole(batch, deleted, self.mode)
-        rows = with_variants(with_computed(self.mode, batch), self.rows.schema)
-        rows = conform(rows, self.rows.rows_schema)
+        rows = with_computed(self.mode, batch)
+        # A row with a part of the columns leaves the others as they are.
+        rows = rows if self.mode.is_partial else with_defaults(rows, self.rows.schema)
+        rows = conform(with_variants(rows, self.rows.schema), self.rows.rows_schema)
         unchanged = unchanged_in(rows, batch, deleted, self.mode)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
             check_nulls(self.mode, field.name, values.null_count)

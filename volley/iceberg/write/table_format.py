@@ -39,6 +39,7 @@ from volley.iceberg.schema.types import (
     schema_of_files,
     with_row_ids,
 )
+from volley.iceberg.write.defaults import with_defaults
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
 from volley.iceberg.write.variants import with_variants
@@ -254,7 +255,8 @@ class TableFormat:
             SchemaMismatchError: If a column that the table requires has nulls.
             SourceError: If a value can't be cast without loss, or a text for a variant is not JSON.
         """
-        rows = conform(with_variants(batch, self.schema), self.rows_schema, dictionaries=True)
+        rows = with_variants(with_defaults(batch, self.schema), self.schema)
+        rows = conform(rows, self.rows_schema, dictionaries=True)
         for column, values in zip(self.rows_schema, rows.columns, strict=True):
             if not column.nullable and values.null_count:
                 raise SchemaMismatchError(
