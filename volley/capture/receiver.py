@@ -41,9 +41,10 @@ class Receiver(ABC):
 
     Args:
         name: What is read, for messages, as ``slot 'orders'``.
+        thread: The name of the thread.
     """
 
-    def __init__(self, name: str, server: Server, segments: Segments, failure: FailureRecord) -> None:
+    def __init__(self, name: str, thread: str, server: Server, segments: Segments, failure: FailureRecord) -> None:
         self._name = name
         self._server = server
         self._segments = segments
@@ -55,7 +56,7 @@ class Receiver(ABC):
         # Since when there is no connection, and why.
         self._lost: tuple[float, str] | None = None
         self._error: VolleyError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"volley {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

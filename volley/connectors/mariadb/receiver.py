@@ -23,7 +23,7 @@ class LogReceiver(Receiver):
     """Reads the binary log."""
 
     def __init__(self, capture: Capture, origin: Origin, watch: Watch, failure: FailureRecord) -> None:
-        super().__init__("the binary log", capture.server, capture.segments, failure)
+        super().__init__("the binary log", "volley-binary-log", capture.server, capture.segments, failure)
         self._capture = capture
         self._origin = origin
         self._watch = watch

@@ -23,7 +23,9 @@ class SlotReceiver(Receiver):
     """Reads a slot."""
 
     def __init__(self, capture: Capture, origin: Origin, watch: Watch, failure: FailureRecord) -> None:
-        super().__init__(f"slot {capture.slot!r}", capture.server, capture.segments, failure)
+        super().__init__(
+            f"slot {capture.slot!r}", f"volley-slot-{capture.slot}", capture.server, capture.segments, failure
+        )
         self._capture = capture
         self._origin = origin
         self._watch = watch
