@@ -83,6 +83,7 @@ def commit_rows(
     deleted: list[dict[str, Any]],
     added: list[dict[str, Any]],
     partition: str | None,
+    form: str,
 ) -> list[dict[str, Any]]:
     """Commit an equality-delete file and a data file in one snapshot, by the classes of Iceberg's Java library.
 
@@ -94,6 +95,7 @@ def commit_rows(
         deleted: The keys of the deleted rows; the columns of the first one are the columns that are compared.
         added: The rows of the data file; without any there is no data file.
         partition: Where both files are, as `city=Rome`; None is a partition spec without partitions.
+        form: The format of both files: `PARQUET`, `ORC` or `AVRO`.
     """
     gateway: Any = session.sparkContext._gateway
     jvm = gateway.jvm
@@ -106,15 +108,15 @@ def commit_rows(
     ids = gateway.new_array(jvm.int, len(deleted[0]))
     for number, name in enumerate(deleted[0]):
         ids[number] = loaded.schema().findField(name).fieldId()
-    parquet = iceberg.FileFormat.PARQUET
+    files_format = iceberg.FileFormat.valueOf(form)
     builder = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(loaded)
-    builder.dataFileFormat(parquet).deleteFileFormat(parquet).dataSchema(loaded.schema())
+    builder.dataFileFormat(files_format).deleteFileFormat(files_format).dataSchema(loaded.schema())
     factory = builder.equalityFieldIds(ids).equalityDeleteRowSchema(columns).build()
     spec = loaded.spec()
     if partition is None:
         spec = next(spec for spec in loaded.specs().values() if spec.isUnpartitioned())
     values = None if partition is None else iceberg.DataFiles.data(spec, partition)
-    files = iceberg.io.OutputFileFactory.builderFor(loaded, 1, 1).format(parquet).build()
+    files = iceberg.io.OutputFileFactory.builderFor(loaded, 1, 1).format(files_format).build()
     delta = loaded.newRowDelta()
     deletes = factory.newEqualityDeleteWriter(files.newOutputFile(spec, values), spec, values)
     delta.addDeletes(_written(iceberg, deletes, columns, deleted).toDeleteFile())

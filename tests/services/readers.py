@@ -70,10 +70,15 @@ def by_spark(lake: Lake, table: str) -> list[dict[str, Any]]:
 
 
 def java_commit(
-    table: str, deleted: list[dict[str, Any]], added: Sequence[dict[str, Any]] = (), *, partition: str | None = None
+    table: str,
+    deleted: list[dict[str, Any]],
+    added: Sequence[dict[str, Any]] = (),
+    *,
+    partition: str | None = None,
+    form: str = "PARQUET",
 ) -> dict[str, Any]:
     """A query of `spark_sql`: equality deletes, and rows, that Iceberg's Java library writes in one commit."""
-    return {"table": table, "deleted": deleted, "added": added, "partition": partition}
+    return {"table": table, "deleted": deleted, "added": added, "partition": partition, "form": form}
 
 
 def spark_sql(lake: Lake, *queries: str | dict[str, Any]) -> list[list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.maintain.rewrites import within
+from volley.iceberg.read.data_files import READABLE
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 
@@ -19,6 +20,8 @@ __all__ = ["ChosenFiles", "Group", "choose"]
 
 # Large enough that the last file of a group, which is smaller than the others, counts for little.
 _FILES_PER_GROUP = 10
+# The format of new files.
+_WRITTEN = "PARQUET"
 
 Group = tuple[PlannedFile, ...]
 """Files of one partition that are rewritten together and replaced as a whole."""
@@ -67,7 +70,7 @@ def choose(
 
 
 def _is_able(file: FileEntry, table: TableMetadata, options: CompactionOptions) -> bool:
-    return file.format == "PARQUET" and (options.old_specs or file.spec_id == table.default_spec_id)
+    return file.format in READABLE and (options.old_specs or file.spec_id == table.default_spec_id)
 
 
 def _age(planned: PlannedFile) -> tuple[int, str]:
@@ -116,6 +119,8 @@ class _Due:
     def __call__(self, planned: PlannedFile) -> bool:
         file = planned.file
         if self._options.rewrite_all or file.size > self._large or file.spec_id != self._spec_id:
+            return True
+        if file.format != _WRITTEN:
             return True
         if self._has_old_schema(file):
             return True

@@ -21,6 +21,7 @@ from volley.iceberg.maintain.rewrites import FileRewrite, Opened, deadline, form
 from volley.iceberg.maintain.told import told
 from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
+from volley.iceberg.read.data_files import READABLE
 from volley.iceberg.read.delete_files import deleted_by_position
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of, to_data_file
 from volley.iceberg.read.history import head_of
@@ -79,7 +80,7 @@ def _merged(planned: PlannedFile, options: DeleteOptions) -> list[FileEntry]:
     return [
         delete
         for delete in planned.deletes
-        if delete.format == "PARQUET" and (options.convert_equality or delete.content == Content.POSITION_DELETES)
+        if delete.format in READABLE and (options.convert_equality or delete.content == Content.POSITION_DELETES)
     ]
 
 
@@ -127,7 +128,7 @@ class _State:
             for delete in self.deletes
             if delete.path not in needed
             and (options.convert_equality or delete.content == Content.POSITION_DELETES)
-            and delete.format == "PARQUET"
+            and delete.format in READABLE
         ]
 
 

@@ -272,7 +272,7 @@ class Compaction:
         delete_files_removed: The number of delete files that were removed with the data files they refer to.
         rows_deleted_meanwhile: The number of rows that others deleted during the compaction, and that stay deleted.
         dropped: The number of groups of files that stay, since another writer replaced or removed one meanwhile.
-        skipped: The number of data files that can't be rewritten, as they are not Parquet, or that have an older
+        skipped: The number of data files that can't be rewritten, as their format can't be read, or that have an older
             partition spec and were to stay.
         left: The number of data files that a limit of bytes or time left for the next run.
         seconds: How long it took.
@@ -309,7 +309,9 @@ class Compaction:
         if self.dropped:
             lines.append(f"{self.dropped:,} groups of files stay: another writer changed them meanwhile")
         if self.skipped:
-            lines.append(f"{self.skipped:,} data files stay: they are not Parquet, or have an older partition spec")
+            lines.append(
+                f"{self.skipped:,} data files stay: they have an unknown format, or an older partition spec"
+            )
         if self.left:
             lines.append(f"{self.left:,} data files are left for the next run")
         return "\n".join(lines)

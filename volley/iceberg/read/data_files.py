@@ -33,7 +33,7 @@ from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted
 
-__all__ = ["OpenDataFile", "check_format", "is_local", "open_data_file", "open_input", "open_stored"]
+__all__ = ["READABLE", "OpenDataFile", "check_format", "is_local", "open_data_file", "open_input", "open_stored"]
 
 StoredFile = OpenParquet | OpenOrc | OpenAvro
 
@@ -42,6 +42,9 @@ _OPENERS: dict[str, Callable[[InputFile], AbstractContextManager[StoredFile]]] =
     "ORC": orc.opened,
     "AVRO": avro_files.opened,
 }
+
+READABLE = frozenset(_OPENERS)
+"""The formats of data files, and of delete files that are not deletion vectors, that can be read."""
 
 _BATCH_ROWS = 65_536
 _LOCAL = ("", "file")
