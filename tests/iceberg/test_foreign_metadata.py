@@ -244,6 +244,13 @@ def test_what_cannot_be_mended_is_refused_in_words(ref: TableRef) -> None:
     assert place.exists()
 
 
+def test_an_encrypted_table_is_refused_by_its_key(ref: TableRef) -> None:
+    change(ref, lambda metadata: metadata["properties"].update({"encryption.key-id": "payroll"}))
+    for use in (lambda: IcebergTable(ref).to_arrow(), lambda: SnapshotManager(ref).create_tag("t")):
+        with pytest.raises(CatalogError, match=r"table db\.events is encrypted with the key 'payroll'"):
+            use()
+
+
 class _Rest(BaseHTTPRequestHandler):
     """A REST catalog that has one table, whose metadata it answers as they are in the file."""
 

@@ -309,9 +309,7 @@ class Compaction:
         if self.dropped:
             lines.append(f"{self.dropped:,} groups of files stay: another writer changed them meanwhile")
         if self.skipped:
-            lines.append(
-                f"{self.skipped:,} data files stay: they have an unknown format, or an older partition spec"
-            )
+            lines.append(f"{self.skipped:,} data files stay: they have an unknown format, or an older partition spec")
         if self.left:
             lines.append(f"{self.left:,} data files are left for the next run")
         return "\n".join(lines)

@@ -37,6 +37,9 @@ from volley.iceberg.pyiceberg_private.lineage import check_fresh
 __all__ = ["CachedMetadata", "GuardedCatalog", "check_snapshots", "share_metadata"]
 
 
+_ENCRYPTED = "encryption.key-id"
+
+
 class GuardedCatalog(Catalog):
     """A catalog whose commits to a reference fail unless the table then has that reference.
 
@@ -92,7 +95,15 @@ class _Deleting(FileIO):
 
 
 def check_snapshots(name: str, metadata: TableMetadata) -> None:
-    """Raise CatalogError if the metadata lacks the snapshot of a reference: the table would seem to have no rows."""
+    """Raise CatalogError if the metadata lacks the snapshot of a reference: the table would seem to have no rows.
+
+    Also if the table is encrypted, whose manifests can't be read.
+    """
+    if (key := metadata.properties.get(_ENCRYPTED)) is not None:
+        raise CatalogError(
+            f"table {name} is encrypted with the key {key!r} (table property {_ENCRYPTED}), and can't be read",
+            hint="copy it to a table without encryption by an engine that has the key",
+        )
     ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     current, main = metadata.current_snapshot_id, metadata.refs.get(MAIN_BRANCH)
     heads = {f"{ref.snapshot_ref_type} {name!r}": ref.snapshot_id for name, ref in metadata.refs.items()}
