@@ -32,7 +32,7 @@ KEPT = Path(".volley") / "bench"
 # The modules with benchmarks, in the order of the page.
 _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up", "frames"),
-    *("expressions", "maintenance", "commits", "deletes", "upsert", "large_upsert", "sequence", "history"),
+    *("expressions", "maintenance", "commits", "deletes", "upsert", "large_upsert", "row_ids", "sequence", "history"),
     *("table_source", "presets", "view_refresh", "tpch_views", "windows"),
     *("joins", "scale", "webhook", "capture", "bad_rows", "messages"),
 )

@@ -62,6 +62,7 @@ def test_both_change_a_table_in_turn(strategy: Strategy, lake: Lake) -> None:
             upsert(lake, name, strategy, step, sent)
             model = {key: value for key, value in model.items() if key not in changed}
             model |= {row["id"]: row["name"] for row in sent if row["op"] != "d"}
+            changed = {row["id"] for row in sent if row["op"] == "d"}
             if step == 0:
                 spark_sql(lake, f"alter table {table} set tblproperties ({modes})")
         elif action == "delete":
@@ -70,7 +71,7 @@ def test_both_change_a_table_in_turn(strategy: Strategy, lake: Lake) -> None:
         elif action == "update":
             spark_sql(lake, f"update {table} set name = 's{step}' where id in ({listed})")
             model |= dict.fromkeys(changed & model.keys(), f"s{step}")
-            changed = set()  # Spark keeps the ids of updated rows.
+            changed = set()
         elif action == "insert":
             spark_sql(lake, f"insert into {table} values ({100 + step}, 'i')")
             model[100 + step] = "i"
@@ -93,8 +94,8 @@ def test_both_change_a_table_in_turn(strategy: Strategy, lake: Lake) -> None:
         now = {row["id"]: row for row in rows}
         for key in now.keys() & before.keys() - changed:
             assert now[key]["_row_id"] == before[key]["_row_id"], (action, key)
-            if now[key]["name"] == before[key]["name"]:
-                assert now[key]["changed"] == before[key]["changed"], (action, key)
+            is_same = now[key]["name"] == before[key]["name"]
+            assert is_same == (now[key]["changed"] == before[key]["changed"]), (action, key)
         assert all(owners.setdefault(row["_row_id"], row["id"]) == row["id"] for row in rows)
         before = now
 

@@ -579,6 +579,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (SOURCE.with_as_of, {"timestamp": "2026-01-01"}, {"timestamp": "None"}),
     (SOURCE.with_max_files_per_epoch, {"files": 5}, {"files": "None 5"}),
     (SOURCE.with_max_rows_per_epoch, {"rows": 5}, {"rows": "None 5"}),
+    (SOURCE.with_include, {"include": "row_id"}, {"include": "list"}),
     (SOURCE.with_hold, {}, {"max_age": f"None {DURATION}"}),
     (SOURCE.with_on_expired, {"on_expired": "fail"}, {"on_expired": ""}),
     (SOURCE.with_on_rollback, {"on_rollback": "fail"}, {"on_rollback": ""}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
+from tests.duck import query
 from tests.iceberg.snapshots import disturb
 from tests.views.tables import Known, Query, Row, checked, same, view_of
 from volley import (
@@ -616,3 +618,19 @@ def test_how_far_a_view_is(orders: Known, view: MaterializedView) -> None:
     plan = str(view.explain())
     assert "groups with changed rows" in plan
     assert "read IcebergSource('db.t')" in plan
+
+
+def test_groups_keep_the_ids_of_their_rows(orders: Known) -> None:
+    tables = {"orders": orders}
+    view = view_of(PER_CUSTOMER, tables)
+    view = replace(view, into=view.into.with_table_properties({"format-version": "3"}))
+    before, given = dict[str, int](), dict[int, str]()
+    for changed in ([], [order(20, "a", 3)], [order(21, "c")], [order(22, "b", -5), order(23, "d")]):
+        orders.change(changed)
+        checked(view, PER_CUSTOMER, tables, "incremental" if before else None)
+        location = view.into.ref.load().metadata_location
+        now = dict(query(f"select customer, _row_id from iceberg_scan('{location}')").fetchall())
+        assert before.items() <= now.items()
+        assert all(given.setdefault(row_id, customer) == customer for customer, row_id in now.items())
+        before = now
+    assert before.keys() == {*"abcd"}

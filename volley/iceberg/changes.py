@@ -80,7 +80,8 @@ def changes_between(
         start: The id of the snapshot before the first changes; None = the table's beginning.
         end: The id of the last snapshot; None = the branch's last one.
         keys: The columns that identify a row: a delete and an insert of one key in one snapshot are an update.
-            Without keys there are no updates.
+            Without keys, rows of one id are an update if the table has format version 3, unless the row has moved to
+            another partition, or the files to compare have more than eight million rows; else there are no updates.
 
     Raises:
         ConfigError: If the table has no such key column, or has a column of the names that changes add.

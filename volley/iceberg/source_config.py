@@ -38,6 +38,7 @@ OnChanges = Literal["fail", "skip", "added_rows", "follow"]
 OnExpired = Literal["fail", "live_rows", "rescan"]
 OnRollback = Literal["fail", "undo", "rescan"]
 
+_INCLUDE = ("row_id", "last_updated_sequence_number")
 _CHANGES = ("fail", "skip", "added_rows", "follow")
 _ON_EXPIRED = ("fail", "live_rows", "rescan")
 _ON_ROLLBACK = ("fail", "undo", "rescan")
@@ -162,6 +163,7 @@ class IcebergSourceConfig(FromDocuments):
     max_files_per_epoch: int | None = None
     max_rows_per_epoch: int | None = None
     hold: Duration | None = None
+    include: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         keep(self, properties=mapping)
@@ -177,7 +179,7 @@ class IcebergSourceConfig(FromDocuments):
         keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED), on_rollback=one_of(_ON_ROLLBACK))
         keep(self, sequence=flag)
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
-        keep(self, hold=optional(duration))
+        keep(self, hold=optional(duration), include=_parts)
         if self.hold is not None:
             self.ref.check_refs("the tag that holds snapshots")
         self._check()
@@ -279,6 +281,23 @@ class IcebergSourceConfig(FromDocuments):
         """Read only these columns, in this order; None (the default) = all."""
         return replace(self, columns=columns)
 
+    def with_include(self, include: str | Sequence[str]) -> IcebergSourceConfig:
+        """Add columns that tell rows apart, of a table of format version 3.
+
+        Args:
+            include: ``"row_id"`` for the column ``_row_id``, a number that a row keeps while it is updated, or written
+                to other files; ``"last_updated_sequence_number"`` for ``_last_updated_sequence_number``, that of the
+                snapshot that added the row or last changed it. Both are null in rows from before the table's upgrade,
+                until its next snapshot. With ``columns``, name the columns there, too.
+
+        Example:
+            >>> from volley import IcebergSourceConfig, IcebergStorage
+            >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> config.with_include("row_id").include
+            ('row_id',)
+        """
+        return replace(self, include=(include,) if isinstance(include, str) else include)
+
     def with_batch_size(self, rows: int) -> IcebergSourceConfig:
         """Set the maximum number of rows per Arrow batch; 10,000 by default."""
         return replace(self, batch_size=rows)
@@ -296,7 +315,7 @@ class IcebergSourceConfig(FromDocuments):
                 ``"follow"``: read all snapshots as changes, with the columns ``_change`` (``insert``,
                 ``update_before``, ``update_after``, ``delete``), ``_snapshot`` (long) and ``_committed_at``.
             keys: With "follow", the columns that identify a row: a deleted and an inserted row of one key become an
-                update.
+                update. Without keys, rows of one id do, as for `changes_between`.
             sequence: True, with "follow" and keys: rows also have ``_sequence``, the sequence number of their snapshot,
                 which never goes back: for ``Upsert(keys, sequence="_sequence", op_field="_change")``.
         """
@@ -370,3 +389,10 @@ class IcebergSourceConfig(FromDocuments):
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html
+
+
+def _parts(name: str, value: Any) -> tuple[str, ...]:
+    include = names(name, value)
+    for part in include:
+        one_of(_INCLUDE)(name, part)
+    return tuple(part for part in _INCLUDE if part in include)

@@ -349,6 +349,10 @@ class TableRows(Rows):
         """Return only these columns, in this order."""
         return TableRows(self.config.with_columns(columns))
 
+    def include(self, *parts: str) -> TableRows:
+        """Return the rows with columns that tell them apart; see `IcebergSourceConfig.with_include`."""
+        return TableRows(self.config.with_include(parts))
+
     def filter(self, predicate: str | Expr) -> TableRows:
         """Return only the rows for which a predicate is true; see `IcebergSourceConfig.with_partition_filter`."""
         if self.config.partition_filter is not None:

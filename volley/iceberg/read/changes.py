@@ -15,11 +15,12 @@ from volley.columns.keys.buckets import Divided, buckets_of, divided
 from volley.columns.keys.equality import differing, matching_rows
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
 from volley.iceberg.read.entries import Content
+from volley.iceberg.read.lineage import PAIR, differing_by_ids, gained, lost
 from volley.iceberg.read.rows import FileTask, RowReader
 from volley.iceberg.schema.types import arrow_schema, rows_schema
 from volley.store.rows import RowStore
 
-__all__ = ["CHANGE_COLUMNS", "SNAPSHOT_SEQUENCE", "change_schema", "read_changes", "rows_without"]
+__all__ = ["CHANGE_COLUMNS", "SNAPSHOT_SEQUENCE", "change_schema", "read_changes", "rows_without", "weight_of"]
 
 CHANGE_COLUMNS = pa.schema(
     [
@@ -43,6 +44,11 @@ _FIRST_ROWS = 65_536
 Batches = Iterator[pa.RecordBatch]
 
 
+def weight_of(batch: pa.RecordBatch) -> int:
+    """Return whether the rows of a batch of changes, which are of one kind, were added (1) or removed (-1)."""
+    return 1 if batch.column("_change")[0].as_py() in ("insert", "update_after") else -1
+
+
 def change_schema(schema: Schema, sequence: bool = False) -> pa.Schema:
     """Return the Arrow schema of changes of rows that are read under a schema of the table.
 
@@ -56,21 +62,22 @@ def change_schema(schema: Schema, sequence: bool = False) -> pa.Schema:
 def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequence[str] = ()) -> Batches:
     """Yield the changed rows of a split with `CHANGE_COLUMNS`: of each part of it deletes and old rows, then new ones.
 
-    The nth row with ``update_before`` and the nth with ``update_after`` are a pair. A file that is only added or
+    The nth row with ``update_before`` and the nth with ``update_after`` are a pair: rows of one key, or without keys of
+    one id, if rows have ids (of format version 3) and stay in their partition. A file that is only added or
     removed is read batch by batch. Else memory holds the rows of 32 MB of files and the changed rows among them: the
     rows of more are divided on the local disk first, into 256 parts at most. If keys do not determine the partition,
     memory holds all changed rows of the snapshot.
 
     Args:
         reader: Reads rows, under the schema that the changes have.
-        keys: The columns that pair a deleted with an inserted row as an update.
+        keys: The columns that pair a deleted with an inserted row as an update; () = their ids do.
     """
     reader = replace(reader, dictionaries=False)
     label = _Label(split, change_schema(reader.schema, split.sequence is not None), reader.batch_rows)
     if len(split.groups) == 1 and len(split.groups[0]) == 1:
         (file,) = split.groups[0]
         if not (file.loses_rows and file.gains_rows):
-            change, batches = ("delete", _lost) if file.loses_rows else ("insert", _gained)
+            change, batches = ("delete", lost) if file.loses_rows else ("insert", gained)
             yield from label.batches(change, batches(io, file, reader))
             return
     sides = (side for group in split.groups for side in _GroupComparison(io, group, reader, keys).sides())
@@ -89,6 +96,8 @@ def _joined(sides: Iterable[_Sides]) -> Iterator[_Sides]:
 
 def _paired(removed: pa.Table, added: pa.Table, keys: Sequence[str], label: _Label) -> Batches:
     before, after = np.empty(0, np.int64), np.empty(0, np.int64)
+    if not keys and PAIR in removed.column_names:
+        keys = [PAIR]
     if keys:
         before, after = matching_rows(removed.select(keys), added.select(keys), keys)
     yield from label.rows("delete", rows_without(removed, before))
@@ -119,12 +128,13 @@ class _Label:
     def batches(self, change: str, batches: Iterable[pa.RecordBatch]) -> Batches:
         """Yield batches with one kind of change."""
         committed_at = pa.scalar(self.split.committed_at * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        names = self.schema.names[: -len(CHANGE_COLUMNS) - (self.split.sequence is not None)]
         for batch in batches:
             values = [pa.scalar(change), pa.scalar(self.split.snapshot_id, pa.int64()), committed_at]
             if self.split.sequence is not None:
                 values.append(pa.scalar(self.split.sequence, pa.int64()))
             columns = [pa.repeat(value, batch.num_rows) for value in values]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.schema)
+            yield pa.RecordBatch.from_arrays([*batch.select(names).columns, *columns], schema=self.schema)
 
     def rows(self, change: str, rows: pa.Table) -> Batches:
         """Yield rows with one kind of change."""
@@ -146,15 +156,24 @@ class _GroupComparison:
 
     def sides(self) -> Iterator[_Sides]:
         """Yield the rows that differ; with keys, all rows of one key at once."""
+        in_part = sum(_size(file) for file in self.files if file.before and file.after)
+        by_ids = differing_by_ids(self.io, self.files, self.reader) if in_part <= _PART_BYTES else None
+        if by_ids is not None:
+            # An engine may have written a row anew, with another id.
+            removed, added = self._cancelled(*by_ids)
+            # Rows of all groups are paired by keys.
+            names = [*self.reader.schema.column_names, *([] if self.keys else [PAIR])]
+            yield removed.select(names), added.select(names)
+            return
         aligned = self._aligned() if _have_equal_lengths(self.files) else None
         if aligned is not None:
             yield self._cancelled(*aligned)
             return
         parts = min(-(-sum(map(_size, self.files)) // _PART_BYTES), _MOST_PARTS)
         if parts == 1:
-            yield self._cancelled(self._table(self._rows(_lost)), self._table(self._rows(_gained)))
+            yield self._cancelled(self._table(self._rows(lost)), self._table(self._rows(gained)))
             return
-        removed, added = (self._divided(self._rows(side), parts) for side in (_lost, _gained))
+        removed, added = (self._divided(self._rows(side), parts) for side in (lost, gained))
         for part in range(parts):
             yield self._cancelled(self._table(removed.read(part)), self._table(added.read(part)))
 
@@ -179,18 +198,19 @@ class _GroupComparison:
     def _cancelled(self, removed: pa.Table, added: pa.Table) -> _Sides:
         """Return two sides without the rows that both have."""
         # Hashing few columns is cheap; it finds all equal rows unless several rows have the same values there.
-        some = list(self.keys) or [field.name for field in removed.schema if _is_cheap(field.type)]
-        for hashed in (some, removed.column_names) if some else (removed.column_names,):
-            before, after = matching_rows(removed, added, hashed)
+        columns = arrow_schema(self.reader.schema)
+        some = list(self.keys) or [field.name for field in columns if _is_cheap(field.type)]
+        for hashed in (some, columns.names) if some else (columns.names,):
+            before, after = matching_rows(removed.select(columns.names), added.select(columns.names), hashed)
             removed, added = rows_without(removed, before), rows_without(added, after)
         return removed, added
 
     def _aligned(self) -> _Sides | None:
         """Return the rows that differ from those at the same places; None if the rows have moved."""
-        lost = sorted((file for file in self.files if file.loses_rows), key=lambda file: file.file.rows)
-        gained = sorted((file for file in self.files if file.gains_rows), key=lambda file: file.file.rows)
-        before = chain.from_iterable(_lost(self.io, file, self.reader) for file in lost)
-        after = chain.from_iterable(_gained(self.io, file, self.reader) for file in gained)
+        losing = sorted((file for file in self.files if file.loses_rows), key=lambda file: file.file.rows)
+        gaining = sorted((file for file in self.files if file.gains_rows), key=lambda file: file.file.rows)
+        before = chain.from_iterable(lost(self.io, file, self.reader) for file in losing)
+        after = chain.from_iterable(gained(self.io, file, self.reader) for file in gaining)
         differ: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
         rows = changed = size = 0
         for old, new in _in_step(before, after):
@@ -201,7 +221,7 @@ class _GroupComparison:
             size += differ[-1][0].nbytes + differ[-1][1].nbytes
             if (rows >= _FIRST_ROWS and changed * 2 > rows) or size > _PART_BYTES:
                 return None
-        if changed * 2 > rows or rows < sum(file.file.rows for file in lost):
+        if changed * 2 > rows or rows < sum(file.file.rows for file in losing):
             return None
         return self._table(old for old, _ in differ), self._table(new for _, new in differ)
 
@@ -210,10 +230,8 @@ def _have_equal_lengths(files: Iterable[ChangedFile]) -> bool:
     """Return True if removed and added files have the same numbers of rows, none deleted."""
     if any((file.before and file.after) or _task(file).deletes for file in files):
         return False
-    lost, gained = (
-        sorted(file.file.rows for file in files if (file.before is None) == is_new) for is_new in (False, True)
-    )
-    return lost == gained
+    old, new = (sorted(file.file.rows for file in files if (file.before is None) == is_new) for is_new in (False, True))
+    return old == new
 
 
 def _size(file: ChangedFile) -> int:
@@ -241,23 +259,3 @@ def _in_step(old: Batches, new: Batches) -> Iterator[tuple[pa.RecordBatch, pa.Re
         yield ours.slice(0, rows), theirs.slice(0, rows)
         ours = ours.slice(rows) if ours.num_rows > rows else next(old, None)
         theirs = theirs.slice(rows) if theirs.num_rows > rows else next(new, None)
-
-
-def _lost(io: FileIO, file: ChangedFile, reader: RowReader) -> Batches:
-    """Yield the rows of a file that were there before the snapshot and are not since."""
-    return _difference(io, file.before, file.after, reader) if file.loses_rows else iter(())
-
-
-def _gained(io: FileIO, file: ChangedFile, reader: RowReader) -> Batches:
-    """Yield the rows of a file that are there since the snapshot and were not before."""
-    return _difference(io, file.after, file.before, reader) if file.gains_rows else iter(())
-
-
-def _difference(io: FileIO, one: FileTask | None, other: FileTask | None, reader: RowReader) -> Batches:
-    """Yield the rows of a file that some delete files leave and others do not."""
-    assert one is not None
-    if other is None:
-        return reader.read(io, one)
-    # Those that both have delete the same rows.
-    only_others = tuple(delete for delete in other.deletes if delete not in one.deletes)
-    return reader.read_deleted(io, one, replace(other, deletes=only_others))

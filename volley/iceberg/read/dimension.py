@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from volley.contracts.dimension import DimensionReader, RowHistory, Version
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError
 from volley.iceberg.read.changed_files import ChangeSplit, change_splits
-from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
+from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes, weight_of
 from volley.iceberg.read.history import ancestors_of, oldest_of, snapshot_of, snapshots_between
 from volley.iceberg.read.rows import RowReader
 from volley.iceberg.read.scope import (
@@ -25,7 +25,7 @@ from volley.iceberg.read.scope import (
     selected,
 )
 from volley.iceberg.read.whole import read_snapshot, table_schema
-from volley.iceberg.schema.types import arrow_schema
+from volley.iceberg.schema.types import arrow_schema, with_included
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.types.arrow import canonical_schema
 
@@ -79,13 +79,12 @@ class IcebergDimensionReader(DimensionReader):
         self, table: Table, splits: Sequence[ChangeSplit], columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         predicate = predicate_of(self._config, table.schema())
-        reader = RowReader.of(table.metadata, selected(table.schema(), names_needed(columns, predicate)))
+        schema = with_included(table.schema(), self._config.include)
+        reader = RowReader.of(table.metadata, selected(schema, names_needed(columns, predicate)))
         steps = filtered(predicate, columns, canonical_schema(arrow_schema(reader.schema)))
         for split in splits:
             for batch in read_changes(table.io, split, reader):
-                # A batch has changes of one kind.
-                weight = 1 if batch.column("_change")[0].as_py() == "insert" else -1
-                yield weight, steps(batch.drop_columns(CHANGE_COLUMNS.names))
+                yield weight_of(batch), steps(batch.drop_columns(CHANGE_COLUMNS.names))
 
     def history(self, version: Version, columns: Sequence[str]) -> RowHistory:
         if version["snapshot"] is None:

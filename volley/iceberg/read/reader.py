@@ -42,7 +42,7 @@ from volley.iceberg.read.scope import (
     selected,
     start_of,
 )
-from volley.iceberg.schema.types import arrow_schema, readable
+from volley.iceberg.schema.types import arrow_schema, readable, with_included
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET
@@ -301,7 +301,8 @@ def reader_of(
     needed = names_needed(names, predicate)
     follows = config.changes == "follow"
     # Changes are found by comparing whole rows.
-    rows = RowReader.of(table.metadata, readable(schema) if follows else selected(schema, needed))
+    known = with_included(schema, config.include)
+    rows = RowReader.of(table.metadata, readable(known) if follows else selected(known, needed))
     row_filter = And(pruning(predicate, schema), pruning(context.predicate, schema))
     rows = replace(rows, dictionaries=context.dictionaries, batch_rows=config.batch_size)
     # Changes are compared as wholes; a part of their rows would look like others.

@@ -49,7 +49,9 @@ class RowIds:
 
     def _column(self, field: NestedField, column: pa.Array, positions: Positions | range) -> pa.Array:
         if field.field_id == ROW_ID_ID and self.first is not None:
-            return pc.coalesce(column, pa.array(np.asarray(positions, np.int64) + self.first))
+            # NumPy takes each number of a range by itself.
+            places = np.arange(positions.start, positions.stop) if isinstance(positions, range) else positions
+            return pc.coalesce(column, pa.array(places + self.first))
         if field.field_id == CHANGED_AT_ID and self.first is not None:
             return column.fill_null(self.sequence_number)
         return column

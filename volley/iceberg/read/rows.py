@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -205,6 +205,14 @@ class RowReader:
                 self._note(batch)
                 start = position - first
                 yield batch.filter(pa.array(deleted[start : start + batch.num_rows]))
+
+    def read_difference(self, io: FileIO, one: FileTask, other: FileTask | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file that the deletes of one task leave, and those of another don't; None = all do."""
+        if other is None:
+            return self.read(io, one)
+        # Those that both have delete the same rows.
+        only_others = tuple(delete for delete in other.deletes if delete not in one.deletes)
+        return self.read_deleted(io, one, replace(other, deletes=only_others))
 
     def _pages_of(self, file: OpenDataFile, rows: Positions) -> tuple[list[int], dict[int, list[range]]]:
         """Return the row groups of some rows of the part, and the rows of pages to read of them."""

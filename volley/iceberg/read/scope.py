@@ -17,9 +17,10 @@ from volley.columns.nodes import CompiledSteps, lower
 from volley.contracts.source import Offset
 from volley.errors import ConfigError, ExpressionError, SnapshotNotFoundError, near
 from volley.iceberg.catalogs.answers import retry_reads
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.read.changes import CHANGE_COLUMNS, SNAPSHOT_SEQUENCE
 from volley.iceberg.read.history import snapshot_at, snapshot_of, snapshot_of_ref
-from volley.iceberg.schema.types import arrow_schema, check_readable, rows_schema
+from volley.iceberg.schema.types import arrow_schema, check_readable, check_row_ids, rows_schema, with_included
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
 from volley.iceberg.table import TableRef
 from volley.plan import nodes
@@ -195,6 +196,13 @@ def schema_of(table: Table, config: IcebergSourceConfig, snapshot_id: int | None
             f"table {config.ref.name} has format version 1, whose snapshots have no sequence numbers",
             hint="leave sequence out, or upgrade the table to version 2",
         )
+    if config.include and table.format_version < ROW_IDS_SINCE:
+        raise ConfigError(
+            f"table {config.ref.name} has format version {table.format_version}, whose rows have no ids",
+            hint="leave include out, or upgrade the table: IcebergTable(table).upgrade(3)",
+        )
+    if config.include:
+        check_row_ids(table.schema())
     ref = table.metadata.refs.get(config.ref.branch)
     if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:
         snapshot_id = ref.snapshot_id
@@ -207,6 +215,7 @@ def schema_of(table: Table, config: IcebergSourceConfig, snapshot_id: int | None
 
 def column_names_of(config: IcebergSourceConfig, schema: Schema) -> list[str]:
     """Return the columns that a source reads, in their order; raise ConfigError for unknown ones."""
+    schema = with_included(schema, config.include)
     known = [field.name for field in schema.fields]
     for key in config.keys:
         if key not in known:
@@ -279,6 +288,7 @@ def _parsed(predicate: str | ExprNode, schema: Schema) -> ExprNode:
 
 
 def _checked(predicate: ExprNode, config: IcebergSourceConfig, schema: Schema) -> ExprNode:
+    schema = with_included(schema, config.include)
     named = column_names(predicate)
     known = [field.name for field in schema.fields]
     for name in sorted(named - set(known)):

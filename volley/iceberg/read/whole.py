@@ -27,7 +27,7 @@ from volley.iceberg.read.scope import (
     schema_of,
     start_of,
 )
-from volley.iceberg.schema.types import arrow_schema, readable, rows_schema
+from volley.iceberg.schema.types import arrow_schema, readable, rows_schema, with_included
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.table import TableRef
 from volley.types.arrow import canonical_schema
@@ -96,7 +96,7 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     # A snapshot after which a stream has started may have expired since.
     schema = schema_of(table, config, pinned_snapshot(table, config).snapshot_id if is_pinned(config) else None)
     predicate_of(config, schema)
-    names, known = column_names_of(config, schema), rows_schema(readable(schema))
+    names, known = column_names_of(config, schema), rows_schema(readable(with_included(schema, config.include)))
     follows = config.changes == "follow"
     read = canonical_schema(change_schema(known, config.sequence) if follows else arrow_schema(known))
     return pa.schema([read.field(name) for name in names])

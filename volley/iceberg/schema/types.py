@@ -44,10 +44,13 @@ from volley.iceberg.schema.foreign_types import UnreadableType, VariantText, Var
 from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
+    "CHANGED_AT",
     "CHANGED_AT_ID",
     "NEWER_VERSION",
     "PATH_ID",
     "POSITION_ID",
+    "ROW_COLUMNS",
+    "ROW_ID",
     "ROW_ID_ID",
     "ROW_TYPES",
     "arrow_schema",
@@ -68,6 +71,7 @@ __all__ = [
     "schema_of_files",
     "table_type_name",
     "to_iceberg_schema",
+    "with_included",
     "with_row_ids",
 ]
 
@@ -81,6 +85,9 @@ PATH_ID = 2147483546
 POSITION_ID = 2147483545
 """The field id of ``pos``, the row's number in it."""
 
+ROW_COLUMNS = ROW_ID, CHANGED_AT = "_row_id", "_last_updated_sequence_number"
+"""The columns that rows have besides those of the table from format version 3 on: their ids, and when they changed."""
+
 ROW_ID_ID = 2147483540
 """The field id of ``_row_id``, which a row of format version 3 keeps for ever."""
 
@@ -88,8 +95,8 @@ CHANGED_AT_ID = 2147483539
 """The field id of ``_last_updated_sequence_number``: that of the snapshot that added a row or last changed it."""
 
 _ROW_IDS = (
-    NestedField(ROW_ID_ID, "_row_id", LongType(), required=False),
-    NestedField(CHANGED_AT_ID, "_last_updated_sequence_number", LongType(), required=False),
+    NestedField(ROW_ID_ID, ROW_ID, LongType(), required=False),
+    NestedField(CHANGED_AT_ID, CHANGED_AT, LongType(), required=False),
 )
 
 _PRIMITIVES: dict[pa.DataType, IcebergType] = {
@@ -233,7 +240,15 @@ def check_row_ids(schema: Schema) -> None:
 @per_schema
 def with_row_ids(schema: Schema) -> Schema:
     """Return the schema with the columns that tell rows of format version 3 apart."""
-    return Schema(*schema.fields, *_ROW_IDS, schema_id=schema.schema_id)
+    known = {field.field_id for field in schema.fields}
+    added = (field for field in _ROW_IDS if field.field_id not in known)
+    return Schema(*schema.fields, *added, schema_id=schema.schema_id)
+
+
+def with_included(schema: Schema, include: Sequence[str]) -> Schema:
+    """Return the schema with some of these columns, by their names without the first letter."""
+    added = (field for field in _ROW_IDS if field.name.removeprefix("_") in include)
+    return Schema(*schema.fields, *added, schema_id=schema.schema_id) if include else schema
 
 
 def rows_schema(schema: Schema, variants_as_stored: bool = False) -> Schema:

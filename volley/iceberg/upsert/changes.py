@@ -34,7 +34,7 @@ from volley.store.batch_file import BatchFileWriter, open_batches
 from volley.store.files import checked
 
 __all__ = [
-    *("BUCKETS", "DELETED", "EVERYWHERE", "ORDER", "STORED_AT", "STORED_IN"),
+    *("BUCKETS", "DELETED", "EVERYWHERE", "ORDER", "STORED_AT", "STORED_ID", "STORED_IN"),
     *("ChangeFile", "ChangeWriter", "UpsertWriter"),
 ]
 
@@ -46,9 +46,9 @@ DELETED = "_volley_deleted"
 """The column of changes that tells deletions."""
 ORDER = "_volley_order"
 """The column of changes with their order, if that is not a column of the table."""
-STORED_IN, STORED_AT = "_volley_stored_in", "_volley_stored_at"
-"""The columns of changes with the file, by its number, and the position of a row that the table has already; null for
-new changes."""
+STORED_IN, STORED_AT, STORED_ID = "_volley_stored_in", "_volley_stored_at", "_volley_stored_id"
+"""The columns of changes with the file, by its number, and the position of a row that the table has already, and with
+its id, if rows have ids, which the row that replaces it takes; null for new changes."""
 
 _FORMAT = StateFormat("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -103,9 +103,10 @@ class UpsertWriter(Writer):
         """The schema of changes; all columns are nullable, since a deletion needs only the keys."""
         order = [] if self.mode.write_order else [(ORDER, pa.int64())]
         unchanged = [(UNCHANGED, pa.list_(pa.string()))] if self.mode.is_partial else []
-        stored_in = [(STORED_IN, pa.int32()), (STORED_AT, pa.int64())] if self.mode.sequence else []
+        row_ids = [(STORED_ID, pa.int64())] if self.rows.has_row_ids else []
+        stored_in = [(STORED_IN, pa.int32()), (STORED_AT, pa.int64())] if self.mode.sequence or row_ids else []
         columns = (field.with_nullable(True) for field in self.rows.rows_schema)
-        return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged, *stored_in])
+        return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged, *stored_in, *row_ids])
 
     @property
     def order_by(self) -> str | None:
@@ -272,7 +273,8 @@ class UpsertWriter(Writer):
             for number in (number for number, bucket in enumerate(file.buckets) if bucket in buckets):
                 halves = [batches.batch(2 * number + half) for half in range(1 if only_keys else 2)]
                 columns = {name: half.column(name) for half in halves for name in half.schema.names}
-                yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+                # Changes that were written before the table was upgraded have no columns of ids.
+                yield conform(pa.RecordBatch.from_pydict(columns), schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"rows": self.rows, "mode": self.mode}

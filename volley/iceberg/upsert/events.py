@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from volley.columns.compiled import whole
 from volley.columns.keys.equality import differing
 from volley.columns.keys.order import ascending_order
-from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN
+from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_ID, STORED_IN
+from volley.iceberg.upsert.lives import taken
 from volley.iceberg.upsert.settled import exact_ranks, ranks_of, repeated
 from volley.iceberg.upsert.version_columns import VersionColumns
 
@@ -38,7 +39,7 @@ class NewVersions:
     """What becomes of a table with some changes.
 
     Args:
-        new: The versions that it lacks.
+        new: The versions that it lacks, with the ids of those that they replace, if rows have some.
         remembered: The changes that are to be remembered and are not yet.
         beaten: The numbers of those changes that are versions of the table which no longer hold.
     """
@@ -228,12 +229,18 @@ class Events:
         places = np.searchsorted(codes, self._codes[begun])
         found = places < len(codes)
         found[found] = codes[places[found]] == self._codes[begun][found]
+        replaced = np.full(len(codes), -1)
+        replaced[places[found]] = stored[found]
         ours = versions.take(pa.array(places[found]))
         theirs = self.changes.take(pa.array(stored[found])).select(versions.column_names)
         found[found] = ~differing(ours, theirs)
         held, first = np.unique(places[found], return_index=True)
         stays = stored[found][first]
-        return versions.take(pa.array(np.setdiff1d(np.arange(len(codes)), held))), np.setdiff1d(self.stored, stays)
+        new = np.setdiff1d(np.arange(len(codes)), held)
+        rows = versions.take(pa.array(new))
+        if STORED_ID in self.changes.column_names:
+            rows = rows.append_column(STORED_ID, taken(self.changes[STORED_ID], replaced[new]))
+        return rows, np.setdiff1d(self.stored, stays)
 
 
 def _limits(stored: pa.Table, columns: VersionColumns) -> list[pa.Table]:

@@ -1,7 +1,4 @@
-"""What incomplete changes of a key come to: each column has the value of the last change that has one.
-
-A deletion ends what was before it: the changes of a key between two deletions are a *life* of its row.
-"""
+"""What incomplete changes of a key come to: each column has the value of the last change that has one."""
 
 from __future__ import annotations
 
@@ -17,53 +14,16 @@ import pyarrow.compute as pc
 from volley.columns.keys.normal import Bools, normal_rows
 from volley.columns.keys.order import ascending_order, ranks
 from volley.errors import SourceError
-from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UpsertWriter
+from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_ID, STORED_IN, UpsertWriter
 from volley.iceberg.upsert.columns import OLDER, OLDER_COLUMN, OLDER_SEQUENCE
 from volley.iceberg.upsert.incomplete import UNCHANGED, ignores_nulls, lacks
+from volley.iceberg.upsert.lives import Lives, last_of, nullable, taken, with_column
 from volley.iceberg.upsert.settled import Changed, LastChange, Outcome, exact_ranks, ranks_of, repeated
 
 __all__ = ["PartialChanges", "completed_rows", "without_source"]
 
 _Numbers = np.ndarray[Any, Any]
 _WHOLE = -1
-
-
-@dataclass(frozen=True)
-class _Lives:
-    """The lives of rows, in the order of changes by key, then by what orders them.
-
-    Args:
-        starts: For each place in that order, where its life begins.
-        ends: Where each key ends.
-        rows: Those of the ends that are no deletions: the rows that stay.
-    """
-
-    starts: _Numbers
-    ends: _Numbers
-    rows: _Numbers
-
-    @classmethod
-    def of(cls, same_key: Bools, deleted: Bools) -> _Lives:
-        """Find them.
-
-        Args:
-            same_key: For each place, whether the key is the one before.
-            deleted: For each place, whether it is a deletion.
-        """
-        begins = ~same_key
-        begins[1:] |= deleted[:-1]
-        ends = np.flatnonzero(np.append(~same_key[1:], True))
-        return cls(_last_of(begins), ends, ends[~deleted[ends]])
-
-    def sources(self, has_value: Bools) -> _Numbers:
-        """Return for each row the place of the last change of its life that has a value; -1 = there is none."""
-        last = _last_of(has_value)[self.rows]
-        return np.where(last < self.starts[self.rows], -1, last)
-
-
-def _last_of(flags: Bools) -> _Numbers:
-    """Return for each place the last one up to it whose flag is set; -1 = there is none."""
-    return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))
 
 
 def completed_rows(changes: pa.Table, order: Sequence[pa.Array], writer: UpsertWriter) -> pa.Table:
@@ -78,16 +38,22 @@ def completed_rows(changes: pa.Table, order: Sequence[pa.Array], writer: UpsertW
     keys = ranks_of(normal_rows(writer.keys_of(changes)), writer.key_schema.names)
     numbers = np.asarray(ascending_order([*keys, *order]), np.int64)
     deleted, unchanged = _flags(changes[DELETED])[numbers], changes[UNCHANGED].combine_chunks()
-    lives = _Lives.of(repeated(keys, numbers), deleted)
+    lives = Lives.of(repeated(keys, numbers), deleted)
     arrival = np.argsort(numbers[lives.rows])
     rows = changes.take(pa.array(numbers[lives.rows][arrival]))
+    replaced = np.zeros(changes.num_rows, np.bool_)
+    if STORED_ID in changes.column_names:
+        # The rows of the table whose ids are taken have no values but these and their keys.
+        replaced = _flags(changes[STORED_IN].is_valid())
+        places = lives.sources(replaced[numbers])[arrival]
+        rows = with_column(rows, STORED_ID, taken(changes[STORED_ID], np.where(places < 0, -1, numbers[places])))
     for name in writer.written.intersection(pc.unique(pc.list_flatten(rows[UNCHANGED].combine_chunks())).to_pylist()):
-        places = lives.sources(~lacks(unchanged, name)[numbers])
+        places = lives.sources(~(lacks(unchanged, name) | replaced)[numbers])
         if writer.mode.is_whole_if_new:
             places = np.where(places < 0, lives.starts[lives.rows], places)
         elif missing := int(np.count_nonzero(places < 0)):
             raise without_source(missing, name)
-        rows = _with(rows, name, changes[name].take(pa.array(numbers[places][arrival])))
+        rows = with_column(rows, name, changes[name].take(pa.array(numbers[places][arrival])))
     return rows
 
 
@@ -98,15 +64,6 @@ def without_source(rows: int, column: str) -> SourceError:
         "that they replace",
         hint='load all rows first (load="snapshot"), or make the source send whole rows',
     )
-
-
-def _with(rows: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
-    return rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
-
-
-def _numbers(numbers: _Numbers, none: Bools) -> pa.Array:
-    """Return numbers of rows to take, some of which are null; Arrow checks these, too."""
-    return pa.array(np.where(none, 0, numbers), mask=none)
 
 
 def _flags(column: pa.ChunkedArray) -> Bools:
@@ -198,7 +155,7 @@ class _Folding:
         return _flags(self.changes[STORED_IN].is_valid())[self._at]
 
     @cached_property
-    def _sorted(self) -> tuple[_Numbers, _Lives, Bools]:
+    def _sorted(self) -> tuple[_Numbers, Lives, Bools]:
         """The versions in order, their lives, and for each place whether key and sequence are those before."""
         at = pa.array(self._at)
         keys = [
@@ -209,7 +166,7 @@ class _Folding:
         marks = [pa.array(flags.astype(np.int8)) for flags in (self._deleted, self._stored)]
         order = np.asarray(ascending_order([*keys, *sequence, *marks]), np.int64)
         same_key = repeated(keys, order)
-        return order, _Lives.of(same_key, self._deleted[order]), same_key & repeated(sequence, order)
+        return order, Lives.of(same_key, self._deleted[order]), same_key & repeated(sequence, order)
 
     @property
     def _last(self) -> _Numbers:
@@ -261,6 +218,14 @@ class _Folding:
         order[places] = versions[np.array(ascending_order([runs, first, second, *exact_ranks(values), last]))]
         return order
 
+    @property
+    def _replaced(self) -> _Numbers:
+        """For each key with a row, the number of the row of the same life that the table has; -1 = it has none."""
+        order, lives, _ = self._sorted
+        in_table = _flags(self.changes[STORED_AT].is_valid())[self._at] & (self._part == _WHOLE)
+        places = lives.sources(in_table[order])
+        return np.where(places < 0, -1, self._at[order[places]])
+
     @cached_property
     def kept(self) -> Bools:
         """For each key with a row, whether the table has that row."""
@@ -276,10 +241,14 @@ class _Folding:
     def rows(self, chosen: Bools) -> pa.Table:
         """Return the rows of some of the keys that have one."""
         rows = self.changes.take(pa.array(self.winners[chosen]))
+        if STORED_ID in rows.column_names:
+            rows = with_column(rows, STORED_ID, taken(self.changes[STORED_ID], self._replaced[chosen]))
         for name, versions in self._sources.items():
             some = versions[chosen]
-            rows = _with(rows, name, self.changes[name].take(_numbers(self._at[some], some < 0)))
-        return _with(rows, OLDER, self._older({name: some[chosen] for name, some in self._sources.items()}, chosen))
+            rows = with_column(rows, name, self.changes[name].take(nullable(self._at[some], some < 0)))
+        return with_column(
+            rows, OLDER, self._older({name: some[chosen] for name, some in self._sources.items()}, chosen)
+        )
 
     def _older(self, sources: Mapping[str, _Numbers], chosen: Bools) -> pa.Array:
         """Return the column that tells which values of rows are older than their sequence."""
@@ -301,7 +270,7 @@ class _Folding:
 
     def _as_entries(self, ids: _Numbers, versions: _Numbers) -> pa.StructArray:
         none = versions < 0
-        at = _numbers(versions, none)
+        at = nullable(versions, none)
         sequence = pa.StructArray.from_arrays(
             [values.take(at) for values in self._sequence.values()], [*self._sequence], mask=pa.array(none)
         )
@@ -312,7 +281,7 @@ class _Folding:
         """The deletions that are to be remembered, and are not yet."""
         order, lives, _ = self._sorted
         keys = np.append(0, lives.ends[:-1] + 1)
-        last = _last_of(self._deleted[order])[lives.ends]
+        last = last_of(self._deleted[order])[lives.ends]
         lacking = np.zeros(len(order), np.bool_)
         for versions in self._sources.values():
             lacking[lives.rows] |= versions < 0

@@ -86,6 +86,9 @@ class EpochUpsert:
         self._merged: list[WrittenFile] | None = None
         self._unused: list[WrittenFile] = []
         self._replaced: dict[_FileVersion, Replaced] = {}
+        # The numbers of data files, and those of the files whose rows' ids the new rows have taken.
+        self._numbers: dict[_FileVersion, int] = {}
+        self._ids_of: frozenset[int] = frozenset()
         self._attempts = 0
         self.temporary: list[str] = []
         """The paths of the files that only executors need."""
@@ -114,27 +117,53 @@ class EpochUpsert:
         if self._truncated is not None:
             self._replaced |= {version: Replaced(planned.file, True) for version, planned in candidates.items()}
         self._complete(writer, candidates, metadata)
-        new = [planned for version, planned in candidates.items() if version not in self._replaced]
-        tasks = self._tasks(writer, metadata, new)
-        self._take(self._run(tasks) if tasks else [], candidates)
+        new = {version: planned for version, planned in candidates.items() if version not in self._replaced}
+        if writer.rows.has_row_ids:
+            # New rows take the ids of those that they replace.
+            self._work(self._replaces(writer, metadata, new), new)
+            self._note_ids(candidates)
+            new = {}
+        merges = self._merges(writer) if self._merged is None else []
+        merged = self._work([*merges, *self._replaces(writer, metadata, new, len(merges))], new)
+        self._merged = merged if self._merged is None else self._merged
         results = [self._replaced[version] for version in candidates]
         return SnapshotFiles(
-            added=[*(self._merged or ()), *chain.from_iterable(result.added for result in results)],
+            added=[*self._merged, *chain.from_iterable(result.added for result in results)],
             deletes=list(chain.from_iterable(result.deletes for result in results)),
             removed=[to_data_file(result.file) for result in results if result.removed],
         )
 
-    def _tasks(
-        self, writer: UpsertWriter, metadata: TableMetadata, files: Sequence[PlannedFile]
-    ) -> list[MergeChanges | ReplaceKeys]:
-        """Return the tasks that merge the changes, unless that is done, and replace rows of some data files."""
-        tasks: list[MergeChanges | ReplaceKeys] = []
-        if self._merged is None:
-            tasks += self._merges(writer)
-        base = len(tasks) + len(self._replaced)
-        for number, group in enumerate(shared(files), base):
-            tasks.append(ReplaceKeys(writer, number, self._without_ranges, metadata, group))
-        return suited(tasks, self._changes, files)
+    def _replaces(
+        self, writer: UpsertWriter, metadata: TableMetadata, files: Mapping[_FileVersion, PlannedFile], base: int = 0
+    ) -> list[ReplaceKeys]:
+        """Return the tasks that replace rows of some data files; the number of the first one is at least `base`."""
+        tasks = list[ReplaceKeys]()
+        for number, group in enumerate(shared(files.values()), base + len(self._replaced)):
+            numbers = tuple(self._number(version_of(planned)) for planned in group)
+            tasks.append(ReplaceKeys(writer, number, self._without_ranges, metadata, group, numbers))
+        return tasks
+
+    def _number(self, version: _FileVersion) -> int:
+        return self._numbers.setdefault(version, len(self._numbers))
+
+    def _work(
+        self, tasks: Sequence[MergeChanges | ReplaceKeys], files: Mapping[_FileVersion, PlannedFile]
+    ) -> list[WrittenFile]:
+        """Run tasks; note what becomes of some data files, and return the files of new rows."""
+        results = self._run(suited(tasks, self._changes, files.values())) if tasks else []
+        items = [item for result in results for item in result.committables]
+        by_path = {planned.file.path: version for version, planned in files.items()}
+        replaced = {by_path[item.file.path]: item for item in items if isinstance(item, Replaced)}
+        self._replaced |= replaced
+        self.temporary += {item.ids.path for item in replaced.values() if item.ids is not None}
+        return [item for item in items if isinstance(item, WrittenFile)]
+
+    def _note_ids(self, candidates: Iterable[_FileVersion]) -> None:
+        """Note whose ids the new rows take; those that were merged before have others."""
+        found = frozenset(self._numbers[version] for version in candidates if self._replaced[version].ids is not None)
+        if found != self._ids_of:
+            self._unused += self._merged or ()
+            self._merged, self._ids_of = None, found
 
     def _complete(
         self, writer: UpsertWriter, candidates: Mapping[_FileVersion, PlannedFile], metadata: TableMetadata
@@ -166,15 +195,11 @@ class EpochUpsert:
     def _all(self) -> tuple[ChangeFile, ...]:
         return (*self._completions, *self._without_ranges)
 
-    def _take(self, results: Sequence[WriteResult], candidates: Iterable[_FileVersion]) -> None:
-        items = [item for result in results for item in result.committables]
-        by_path = {version[0]: version for version in candidates}
-        self._replaced |= {by_path[item.file.path]: item for item in items if isinstance(item, Replaced)}
-        self._merged = [*(self._merged or ()), *(item for item in items if isinstance(item, WrittenFile))]
-
     def _merges(self, writer: UpsertWriter) -> list[MergeChanges]:
         parts = enumerate(parts_of(self._changes))
-        return [MergeChanges(writer, number, self._all, buckets, self._truncated) for number, buckets in parts]
+        ids = dict.fromkeys(replaced.ids for replaced in self._replaced.values() if replaced.ids is not None)
+        marks = self._truncated, tuple(ids), self._ids_of
+        return [MergeChanges(writer, number, self._all, buckets, *marks) for number, buckets in parts]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""

@@ -27,6 +27,7 @@ from volley.contracts.sink import ExecutorTask
 from volley.iceberg.modes import History
 from volley.iceberg.read.entries import PlannedFile, to_data_file
 from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.schema.types import ROW_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, ChangeFile, UpsertWriter
@@ -43,7 +44,18 @@ from volley.iceberg.upsert.plan import (
 )
 from volley.iceberg.upsert.ranges import union
 from volley.iceberg.upsert.settled import Changed, LastChange, Settling
-from volley.iceberg.upsert.tasks import Deletions, FilesTask, Finder, Places, Replace, Replaced, UpsertTask, columns_of
+from volley.iceberg.upsert.tasks import (
+    Deletions,
+    FilesTask,
+    Finder,
+    Places,
+    Replace,
+    Replaced,
+    UpsertTask,
+    columns_of,
+    with_stored_ids,
+    write_rows,
+)
 from volley.iceberg.upsert.tombstones import (
     Housekeeping,
     check_remembered,
@@ -110,7 +122,9 @@ class _ReadStored(FilesTask):
         truncations = self.writer.truncations_in(self.changes)
         changes = Changed(self.writer, self.writer.marked_keys(self.changes), truncations)
         keys, beaten = None if self.all_keys else self.writer.keys_of(changes.keys), dict[int, bytes]()
-        finder = Finder(keys, self.writer, self.metadata, _settling_of(self.writer).read_first(self.remembered))
+        finder = Finder(
+            keys, self.writer, self.metadata, [*_settling_of(self.writer).read_first(self.remembered), *self._ids]
+        )
         rows = (
             batch
             for number, planned in zip(self.numbers, self.files, strict=True)
@@ -125,7 +139,8 @@ class _ReadStored(FilesTask):
         """Yield the rows of a file as changes, without those that are known to be beaten: note their positions."""
         with storage_errors(planned.file.path, "reading"):
             found, rows = finder.find_rows(planned)
-            if len(found) and (is_beaten := _settling_of(self.writer).beaten(rows, changes)).any():
+            # The rows that replace others take their ids.
+            if len(found) and not self._ids and (is_beaten := _settling_of(self.writer).beaten(rows, changes)).any():
                 if not self.remembered:
                     beaten[number] = BitMap64(found[is_beaten]).serialize()
                 found, rows = found[~is_beaten], rows.filter(pa.array(~is_beaten))
@@ -138,17 +153,23 @@ class _ReadStored(FilesTask):
             some = matter & ~whole
             yield self._as_changes(one_batch(rows.filter(pa.array(some))), number, found[some])
             if whole.any():
-                columns = columns_of(self.metadata, self.writer.rows.rows_schema.names)
+                columns = columns_of(self.metadata, [*self.writer.rows.rows_schema.names, *self._ids])
                 reader = RowReader.of(self.metadata, columns, variants_as_stored=True)
                 read = reader.rows_at(self.writer.rows.io, file_task(planned, self.metadata), found[whole])
                 for batch, positions in read:
                     yield self._as_changes(batch, number, positions)
+
+    @property
+    def _ids(self) -> list[str]:
+        """The column with the ids of the table's rows."""
+        return [ROW_ID] if self.writer.rows.has_row_ids and not self.remembered else []
 
     def _as_changes(self, rows: pa.RecordBatch, number: int, positions: _Numbers) -> pa.RecordBatch:
         count = rows.num_rows
         if self.remembered:
             rows = _settling_of(self.writer).recalled(rows)
         else:
+            rows = with_stored_ids(rows) if self._ids else rows
             rows = rows.append_column(DELETED, pa.repeat(pa.scalar(False), count))
             rows = rows.append_column(STORED_AT, pa.array(positions, pa.int64()))
         rows = rows.append_column(STORED_IN, pa.repeat(pa.scalar(number, pa.int32()), count))
@@ -169,8 +190,7 @@ class _Settle(UpsertTask):
     def __call__(self) -> WriteResult:
         changes = self.writer.changes_in(self.changes, self.buckets)
         outcome = _settling_of(self.writer).settle(changes)
-        rows = outcome.rows.select(self.writer.rows.rows_schema.names)
-        written = write_batches(self.writer.rows.open(self.number), rows.to_batches(max_chunksize=_BATCH_ROWS))
+        written = write_rows(self.writer, self.number, outcome.rows)
         try:
             remembered = _write_remembered(self.writer, self.number, self._own(outcome.remembered), self.written_at)
         except BaseException:

@@ -16,7 +16,8 @@ from volley.columns.keys.equality import hashes, row_hashes, rows_among
 from volley.columns.keys.normal import Bools, normal, normal_rows, numbered
 from volley.columns.keys.order import ascending_order, ordered, ranks
 from volley.columns.keys.search import Numbers, whole_numbers
-from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_IN, UpsertWriter
+from volley.iceberg.upsert.changes import DELETED, STORED_AT, STORED_ID, STORED_IN, UpsertWriter
+from volley.iceberg.upsert.lives import Lives, taken, with_column
 
 __all__ = ["Changed", "LastChange", "Outcome", "Settled", "Settling", "exact_ranks", "ranks_of", "repeated"]
 
@@ -30,7 +31,7 @@ class Outcome:
     """What becomes of the table with some changes.
 
     Args:
-        rows: New rows of the table.
+        rows: New rows of the table, with the ids of those that they replace, if its rows have some.
         remembered: Changes that are to be remembered and are not yet.
         beaten: The numbers of those changes that are rows of the table, and don't stay in it.
     """
@@ -137,6 +138,8 @@ class LastChange(Settling):
     def settle(self, changes: pa.Table) -> Outcome:
         settled = Settled.of(changes, self.writer)
         new = changes.take(pa.array(settled.new))
+        if STORED_ID in new.column_names:
+            new = with_column(new, STORED_ID, taken(changes[STORED_ID], settled.replaced))
         return Outcome(new.filter(pc.invert(new[DELETED])), new.filter(new[DELETED]), settled.beaten)
 
     def merged(self, remembered: pa.Table) -> pa.Table:
@@ -188,16 +191,18 @@ class Settled:
     Args:
         new: The numbers of the last changes of their keys that are not stored, ascending.
         beaten: The numbers of the table's rows that are not the last of their keys.
+        replaced: For each of `new`, the number of the table's row of the same life; -1 = there is none.
     """
 
     new: _Numbers
     beaten: _Numbers
+    replaced: _Numbers
 
     @staticmethod
     def of(changes: pa.Table, writer: UpsertWriter) -> Settled:
         """Compare changes: by sequence, then a deletion beats a row, then the greater values win."""
         if changes.num_rows == 0:
-            return Settled(np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return Settled(*[np.zeros(0, np.int64)] * 3)
         deleted, stored = (pc.cast(column, pa.int8()) for column in _marks(changes))
         keys = ranks_of(normal_rows(writer.keys_of(changes)), writer.key_schema.names)
         sequence = ranks_of(changes, writer.mode.sequence_fields)
@@ -212,7 +217,14 @@ class Settled:
         in_table = changes[STORED_AT].combine_chunks().is_valid().to_numpy(zero_copy_only=False)[order]
         # A row of the table may lose to what is stored, too: to another row, or to a deletion after a rollback.
         beaten = in_table & ~is_last
-        return Settled(np.sort(order[is_last & ~is_stored]), np.sort(order[beaten]))
+        new = np.flatnonzero(is_last & ~is_stored)
+        new = new[np.argsort(order[new])]
+        replaced = np.full(len(order), -1)
+        if STORED_ID in changes.column_names:
+            lives = Lives.of(same_key, np.asarray(deleted)[order].astype(bool))
+            places = lives.sources(in_table)
+            replaced[lives.rows] = np.where(places < 0, -1, order[places])
+        return Settled(order[new], np.sort(order[beaten]), replaced[new])
 
 
 def _marks(changes: pa.Table) -> tuple[pa.Array, pa.Array]:

@@ -20,25 +20,30 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, one_batch
 from volley.columns.keys.equality import distinct
 from volley.columns.keys.normal import normal_rows
 from volley.columns.keys.order import ascending_order, ranks
 from volley.columns.keys.search import KeySearch
 from volley.contracts.epoch import WriteResult
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.read.delete_files import Mask, deleted_by_position, remember_positions
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.schema.types import ROW_ID
 from volley.iceberg.schema.types import with_row_ids as with_ids
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import (
     DELETED,
     ORDER,
+    STORED_ID,
+    STORED_IN,
     ChangeFile,
     UpsertWriter,
 )
 from volley.iceberg.upsert.incomplete import UNCHANGED, is_incomplete
+from volley.iceberg.upsert.lives import with_column
 from volley.iceberg.upsert.partial import completed_rows, without_source
 from volley.iceberg.upsert.ranges import SearchedKey, may_have, ranges_of
 from volley.iceberg.write.vectors import write_deletes
@@ -58,12 +63,17 @@ __all__ = [
     "Replaced",
     "UpsertTask",
     "columns_of",
+    "with_stored_ids",
+    "write_rows",
 ]
 
 # From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
 _REWRITTEN_PART = 0.2
 _AT = "at"
+# How marks of the rows of a key are put together.
+_FOLDS = {DELETED: "any", STORED_ID: "max"}
+_BATCH_ROWS = 100_000
 
 _Numbers = np.ndarray[Any, Any]
 _Sources = Mapping[str, int]
@@ -72,12 +82,22 @@ _Sources = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Replaced:
-    """What becomes of a data file: it stays, is removed, or its remaining rows or its deletes are in new files."""
+    """What becomes of a data file: it stays, is removed, or its remaining rows or its deletes are in new files.
+
+    Args:
+        ids: The keys and ids of the rows that it loses, with those of other files of the task.
+    """
 
     file: FileEntry
     removed: bool = False
     added: tuple[WrittenFile, ...] = ()
     deletes: tuple[WrittenFile, ...] = ()
+    ids: ChangeFile | None = None
+
+    @property
+    def loses_rows(self) -> bool:
+        """True if rows of the file are replaced."""
+        return self.removed or bool(self.deletes)
 
 
 @dataclass(frozen=True)
@@ -97,15 +117,43 @@ class UpsertTask:
 
 @dataclass(frozen=True)
 class MergeChanges(UpsertTask):
-    """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion."""
+    """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion.
+
+    Args:
+        replaced: The ids of the rows that are replaced, as changes that come first.
+        replaced_in: The numbers of the data files whose rows these are; those of others have changed since.
+    """
 
     buckets: range
     truncated: int | None = None
+    replaced: tuple[ChangeFile, ...] = ()
+    replaced_in: frozenset[int] = frozenset()
 
     def __call__(self) -> WriteResult:
         changes = _after(self.writer.changes_in(self.changes, self.buckets), self.truncated)
-        rows = _last_of_each(changes, self.writer).select(self.writer.rows.rows_schema.names)
-        return write_batches(self.writer.rows.open(self.number), rows.to_batches(max_chunksize=100_000))
+        if self.replaced:
+            replaced = self.writer.changes_in(self.replaced, self.buckets)
+            numbers = pa.array(sorted(self.replaced_in), replaced[STORED_IN].type)
+            changes = pa.concat_tables([replaced.filter(pc.is_in(replaced[STORED_IN], numbers)), changes])
+        return write_rows(self.writer, self.number, _last_of_each(changes, self.writer))
+
+
+def write_rows(writer: UpsertWriter, number: int, rows: pa.Table) -> WriteResult:
+    """Write rows to the table's data files; with the ids of the rows that they replace, if there are such."""
+    format, names = writer.rows, writer.rows.rows_schema.names
+    if _has_ids(rows):
+        format, names = replace(format, keeps_row_ids=True), [*names, STORED_ID]
+    batches = rows.select(names).to_batches(max_chunksize=_BATCH_ROWS)
+    return write_batches(format.open(number), (_renamed(batch, STORED_ID, ROW_ID) for batch in batches))
+
+
+def with_stored_ids(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows that were read with their ids as changes have these."""
+    return _renamed(rows, ROW_ID, STORED_ID)
+
+
+def _renamed(rows: pa.RecordBatch, before: str, after: str) -> pa.RecordBatch:
+    return rows.rename_columns([after if name == before else name for name in rows.schema.names])
 
 
 def _after(changes: pa.Table, truncated: int | None) -> pa.Table:
@@ -119,9 +167,18 @@ def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
         return completed_rows(rows, _order_of(rows, writer), writer)
     order = _ascending(rows, writer)
     keys = normal_rows(writer.keys_of(rows))
-    winners = np.sort(_last(keys, order)[_AT].to_numpy())
-    winners = winners[~rows[DELETED].to_numpy()[winners]]
-    return rows.take(pa.array(winners))
+    marks = rows.select([DELETED, STORED_ID] if _has_ids(rows) else [])
+    last = _last(keys, order, marks).sort_by(_AT)
+    last = last.filter(pc.invert(rows[DELETED].take(last[_AT])))
+    found = rows.take(last[_AT])
+    if not marks.num_columns:
+        return found
+    # A row that comes after a deletion is another one.
+    return with_column(found, STORED_ID, pc.if_else(last[f"{DELETED}_any"], None, last[f"{STORED_ID}_max"]))
+
+
+def _has_ids(rows: pa.Table) -> bool:
+    return STORED_ID in rows.column_names and rows[STORED_ID].null_count < rows.num_rows
 
 
 def _ascending(rows: pa.Table, writer: UpsertWriter) -> _Numbers:
@@ -135,11 +192,15 @@ def _order_of(rows: pa.Table, writer: UpsertWriter) -> list[pa.Array]:
     return [] if writer.order_by is None else ranks(rows[writer.order_by].combine_chunks())
 
 
-def _last(keys: pa.Table, order: _Numbers) -> pa.Table:
-    """Return the keys of the rows with these numbers, each once, with the number of its last row."""
+def _last(keys: pa.Table, order: _Numbers, marks: pa.Table) -> pa.Table:
+    """Return for each key of the rows with these numbers the number of its last row, and what its marks come to."""
+    for name in marks.column_names:
+        keys = keys.append_column(name, marks[name])
     ranked = keys.take(pa.array(order)).append_column(_AT, pa.array(np.arange(len(order))))
-    last = ranked.group_by(keys.column_names, use_threads=False).aggregate([(_AT, "max")])
-    return last.select(keys.column_names).append_column(_AT, pa.array(order[last[f"{_AT}_max"].to_numpy()]))
+    asked = [(_AT, "max"), *((name, _FOLDS[name]) for name in marks.column_names)]
+    names = [name for name in keys.column_names if name not in _FOLDS]
+    last = ranked.group_by(names, use_threads=False).aggregate(asked)
+    return last.append_column(_AT, pa.array(order[last[f"{_AT}_max"].to_numpy()]))
 
 
 @dataclass(frozen=True)
@@ -160,8 +221,10 @@ class FilesTask(UpsertTask):
 
 
 def columns_of(metadata: TableMetadata, names: Iterable[str]) -> Schema:
-    """Return the columns of a table with these names."""
-    return Schema(*(metadata.schema().find_field(name) for name in names))
+    """Return the columns of a table with these names; from format version 3 on, `ROW_ID` may be one."""
+    names, schema = list(names), metadata.schema()
+    schema = with_ids(schema) if ROW_ID in names and metadata.format_version >= ROW_IDS_SINCE else schema
+    return Schema(*(schema.find_field(name) for name in names))
 
 
 class Deletions:
@@ -233,7 +296,9 @@ class Replace(FilesTask, ABC):
     """Takes rows out of data files: writes the others anew, or position deletes."""
 
     def __call__(self) -> WriteResult:
-        places = self._places()
+        return self._replace(self._places())
+
+    def _replace(self, places: Places) -> WriteResult:
         results = list[WriteResult]()
         deleted = list[_Deleted]()
         try:
@@ -325,11 +390,58 @@ class _Deleted:
     positions: _Numbers
 
 
-class ReplaceKeys(Replace):
-    """Takes the rows that have the key of a change out of data files."""
+class _IdFinder(Finder):
+    """Finds rows with one of some keys that are not deleted, and keeps their keys and ids."""
 
-    def _places(self) -> Places:
+    def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata) -> None:
+        super().__init__(keys, writer, metadata, [ROW_ID])
+        self._found: dict[str, tuple[_Numbers, pa.Table]] = {}
+
+    def find(self, planned: PlannedFile) -> _Numbers:
+        return self._kept(planned)[0]
+
+    def ids(self, planned: PlannedFile) -> pa.Table:
+        """Return the keys and ids of the rows that `find` finds."""
+        return self._kept(planned)[1]
+
+    def _kept(self, planned: PlannedFile) -> tuple[_Numbers, pa.Table]:
+        if (known := self._found.get(planned.file.path)) is not None:
+            return known
+        positions, rows = self.find_rows(planned)
+        if planned.deletes and len(positions):
+            live = ~self.deleted(planned)[positions]
+            positions, rows = positions[live], rows.filter(pa.array(live))
+        return self._found.setdefault(planned.file.path, (positions, rows))
+
+
+@dataclass(frozen=True)
+class ReplaceKeys(Replace):
+    """Takes the rows that have the key of a change out of data files; writes their ids, if they have some.
+
+    Args:
+        numbers: The numbers of the files.
+    """
+
+    numbers: tuple[int, ...]
+
+    def _places(self) -> Finder:
         return Finder(self.writer.all_keys(self.changes), self.writer, self.metadata)
+
+    def __call__(self) -> WriteResult:
+        if not self.writer.rows.has_row_ids:
+            return super().__call__()
+        finder = _IdFinder(self.writer.all_keys(self.changes), self.writer, self.metadata)
+        ids = next(iter(self.writer.open(self.number).add_all(self._ids(finder)).committables), None)
+        done = self._replace(finder)
+        items = tuple(replace(item, ids=ids) if item.loses_rows else item for item in done.committables)
+        return replace(done, committables=items)
+
+    def _ids(self, finder: _IdFinder) -> Iterator[pa.RecordBatch]:
+        for number, planned in zip(self.numbers, self.files, strict=True):
+            with storage_errors(planned.file.path, "reading"):
+                rows = one_batch(finder.ids(planned))
+            rows = rows.append_column(STORED_IN, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
+            yield self.writer.stored_as_changes(with_stored_ids(rows))
 
 
 def _is_apart(delete: FileEntry, positions: _Numbers) -> bool:

@@ -29,7 +29,7 @@ from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import selected
 from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.changes import DropColumn, Evolution
-from volley.iceberg.schema.types import arrow_schema, iceberg_type, is_widened
+from volley.iceberg.schema.types import ROW_COLUMNS, ROW_ID, arrow_schema, iceberg_type, is_widened, with_row_ids
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
@@ -101,11 +101,13 @@ class Match:
     Args:
         planned: The file, with its delete files.
         positions: The rows' positions in it, ascending.
+        ids: Their ids; null before format version 3.
     """
 
     planned: PlannedFile
     positions: Positions
     rows: pa.Table
+    ids: pa.ChunkedArray
 
 
 class Contents:
@@ -141,14 +143,11 @@ class Contents:
         row_filter = pruning(None if keys is None else keys.predicate(), table.schema())
         planned = plan(table.io, table.metadata, head, row_filter, table.schema()).files
         # Columns that a changed query has added are the table's last ones.
-        reader = RowReader.of(table.metadata, selected(table.schema(), columns))
+        schema = selected(table.schema(), columns)
+        reader = RowReader.of(table.metadata, with_row_ids(schema) if self._writer.has_row_ids else schema)
         reader = replace(reader, row_filter=row_filter, filter_schema=table.schema())
         matches = (self._matches(file, reader, keys) for file in planned)
         return [match for match in matches if len(match.positions)]
-
-    @property
-    def _reader(self) -> RowReader:
-        return RowReader.of(self._table.metadata)
 
     def _matches(self, planned: PlannedFile, reader: RowReader, keys: Keys | None) -> Match:
         rows, places = list[pa.RecordBatch](), [np.empty(0, np.int64)]
@@ -157,10 +156,20 @@ class Contents:
         for batch, positions in reader.read_located(self._table.io, task, chosen, by):
             rows.append(batch)
             places.append(positions)
-        return Match(planned, np.concatenate(places), pa.Table.from_batches(rows, arrow_schema(reader.schema)))
+        table = pa.Table.from_batches(rows, arrow_schema(reader.schema))
+        if not self._writer.has_row_ids:
+            return Match(planned, np.concatenate(places), table, pa.chunked_array([pa.nulls(len(table), pa.int64())]))
+        return Match(planned, np.concatenate(places), table.drop_columns(ROW_COLUMNS), table[ROW_ID])
 
-    def replaced(self, matches: Sequence[Match], rows: pa.Table) -> SnapshotFiles:
-        """Write the files that remove some rows and add others."""
+    def replaced(self, matches: Sequence[Match], rows: pa.Table, keys: Sequence[str] | None = None) -> SnapshotFiles:
+        """Write the files that remove some rows and add others.
+
+        Args:
+            keys: The columns by which a new row replaces a removed one, whose id it takes; () = all rows are of one
+                key. None = new rows replace none.
+        """
+        if self._writer.has_row_ids:
+            rows = _with_ids(rows, matches, keys)
         deleted, removed, added = list[tuple[DataFile, Positions]](), list[PlannedFile](), [rows]
         for match in matches:
             file = match.planned
@@ -172,8 +181,9 @@ class Contents:
                 deleted.append((to_data_file(file.file), positions))
         deletes = write_deletes(self._writer, deleted)
         self.written += deletes
+        new = ordered(pa.concat_tables(added), self._order)
         return SnapshotFiles(
-            self.write(ordered(pa.concat_tables(added), self._order).to_batches(_BATCH_ROWS)),
+            self.write(new.to_batches(_BATCH_ROWS), self._writer.has_row_ids),
             deletes,
             [to_data_file(file.file) for file in removed],
             [delete.path for match in matches for delete in match.planned.deletes if _is_of(delete, match.planned)],
@@ -185,23 +195,45 @@ class Contents:
         return deleted_by_position(self._table.io, file.path, planned.deletes, range(file.rows))
 
     def _rest(self, planned: PlannedFile, positions: Positions) -> pa.Table:
-        """Return the rows of a file that stay."""
-        rows = pa.Table.from_batches(
-            self._reader.read(self._table.io, file_task(PlannedFile(planned.file), self._table.metadata)),
-            self.schema,
-        )
+        """Return the rows of a file that stay, with their ids."""
+        schema = self._table.schema()
+        reader = RowReader.of(self._table.metadata, with_row_ids(schema) if self._writer.has_row_ids else schema)
+        task = file_task(PlannedFile(planned.file), self._table.metadata)
+        rows = pa.Table.from_batches(reader.read(self._table.io, task), self._kept.rows_schema)
         return rows_without(rows, positions)
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
+    @property
+    def _kept(self) -> IcebergWriter:
+        """Writes rows with their ids, if they have some."""
+        return replace(self._writer, keeps_row_ids=self._writer.has_row_ids)
+
+    def write(self, batches: Iterable[pa.RecordBatch], keeps_row_ids: bool = False) -> list[WrittenFile]:
         """Write rows to new data files."""
         self._number += 1
-        added = list(write_batches(self._writer.open(self._number), batches).committables)
+        writer = self._kept if keeps_row_ids else self._writer
+        added = list(write_batches(writer.open(self._number), batches).committables)
         self.written += added
         return added
 
     def discard(self) -> None:
         """Delete all files that were written."""
         delete_new_files(self._table.io, (file.path for file in self.written))
+
+
+def _with_ids(rows: pa.Table, matches: Sequence[Match], keys: Sequence[str] | None) -> pa.Table:
+    """Return new rows with the ids of those that they replace; the others get new ones."""
+    places, ids = np.full(len(rows), -1), pa.chunked_array([], pa.int64())
+    if matches and keys is not None:
+        ids = pa.chunked_array([chunk for match in matches for chunk in match.ids.chunks], pa.int64())
+        if keys:
+            before = pa.concat_tables([match.rows.select(keys) for match in matches])
+            old, new = matching_rows(before, rows.select(keys), keys)
+        else:
+            old = new = np.arange(min(len(ids), len(rows)))
+        places[new] = old
+    found = ids.take(pa.array(places, mask=places < 0))
+    row_id, changed_at = ROW_COLUMNS
+    return rows.append_column(row_id, found).append_column(changed_at, pa.nulls(len(rows), pa.int64()))
 
 
 def _all_rows(batch: pa.RecordBatch) -> Mask:
@@ -242,7 +274,8 @@ def without(matches: Iterable[Match], rows: pa.Table) -> tuple[list[Match], pa.T
 
 
 def _some(match: Match, numbers: Positions) -> Match:
-    return Match(match.planned, match.positions[numbers], match.rows.take(pa.array(numbers)))
+    some = pa.array(numbers)
+    return Match(match.planned, match.positions[numbers], match.rows.take(some), match.ids.take(some))
 
 
 class Maintained(Protocol):
@@ -294,7 +327,8 @@ class _MaintainedGroups:
         stored = pa.concat_tables([no_table(kept), *(match.rows for match in matches)])
         rows = _conformed(group.stored(group.regrouped(stored, changed)), contents.schema)
         replaced, new = without(matches, rows)
-        return contents.replaced(replaced, new) if replaced or len(new) else SnapshotFiles()
+        keys = () if group.is_single else group.states.keys
+        return contents.replaced(replaced, new, keys) if replaced or len(new) else SnapshotFiles()
 
 
 class _MaintainedRows:

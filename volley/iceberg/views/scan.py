@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
-from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
+from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes, weight_of
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, deleted_rows_in, rows_in
 from volley.iceberg.read.history import snapshots_between
@@ -23,7 +23,7 @@ from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.read.scope import filtered, predicate_of, selected
 from volley.iceberg.read.skipping import Positions
-from volley.iceberg.schema.types import arrow_schema
+from volley.iceberg.schema.types import arrow_schema, with_included
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, united
@@ -119,7 +119,7 @@ class Scan(ViewOperator):
         condition: ExprNode | None,
         tally: Tally,
     ) -> None:
-        schema = pin.table.schema()
+        schema = with_included(pin.table.schema(), config.include)
         own = predicate_of(config, schema)
         known = [field.name for field in schema.fields] if config.columns is None else list(config.columns)
         # At least one column: batches without columns have no rows.
@@ -191,9 +191,8 @@ class Scan(ViewOperator):
 
     def _weighted(self, batch: pa.RecordBatch) -> pa.Table:
         rows = batch.drop_columns(CHANGE_COLUMNS.names)
-        kind = batch.column("_change")[0].as_py()  # a batch has changes of one kind
         rows = pa.Table.from_batches([self._steps(rows)])
-        weight = pa.scalar(1 if kind == "insert" else -1, pa.int64())
+        weight = pa.scalar(weight_of(batch), pa.int64())
         return rows.append_column(WEIGHT, pa.repeat(weight, rows.num_rows))
 
     @cached_property

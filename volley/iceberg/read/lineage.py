@@ -1,0 +1,154 @@
+"""Finds the rows that changed files lose and gain by their ids, without reading the values of the others.
+
+A row of format version 3 that is only written to another file keeps its id, and the number of the snapshot that changed
+it last: https://iceberg.apache.org/spec/#row-lineage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+
+from volley.columns.keys.normal import Bools
+from volley.columns.keys.search import Numbers
+from volley.iceberg.read.changed_files import ChangedFile
+from volley.iceberg.read.rows import FileTask, RowReader
+from volley.iceberg.schema.types import (
+    CHANGED_AT,
+    CHANGED_AT_ID,
+    ROW_COLUMNS,
+    ROW_ID,
+    ROW_ID_ID,
+    arrow_schema,
+    with_row_ids,
+)
+
+__all__ = ["PAIR", "differing_by_ids", "gained", "lost"]
+
+PAIR = "_volley_row_id"
+"""The column with the ids of the rows that `differing_by_ids` returns: a removed and an added row of one id are one."""
+
+# Rows whose ids are in memory at once, sixteen bytes each; and bytes of files whose changed rows are.
+_MOST_ROWS = 1 << 23
+_MOST_BYTES = 128 << 20
+# Rows of a file whose values are read together with the ids.
+_FEW_ROWS = 1 << 16
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that a file loses or gains.
+
+    Args:
+        changed_at: For each, the number of the snapshot that changed it last.
+        read: Reads some of them.
+        size: Their size in the file in bytes, about.
+    """
+
+    ids: Numbers
+    changed_at: Numbers
+    read: Callable[[Bools], Batches]
+    size: int
+
+
+def differing_by_ids(io: FileIO, files: Sequence[ChangedFile], reader: RowReader) -> tuple[pa.Table, pa.Table] | None:
+    """Return the rows that files lose, and those that they gain, without those that were only written to another file.
+
+    Args:
+        reader: Reads rows; the result has its columns, and `PAIR`.
+
+    Returns:
+        The rows; None if some have no ids, or if there are too many for the memory.
+    """
+    number = sum(file.file.rows for file in files if file.before is None or file.after is None)
+    if number > _MOST_ROWS or any(file.file.first_row_id is None for file in files):
+        return None
+    if any(
+        field.name in ROW_COLUMNS and field.field_id not in (ROW_ID_ID, CHANGED_AT_ID) for field in reader.schema.fields
+    ):
+        return None  # columns of the table's own
+    reader = replace(reader, schema=with_row_ids(reader.schema))
+    old = [_rows_of(io, file.before, file.after, reader) for file in files if file.loses_rows]
+    new = [_rows_of(io, file.after, file.before, reader) for file in files if file.gains_rows]
+    kept = _differing(old, new)
+    if kept is None or sum(_size_of(*side) for side in zip((old, new), kept, strict=True)) > _MOST_BYTES:
+        return None
+    removed, added = (_table(*side, reader) for side in zip((old, new), kept, strict=True))
+    return removed, added
+
+
+def _rows_of(io: FileIO, one: FileTask | None, other: FileTask | None, reader: RowReader) -> _Rows:
+    assert one is not None
+    if other is None and one.file.rows > _FEW_ROWS:
+        marks = replace(reader, schema=with_row_ids(Schema()))
+        located = list(marks.read_located(io, one, _all))
+        batches, positions = [batch for batch, _ in located], np.concatenate([_NONE, *(place for _, place in located)])
+        return _Rows(
+            *_marks(pa.Table.from_batches(batches, arrow_schema(marks.schema))),
+            lambda chosen: (rows for rows, _ in reader.rows_at(io, one, positions[chosen])),
+            one.file.size,
+        )
+    rows = pa.Table.from_batches(reader.read_difference(io, one, other), arrow_schema(reader.schema))
+    return _Rows(*_marks(rows), lambda chosen: iter(rows.filter(pa.array(chosen)).to_batches()), 0)
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _all(rows: pa.RecordBatch) -> Bools:
+    return np.ones(rows.num_rows, np.bool_)
+
+
+def _marks(rows: pa.Table) -> tuple[Numbers, Numbers]:
+    return rows[ROW_ID].to_numpy(), rows[CHANGED_AT].to_numpy()
+
+
+def _differing(old: Sequence[_Rows], new: Sequence[_Rows]) -> tuple[Bools, Bools] | None:
+    """Return which rows are not on both sides, with one id and one number; None if ids don't tell them apart."""
+    (old_ids, old_numbers), (new_ids, new_numbers) = (
+        (
+            np.concatenate([_NONE, *(rows.ids for rows in side)]),
+            np.concatenate([_NONE, *(rows.changed_at for rows in side)]),
+        )
+        for side in (old, new)
+    )
+    order = np.argsort(old_ids, kind="stable")
+    places = np.searchsorted(old_ids, new_ids, sorter=order)
+    same = places < len(old_ids)
+    at = order[places[same]]
+    same[same] = (old_ids[at] == new_ids[same]) & (old_numbers[at] == new_numbers[same])
+    kept = np.ones(len(old_ids), np.bool_)
+    kept[order[places[same]]] = False
+    return None if len(old_ids) - np.count_nonzero(kept) != np.count_nonzero(same) else (kept, ~same)
+
+
+def _size_of(side: Sequence[_Rows], chosen: Bools) -> int:
+    return sum(rows.size * int(part.sum()) // max(1, len(part)) for rows, part in _parts(side, chosen))
+
+
+def _table(side: Sequence[_Rows], chosen: Bools, reader: RowReader) -> pa.Table:
+    batches = (batch for rows, part in _parts(side, chosen) if part.any() for batch in rows.read(part))
+    rows = pa.Table.from_batches(batches, arrow_schema(reader.schema))
+    return rows.append_column(PAIR, rows[ROW_ID])
+
+
+def _parts(side: Sequence[_Rows], chosen: Bools) -> Iterator[tuple[_Rows, Bools]]:
+    ends = np.cumsum([len(rows.ids) for rows in side])
+    return zip(side, np.split(chosen, ends[:-1]) if side else [], strict=True)
+
+
+def lost(io: FileIO, file: ChangedFile, reader: RowReader) -> Batches:
+    """Yield the rows of a file that were there before the snapshot and are not since."""
+    return reader.read_difference(io, file.before, file.after) if file.before and file.loses_rows else iter(())
+
+
+def gained(io: FileIO, file: ChangedFile, reader: RowReader) -> Batches:
+    """Yield the rows of a file that are there since the snapshot and were not before."""
+    return reader.read_difference(io, file.after, file.before) if file.after and file.gains_rows else iter(())
