@@ -153,7 +153,8 @@ def test_files_with_vectors_stay_while_one_is_needed(lake: Lake) -> None:
     IcebergTable(config.ref).compute_statistics()
     IcebergTable(config.ref).compact(rewrite_all=True)
     manager.expire_snapshots("0s", 1)
-    assert orphan_files(config, 0) == []
+    # The REST server leaves checksums beside its metadata.
+    assert [path for path in orphan_files(config, 0) if not path.endswith(".crc")] == []
     assert lake.rows(config) == read(config) == [ROWS[3], ROWS[5]]
     with pytest.raises(FileNotFoundError), lake.table(config).io.new_input(first).open() as stream:
         stream.read()
