@@ -248,10 +248,10 @@ ODD_LINES = [
 def test_lines_are_sorted_alike_whatever_was_bad_before(data: st.DataObject) -> None:
     lines = st.sampled_from(GOOD_LINES) | st.sampled_from(GOOD_LINES) | st.sampled_from(ODD_LINES)
     text = "\n".join(data.draw(st.lists(lines, min_size=2, max_size=12))).encode(errors="surrogateescape")
-    on_unknown = data.draw(st.sampled_from(["warn", "drop", "keep", "fail"]))
+    on_unknown = data.draw(st.sampled_from(["warn", "drop", "keep", "rescue", "fail"]))
     names = ["id", "name", "at", "x", "s"]
     schema = canonical_schema(arrow_schema(", ".join(f"{name} {(TYPES | NESTED)[name]}" for name in names)))
-    rows = schema.append(pa.field("unknown", pa.string())) if on_unknown == "keep" else schema
+    rows = schema.append(pa.field("unknown", pa.string())) if on_unknown in ("keep", "rescue") else schema
 
     def found(before: list[str]) -> list[Any]:
         parser = JsonParser(Columns(schema, on_unknown, "unknown"), rows)

@@ -233,8 +233,8 @@ def test_all_sources_have_the_same_choices() -> None:
         lambda policy: WebhookSource(schema="id long", on_unknown=policy).on_unknown,
     ]
     for source in sources:
-        assert [source(policy) for policy in ("warn", "keep", "fail", "drop", "ignore")] == [
-            *("warn", "keep", "fail", "drop", "drop")
+        assert [source(policy) for policy in ("warn", "keep", "rescue", "fail", "drop", "ignore")] == [
+            *("warn", "keep", "rescue", "fail", "drop", "drop")
         ]
 
 
@@ -245,6 +245,7 @@ def test_all_sources_have_the_same_choices() -> None:
         ("drop", "are left out without a warning"),
         ("fail", "make their row a bad row"),
         ("keep", "are kept in {}_unknown"),
+        ("rescue", "and values that don't fit it are kept in {}_unknown"),
     ],
 )
 def test_explain_tells_what_becomes_of_them(policy: Any, fate: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,6 +265,36 @@ def test_explain_tells_what_becomes_of_them(policy: Any, fate: str, capsys: pyte
 def test_messages_that_are_one_value_have_no_fields(capsys: pytest.CaptureFixture[str]) -> None:
     Environment().from_source(KafkaSource("b:1", "t", value_format="raw")).explain()
     assert "the schema lacks" not in capsys.readouterr().out
+
+
+def test_values_that_fit_no_column_are_kept_beside_unknown_fields() -> None:
+    decoder = JsonValues(pa.schema({"id": pa.int64(), "s": pa.struct({"a": pa.int64()})}), "rescue", "rest")
+    texts = {
+        '{"id": 1}': (1, None, None),
+        '{"id": 1.50, "z": 2}': (None, None, '{"id": 1.50, "z": 2}'),
+        '{"id": 9223372036854775808, "s": {"a": 1}}': (None, {"a": 1}, '{"id": 9223372036854775808}'),
+        '{"id": 2, "s": {"a": 1, "b": "x", "a": 2}}': (2, None, '{"s": {"a": 1, "b": "x", "a": 2}}'),
+        '{"id": 1, "id": 2}': (None, None, '{"id": 1, "id": 2}'),
+        '{"z": 1}': (None, None, '{"z": 1}'),
+    }
+    rows = decoder.sort([text.encode() for text in texts])
+    assert not rows.faults
+    assert [tuple(row.values()) for row in pa.Table.from_batches(rows.batches).to_pylist()] == [*texts.values()]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"id": "a"}{"id": 1}', '{"id": NaN}', r'{"id": "\ud800"}', r'{"id": "a", "z": 1e999}']
+)
+def test_what_can_not_be_kept_stays_a_bad_row(text: str) -> None:
+    rows = JsonValues(pa.schema({"id": pa.int64()}), "rescue", "rest").sort([b'{"id": 1}', text.encode()])
+    assert ([*rows.numbers], [*rows.faults]) == ([0], [1])
+
+
+def test_columns_of_a_registry_are_not_rescued() -> None:
+    with pytest.raises(ConfigError, match="for declared columns"):
+        KafkaSource("b:1", "t", registry="http://r:1", on_unknown="rescue")
+    with pytest.raises(ConfigError, match="is for JSON"):
+        FileSource("a.csv", on_unknown="rescue")
 
 
 def test_the_driver_warns_of_each_loss_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from volley.columns.batches import conform
 from volley.columns.unknown import unknown_columns
 from volley.contracts.rows import note_unknown
 from volley.errors import SourceError
+from volley.formats.options import KEEPING
 
 __all__ = ["LARGEST_VALUE", "Columns", "InputFile", "WholeFile", "case_of", "fault_at", "megabytes", "no_match"]
 
@@ -29,7 +30,7 @@ class Columns:
 
     Args:
         schema: The columns, also those that are not read.
-        on_unknown: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
+        on_unknown: ``"warn"``, ``"keep"``, ``"rescue"``, ``"fail"`` or ``"drop"``.
         kept_in: The name of the column that keeps other fields as JSON.
         seen: The names of other fields that were seen in texts so far: later ones are expected to have them, too.
     """
@@ -38,6 +39,16 @@ class Columns:
     on_unknown: str = "drop"
     kept_in: str | None = None
     seen: set[str] = dataclasses.field(default_factory=set, repr=False, compare=False)
+
+    @property
+    def keeps(self) -> bool:
+        """True if other fields are kept."""
+        return self.on_unknown in KEEPING
+
+    @property
+    def rescues(self) -> bool:
+        """True if values that don't fit their column are kept, too."""
+        return self.on_unknown == "rescue"
 
     def check_file(self, name: str, own: pa.Schema) -> None:
         """Check the columns of a file that tells them.

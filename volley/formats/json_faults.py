@@ -22,9 +22,10 @@ from volley.formats.input_file import no_match
 from volley.formats.json_checks import check_exponent
 from volley.formats.json_objects import NAMED_NUMBERS, Fields, Number, encoded, known_only, names_of
 from volley.formats.json_shapes import repeated_key
+from volley.formats.options import KEEPING
 from volley.types.arrow import type_name
 
-__all__ = ["ObjectCheck", "is_odd", "shape_of"]
+__all__ = ["ObjectCheck", "is_odd", "oddity_in", "shape_of"]
 
 Check = Callable[[Any], str | None]
 """Returns the fault of a value, or None."""
@@ -104,7 +105,7 @@ class ObjectCheck:
     """Tells the first fault of objects, in the order in which Arrow and what follows it would.
 
     Args:
-        on_unknown: What to do with fields that are in none of these: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
+        on_unknown: What to do with fields that are in none of these, as of `Columns`.
         required: The names of which an object that has fields needs one; empty = none.
         epoch: The unit of numbers that are timestamps; None = there are none.
     """
@@ -114,7 +115,7 @@ class ObjectCheck:
         self._members = _members(list(schema), None, _Rules(on_unknown == "fail", epoch))
         self._known, self._refuses = names_of(schema), on_unknown == "fail"
         # Fields that are kept must be readable, too.
-        self._names = None if on_unknown in ("keep", "fail") else self._known
+        self._names = None if on_unknown in (*KEEPING, "fail") else self._known
         self._required = required
 
     def fault(self, fields: Fields, is_odd: bool) -> str | None:
@@ -145,9 +146,9 @@ class ObjectCheck:
     def _odd(self, fields: Fields) -> str | None:
         """Return the fault of the first number or text that is refused wherever it is, or what is wrong before it."""
         for index, (name, value) in enumerate(fields):
-            if fault := _oddity(name):
+            if fault := oddity_in(name):
                 return self._members(fields[:index]) or fault
-            if fault := _oddity(value):
+            if fault := oddity_in(value):
                 is_unknown = self._refuses and name not in self._known
                 is_first = isinstance(value, str) and not is_unknown and name not in dict(fields[:index])
                 return self._members(fields[: index + (not is_first)]) or fault
@@ -266,7 +267,7 @@ def _expected(data_type: pa.DataType) -> tuple[tuple[type, ...], str]:
     return ((bool,), "boolean") if t.is_boolean(data_type) else ((str,), "string")
 
 
-def _oddity(value: Any) -> str | None:
+def oddity_in(value: Any) -> str | None:
     """Return the fault of a number or text that no column holds; its parser refuses it."""
     if isinstance(value, Number):
         exponent = _EXPONENT.fullmatch(value)
@@ -275,7 +276,7 @@ def _oddity(value: Any) -> str | None:
     if isinstance(value, str):
         return "JSON parse error: The surrogate pair in string is invalid." if _HALVES.search(value) else None
     inner = value if isinstance(value, list | tuple) else ()
-    return next((fault for item in inner if (fault := _oddity(item))), None)
+    return next((fault for item in inner if (fault := oddity_in(item))), None)
 
 
 def _whole(data_type: pa.DataType) -> Check:

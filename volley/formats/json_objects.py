@@ -26,6 +26,7 @@ __all__ = [
     "names_of",
     "no_double_in",
     "objects_of",
+    "rest_of",
     "rests_in",
     "some_lines",
     "spans_of_objects",
@@ -288,14 +289,19 @@ def why_no_object(line: bytes) -> str | None:
 def rests_in(objects: Iterable[bytes], known: Collection[str]) -> list[str | None]:
     """Return, for each object, its fields that are not known, as JSON; None without any."""
     try:
-        return [_rest(fields, known) for text in objects for fields in decoded(text.decode("utf-8-sig"))]
+        return [rest_of(fields, known) for text in objects for fields in decoded(text.decode("utf-8-sig"))]
     except RecursionError as error:
         raise SourceError("nested too deep") from error
     except ValueError as error:
         raise SourceError(str(error).partition(":")[0]) from error
 
 
-def _rest(fields: Fields, known: Collection[str]) -> str | None:
+def rest_of(fields: Fields, known: Collection[str]) -> str | None:
+    """Return the fields of an object that are not known, as JSON; None without any.
+
+    Raises:
+        SourceError: If one has a number that no double holds.
+    """
     rest = tuple(pair for pair in fields if pair[0] not in known)
     text = encoded(rest) if rest else None
     if text and _MAYBE_NO_DOUBLE.search(text) and (number := no_double_in(rest)):

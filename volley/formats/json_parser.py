@@ -31,6 +31,7 @@ from volley.formats.json_objects import (
     unknown_in,
     why_no_object,
 )
+from volley.formats.json_rescue import Rescue
 from volley.formats.rows import Sorted, in_order, sort_good
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class JsonParser:
         """
         if self.columns.on_unknown in ("fail", "drop"):
             return self._parsed(text, self._unexpected)
-        is_whole = self.columns.on_unknown == "keep" or len(self._known) == len(self.columns.schema)
+        is_whole = self.columns.keeps or len(self._known) == len(self.columns.schema)
         if is_whole and not self._seen and not (self.columns.seen and self._starts_with_unknown(text)):
             try:
                 # Costs nothing if there are no unknown fields, and little if the first object has one.
@@ -124,7 +125,7 @@ class JsonParser:
                     raise
                 self._remember(self._unknown_in(some_lines(text, 1)))
         batches = self._parsed(text, "ignore")
-        if self.columns.on_unknown == "keep":
+        if self.columns.keeps:
             return self._with_rests(batches, text)
         self._note(text, place, surely=is_whole and not self._seen)
         return batches
@@ -137,11 +138,10 @@ class JsonParser:
             place: Where they are from, for the warning.
             alone: True: a text of several is bad.
         """
-        return (
-            self.sort_quickly(texts, place, alone)
-            or self._sorted_by_arrow(texts, place)
-            or self._sorted(texts, place, alone)
-        )
+        by_arrow = None
+        if (quick := self.sort_quickly(texts, place, alone)) is None and not self.columns.rescues:
+            by_arrow = self._sorted_by_arrow(texts, place)
+        return quick or by_arrow or self._sorted(texts, place, alone)
 
     def sort_quickly(self, texts: Sequence[bytes], place: str, alone: bool = False) -> Sorted | None:
         """Sort texts as `sort` does, at the speed of `parse` however many there are.
@@ -237,6 +237,27 @@ class JsonParser:
         return None
 
     def _sorted(self, texts: Sequence[bytes], place: str, alone: bool) -> Sorted:
+        """Sort texts by looking at each, and rescue what does not fit, if it is to be."""
+        rows = self._looked_at(texts, place, alone)
+        if not (self.columns.rescues and rows.faults):
+            return rows
+        rescued = [unit for number in rows.faults if (unit := self._rescued(number, texts[number], alone))]
+        if not rescued:
+            return rows
+        added = self._rows(rescued)
+        faults = {number: fault for number, fault in rows.faults.items() if number not in {*added.numbers}}
+        batches = [batch for batch in (*rows.batches, *added.batches) if batch.num_rows]
+        numbers = np.array([*rows.numbers, *added.numbers], np.int64)
+        table = in_order(pa.Table.from_batches(batches).combine_chunks(), np.argsort(numbers, kind="stable"))
+        return Sorted(table.combine_chunks().to_batches(), np.sort(numbers).tolist(), faults)
+
+    def _rescued(self, number: int, text: bytes, alone: bool) -> _Good | None:
+        """Return an object without the values that don't fit, which are kept; None if it stays bad."""
+        found = self._rescue.rescue(text)
+        unit = _Good(number, text, found.text, [found.fields], [found.rest]) if found else None
+        return None if unit and alone and _not_alone(unit) else unit
+
+    def _looked_at(self, texts: Sequence[bytes], place: str, alone: bool) -> Sorted:
         """Sort texts by looking at each; Arrow reads those that seem good."""
         faults: dict[int, str] = {}
         good = []
@@ -285,7 +306,7 @@ class JsonParser:
         return _Good(number, text, check.readable(objects, plain) if odd else plain, objects, rests)
 
     def _have_rests(self, objects: Iterable[Fields]) -> bool:
-        is_kept = self.columns.on_unknown == "keep"
+        is_kept = self.columns.keeps
         return is_kept and any(name not in self._known.names for fields in objects for name, _ in fields)
 
     def _rests_of(self, text: bytes, count: int) -> list[str | None]:
@@ -300,7 +321,7 @@ class JsonParser:
         numbers = [unit.number for unit in good for _ in unit.objects]
         if sum(batch.num_rows for batch in batches) != len(numbers):
             raise SourceError("not one JSON object")
-        if self.columns.on_unknown == "keep":
+        if self.columns.keeps:
             rests = iter([rest for unit in good for rest in unit.rests])
             batches = [self._kept(batch, [next(rests) for _ in range(batch.num_rows)]) for batch in batches]
         return Sorted(batches, numbers, {})
@@ -316,6 +337,10 @@ class JsonParser:
     @cached_property
     def _reader(self) -> ObjectReader | None:
         return quick_reader(self._known) if self.epoch is None else None
+
+    @cached_property
+    def _rescue(self) -> Rescue:
+        return Rescue(self._known, self.epoch)
 
     @cached_property
     def _likely(self) -> LikelyBad:
@@ -345,7 +370,7 @@ class JsonParser:
     @property
     def _required(self) -> Collection[str]:
         """The columns of which each object needs one; none if all other fields are kept."""
-        return () if self.columns.on_unknown == "keep" else self.columns.schema.names
+        return () if self.columns.keeps else self.columns.schema.names
 
     def _parsed(self, text: bytes, unexpected: str) -> list[pa.RecordBatch]:
         return parsed(text, self._known, unexpected, self._required, self.epoch)

@@ -17,6 +17,7 @@ from volley.contracts.rows import BadRow, PositionedBatch
 from volley.errors import SourceError, message_of
 from volley.formats.input_file import Columns
 from volley.formats.json_parser import JsonParser
+from volley.formats.options import KEEPING
 from volley.formats.rows import Sorted, strict
 
 __all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors"]
@@ -80,7 +81,7 @@ class JsonValues:
     """Decodes values that are JSON objects; a tombstone becomes a row of nulls.
 
     Args:
-        on_unknown: What to do with other fields: ``"warn"``, ``"keep"``, ``"fail"`` or ``"drop"``.
+        on_unknown: What to do with other fields: ``"warn"``, ``"keep"``, ``"rescue"``, ``"fail"`` or ``"drop"``.
         epoch: The unit of numbers that are timestamps; None = there are none.
     """
 
@@ -93,7 +94,7 @@ class JsonValues:
 
     @property
     def schema(self) -> pa.Schema:
-        return self.columns.append(pa.field(self.unknown, pa.string())) if self.on_unknown == "keep" else self.columns
+        return self.columns.append(pa.field(self.unknown, pa.string())) if self.on_unknown in KEEPING else self.columns
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         batches = self._parser.parse(_text_of(values), place)

@@ -14,6 +14,7 @@ from volley.types.names import READ, unknown_directives
 from volley.types.schemas import check_schema, column_names
 
 __all__ = [
+    "KEEPING",
     "CsvOptions",
     "JsonOptions",
     "NoOptions",
@@ -28,8 +29,11 @@ __all__ = [
 # The columns of formats whose columns are not declared, or are no fields of JSON.
 _PLAIN = {"avro": (), "protobuf": (), "string": ("value",), "raw": ("value",)}
 
-OnUnknown = Literal["warn", "keep", "fail", "drop"]
+OnUnknown = Literal["warn", "keep", "rescue", "fail", "drop"]
 """What a source does with fields that its schema lacks."""
+
+KEEPING = ("keep", "rescue")
+"""The choices that add a column for what is in no other."""
 
 
 def on_unknown(name: str, value: Any) -> OnUnknown:
@@ -59,6 +63,7 @@ def fate_of_unknown(policy: OnUnknown, column: str, by_row: bool = True) -> str:
     fates = {
         "warn": "are left out, and each is warned of once",
         "keep": f"are kept in {column}",
+        "rescue": f"and values that don't fit it are kept in {column}",
         "fail": "make their row a bad row" if by_row else "are an error",
         "drop": "are left out without a warning",
     }
@@ -112,11 +117,11 @@ def check_columns(value_format: str, schema: Any, policy: OnUnknown, unknown: st
     Raises:
         ConfigError: If two columns have one name, or the policy does not apply to the format.
     """
-    takes_none = value_format in _PLAIN or (policy == "keep" and value_format != "json")
+    takes_none = value_format in _PLAIN or (policy in KEEPING and value_format != "json")
     if policy != "warn" and takes_none:
         raise ConfigError(f"on_unknown={policy!r} is for JSON, not for {value_format}", hint="leave it out")
     values = _PLAIN[value_format] if value_format in _PLAIN else [] if schema is None else column_names(schema)
-    columns = [*values, *added, *([unknown] if policy == "keep" else [])]
+    columns = [*values, *added, *([unknown] if policy in KEEPING else [])]
     for number, name in enumerate(columns):
         if name in columns[:number]:
             raise ConfigError(

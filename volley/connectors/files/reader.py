@@ -24,7 +24,7 @@ from volley.contracts.source import Offset, PayloadDecoder, Reader, SourceContex
 from volley.errors import ConfigError, SourceError, VolleyError
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
 from volley.formats.input_file import Columns, InputFile
-from volley.formats.options import CsvOptions, JsonOptions
+from volley.formats.options import KEEPING, CsvOptions, JsonOptions
 from volley.formats.rows import strict
 from volley.secrets import redact_uri
 from volley.storage.paths import filesystem
@@ -259,11 +259,12 @@ def open_reader(
 
 def _content(files: Files, declared: pa.Schema) -> pa.Schema:
     """Return the columns of files, with the one that keeps other fields."""
-    if files.on_unknown != "keep":
+    if files.on_unknown not in KEEPING:
         return declared
     if UNKNOWN in declared.names:
         raise ConfigError(
-            f"the files have a column {UNKNOWN!r}, and on_unknown='keep' adds one", hint='on_unknown="warn"'
+            f"the files have a column {UNKNOWN!r}, and on_unknown={files.on_unknown!r} adds one",
+            hint='on_unknown="warn"',
         )
     return declared.append(pa.field(UNKNOWN, pa.string()))
 
@@ -274,7 +275,7 @@ def _can_prune(files: Files) -> bool:
 
 def _needs_all(files: Files) -> bool:
     """Return True if all columns must be read: which fields of a JSON object are unknown shows only beside them."""
-    return files.format == "json" and files.on_unknown in ("keep", "fail")
+    return files.format == "json" and files.on_unknown in (*KEEPING, "fail")
 
 
 def _log_of(context: SourceContext) -> FileLog:

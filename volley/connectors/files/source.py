@@ -20,7 +20,7 @@ from volley.contracts.source import PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, brief_methods, near
 from volley.formats.change_options import CHANGES, check_options
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, OnReplaced, format_of
-from volley.formats.options import CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown, value_schema
+from volley.formats.options import KEEPING, CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown, value_schema
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
@@ -84,9 +84,10 @@ class FileSource(ExtractSource):
         storage_options: Options of the fsspec file system; secrets in them are never shown.
         on_unknown: What to do with fields that the schema, declared or inferred, lacks: ``"warn"`` (the default) leaves
             them out and warns once of each, with the file; ``"keep"`` keeps those of JSON as JSON in the column
-            ``file_unknown``; ``"fail"`` makes a JSON row that has one a bad row, and is an error for a file of another
-            format; ``"drop"`` leaves them out. A JSON row without any field of the schema is a bad row, unless they
-            are kept; a file of another format without any is an error.
+            ``file_unknown``; ``"rescue"`` keeps there also values that don't fit their column, which is then null;
+            ``"fail"`` makes a JSON row that has one a bad row, and is an error for a file of another format;
+            ``"drop"`` leaves them out. A JSON row without any field of the schema is a bad row, unless they are kept;
+            a file of another format without any is an error.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -123,8 +124,10 @@ class FileSource(ExtractSource):
                 f"FileSource format {name!r} of {redact_uri(self._url)!r} is unknown", hint=near(str(name), FORMATS)
             )
         object.__setattr__(self, "format", name)
-        if self.on_unknown == "keep" and name != "json":
-            raise ConfigError(f"on_unknown='keep' is for JSON, not for {name}", hint="declare the columns to keep")
+        if self.on_unknown in KEEPING and name != "json":
+            raise ConfigError(
+                f"on_unknown={self.on_unknown!r} is for JSON, not for {name}", hint="declare the columns to keep"
+            )
         keep(self, include=_include)
         _options(name, self.options)
         if name in CHANGES:

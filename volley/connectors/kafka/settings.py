@@ -23,6 +23,7 @@ __all__ = [
     "brokers",
     "check_key",
     "check_registry",
+    "check_rescue",
     "check_sizes",
     "check_start",
     "key_schema",
@@ -150,6 +151,15 @@ def check_registry(
         raise ConfigError(f"subject {subject!r} is one of a schema registry", hint="give the registry, too")
     if message is not None and value_format != "protobuf":
         raise ConfigError(f"message {message!r} is one of a Protobuf schema", hint='value_format="protobuf"')
+
+
+def check_rescue(policy: str, schema: Any, registry: str | None) -> None:
+    """Refuse to rescue what does not fit a registry's schema: such messages were not written by it."""
+    if policy == "rescue" and registry is not None and schema is None:
+        raise ConfigError(
+            "on_unknown='rescue' is for declared columns, not for those of a registry",
+            hint='declare a schema, or choose "keep"',
+        )
 
 
 def schema_of(value_format: str, schema: Any, registry: str | None, named: bool) -> Any:

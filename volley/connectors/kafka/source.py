@@ -69,9 +69,9 @@ class KafkaSource(Source):
         include: The parts of a message to add as columns ``kafka_key`` and so on, out of ``"key"``, ``"headers"``,
             ``"timestamp"``, ``"topic"``, ``"partition"``, ``"offset"``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
-            and warns once of each, ``"keep"`` keeps them as JSON in the column ``kafka_unknown``, ``"fail"`` makes
-            the message a bad row, ``"drop"`` leaves them out. A message without any field of the schema is bad, unless
-            they are kept.
+            and warns once of each, ``"keep"`` keeps them as JSON in the column ``kafka_unknown``, ``"rescue"`` keeps
+            there also values that don't fit their column, which is then null, ``"fail"`` makes the message a bad row,
+            ``"drop"`` leaves them out. A message without any field of the schema is bad, unless they are kept.
         starting_offsets: Where a new job starts: ``"earliest"`` (the default), ``"latest"``, or offsets by topic and
             partition, ``{"events": {0: 123}}``; other partitions start at their earliest offset.
         starting_timestamp: Start a new job with the first message at or after this time; replaces `starting_offsets`.
@@ -163,6 +163,7 @@ include=('key', 'offset'))
         settings.check_key(self.key_format, self.include)
         added = [*check_options(self.value_format, self.schema, self.options)]
         added += [f"kafka_{part}" for part in self.include]
+        settings.check_rescue(self.on_unknown, self.schema, self.registry)
         check_columns(self.value_format, self.schema, self.on_unknown, UNKNOWN, added)
         self._keep("topics", settings.topics_of(self.topics, self.pattern))
 

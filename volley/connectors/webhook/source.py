@@ -71,8 +71,9 @@ class WebhookSource(Source):
             ``"received_at"`` as ``http_received_at``, ``"client"`` (the client's address) as ``http_client``.
         header_columns: Columns to add, with the headers that they have: ``{"event": "X-GitHub-Event"}``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
-            and warns once of each, ``"keep"`` keeps them as JSON in the column ``http_unknown``, ``"fail"`` makes the
-            body bad, ``"drop"`` leaves them out. A body without any field of the schema is bad, unless they are kept.
+            and warns once of each, ``"keep"`` keeps them as JSON in the column ``http_unknown``, ``"rescue"`` keeps
+            there also values that don't fit their column, which is then null, ``"fail"`` makes the body bad,
+            ``"drop"`` leaves them out. A body without any field of the schema is bad, unless they are kept.
         on_bad: What to do with a body that does not fit the format and schema: ``"reject"`` it with status 400 (the
             default), or store it and send it to the sink's ``"dead_letter"``.
         auth: Who may send: `HmacAuth`, `PublicKeyAuth`, `SnsAuth` or `BearerAuth`; others get 401. None = everyone
