@@ -608,7 +608,11 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"older_than": "", "retain_last": "", "snapshot_ids": "", "max_snapshots": "", "outside": "", "dry_run": ""},
     ),
     (SchemaEvolution, {"current": "id int"}, {"current": "", "changes": "list"}),
-    (EVOLUTION.add, {"column": "x", "data_type": "int"}, {"column": "x", "data_type": "type"}),
+    (
+        EVOLUTION.add,
+        {"column": "x", "data_type": "long", "default": 5},
+        {"column": "x", "data_type": "type", "default": "None 5 negative", "required": FLAG},
+    ),
     (EVOLUTION.drop, {"column": "x"}, {"column": "x"}),
     (EVOLUTION.rename, {"column": "id", "name": "x"}, {"column": "x", "name": "x"}),
     (EVOLUTION.update_type, {"column": "id", "data_type": "long"}, {"column": "x", "data_type": "type"}),

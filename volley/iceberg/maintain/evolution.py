@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import names, one_of
+from volley.checks import flag, names, one_of
 from volley.errors import ConfigError, brief_methods
 from volley.html_table import text_html
 from volley.iceberg.config import IcebergSinkConfig, table_ref
@@ -107,7 +107,7 @@ class SchemaEvolution:
 
         several = isinstance(column, list | tuple) and len(column) > 0
         path = names("column", column) if several else tuple(_name(column).split("."))
-        if required and default is None:
+        if flag("required", required) and default is None:
             raise ConfigError(
                 f"column {column!r} is required and has no default", hint="give one, or leave out required"
             )
