@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyiceberg.types import (
     IntegerType,
     StringType,
-    TimestamptzType,
+    TimestamptzNanoType,
 )
 
 from volley.errors import SourceError
@@ -63,7 +63,7 @@ def test_every_level_of_a_file_has_the_tables_field_id(stream: pa.Schema) -> Non
 def test_a_new_table_takes_any_arrow_schema() -> None:
     odd = pa.schema({"a": pa.int8(), "b": pa.large_string(), "c": pa.timestamp("ns", "Europe/Berlin"), "d": pa.null()})
     types = [field.field_type for field in to_iceberg_schema(odd).fields]
-    assert types == [IntegerType(), StringType(), TimestamptzType(), StringType()]
+    assert types == [IntegerType(), StringType(), TimestamptzNanoType(), StringType()]
     with pytest.raises(SourceError, match="'wait'"):
         to_iceberg_schema(pa.schema({"wait": pa.duration("s")}))
 

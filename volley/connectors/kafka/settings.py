@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from volley.checks import names, of_type, one_of
 from volley.errors import ConfigError
@@ -194,7 +194,7 @@ def key_schema(
     given = {"key_schema": schema, "key_subject": subject, "key_message": message}
     for name, value in given.items():
         if value is not None and key_format not in REGISTERED:
-            formats = ", ".join(map(repr, REGISTERED))
+            formats = ", ".join(repr(each) for each in REGISTERED if each in get_args(KeyFormat))
             raise ConfigError(
                 f"{name} is for keys in {formats}, not for key_format={key_format!r}", hint="leave it out"
             )

@@ -29,7 +29,7 @@ class RowIds:
 
     Args:
         first: The id of its first row; None = its rows have no ids yet, as the table was upgraded and not changed.
-        sequence_number: That of the snapshot that added the file.
+        sequence_number: That of its rows, which a compaction of format version 2 leaves; the file has a later one then.
     """
 
     first: int | None
@@ -37,7 +37,7 @@ class RowIds:
 
     @classmethod
     def of(cls, file: FileEntry) -> Self:
-        return cls(file.first_row_id, file.file_sequence_number)
+        return cls(file.first_row_id, file.sequence_number)
 
     def inherited(self, schema: Schema, columns: Sequence[pa.Array], positions: Positions | range) -> list[pa.Array]:
         """Return the columns of rows, with ids and numbers where a schema has them.
