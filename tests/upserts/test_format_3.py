@@ -244,9 +244,8 @@ def test_rows_that_are_deleted_beside_a_compaction_stay_so(opened: Any, at: Call
         found.append(ids(lake))
 
     at(compaction, "after-rewrite", others)
-    if version == "2":
-        with pytest.raises(LayoutChangedError):
-            view.compact()
+    # Files whose rows got ids meanwhile are left to the next run.
+    assert bool(view.compact().snapshots) == (version == "3")
     view.compact()
     check(lake, {number: "b" if number == 13 else "a" for number in range(30) if number not in (1, 2, 11, 12)})
     assert ids(lake) == found[0]
