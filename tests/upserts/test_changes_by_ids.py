@@ -18,6 +18,7 @@ from volley import ConfigError, Environment, IcebergSource, IcebergSourceConfig
 from volley.iceberg import IcebergTable, Incremental, Overwrite, Upsert, changes_between
 from volley.iceberg.changes import Change, Delete, Insert, Update
 from volley.iceberg.modes import Strategy
+from volley.iceberg.read import lineage
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "more": pa.string(), "at": pa.int64(), "op": pa.string()})
 BOTH = ["row_id", "last_updated_sequence_number"]
@@ -112,6 +113,26 @@ def test_few_changed_rows_of_large_files(lake: Lake) -> None:
         after = rows_of(lake)
         assert bag(changes_between(lake.config.ref, start)) == expected(before, after, set())
         before = after
+
+
+def test_rows_of_many_small_files_are_not_all_in_memory(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, differing = list[int](), lineage._differing
+    lake.config = lake.config.with_commit_mode(Upsert(["id"], op_field="op", strategy="copy_on_write"))
+    lake.epoch([change(number, 0, more=Random(number).randbytes(500).hex()) for number in range(5_000)])
+    start, before = head(lake), rows_of(lake)
+    lake.epoch([change(7, 1)])
+    changes = expected(before, rows_of(lake), set())
+
+    def measured(*sides: Any) -> Any:
+        used.append(pa.total_allocated_bytes())
+        return differing(*sides)
+
+    monkeypatch.setattr(lineage, "_differing", measured)
+    assert bag(changes_between(lake.config.ref, start)) == changes
+    monkeypatch.setattr(lineage, "_FEW_BYTES", 1 << 20)
+    assert bag(changes_between(lake.config.ref, start)) == changes
+    whole, ids_alone = used
+    assert whole - ids_alone > 8_000_000
 
 
 def test_rows_show_their_ids_and_numbers(lake: Lake) -> None:

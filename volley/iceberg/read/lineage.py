@@ -36,8 +36,8 @@ PAIR = "_volley_row_id"
 # Rows whose ids are in memory at once, sixteen bytes each; and bytes of files whose changed rows are.
 _MOST_ROWS = 1 << 23
 _MOST_BYTES = 128 << 20
-# Rows of a file whose values are read together with the ids.
-_FEW_ROWS = 1 << 16
+# Rows of a file whose values are read together with the ids, and bytes of all files that are read so.
+_FEW_ROWS, _FEW_BYTES = 1 << 16, 32 << 20
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -67,16 +67,17 @@ def differing_by_ids(io: FileIO, files: Sequence[ChangedFile], reader: RowReader
     Returns:
         The rows; None if some have no ids, or if there are too many for the memory.
     """
-    number = sum(file.file.rows for file in files if file.before is None or file.after is None)
-    if number > _MOST_ROWS or any(file.file.first_row_id is None for file in files):
+    whole = [file.file for file in files if file.before is None or file.after is None]
+    few_rows = _FEW_ROWS if sum(file.size for file in whole) <= _FEW_BYTES else 0
+    if sum(file.rows for file in whole) > _MOST_ROWS or any(file.file.first_row_id is None for file in files):
         return None
     if any(
         field.name in ROW_COLUMNS and field.field_id not in (ROW_ID_ID, CHANGED_AT_ID) for field in reader.schema.fields
     ):
         return None  # columns of the table's own
     reader = replace(reader, schema=with_row_ids(reader.schema))
-    old = [_rows_of(io, file.before, file.after, reader) for file in files if file.loses_rows]
-    new = [_rows_of(io, file.after, file.before, reader) for file in files if file.gains_rows]
+    old = [_rows_of(io, file.before, file.after, reader, few_rows) for file in files if file.loses_rows]
+    new = [_rows_of(io, file.after, file.before, reader, few_rows) for file in files if file.gains_rows]
     kept = _differing(old, new)
     if kept is None or sum(_size_of(*side) for side in zip((old, new), kept, strict=True)) > _MOST_BYTES:
         return None
@@ -84,9 +85,9 @@ def differing_by_ids(io: FileIO, files: Sequence[ChangedFile], reader: RowReader
     return removed, added
 
 
-def _rows_of(io: FileIO, one: FileTask | None, other: FileTask | None, reader: RowReader) -> _Rows:
+def _rows_of(io: FileIO, one: FileTask | None, other: FileTask | None, reader: RowReader, few_rows: int) -> _Rows:
     assert one is not None
-    if other is None and one.file.rows > _FEW_ROWS:
+    if other is None and one.file.rows > few_rows:
         marks = replace(reader, schema=with_row_ids(Schema()))
         located = list(marks.read_located(io, one, _all))
         batches, positions = [batch for batch, _ in located], np.concatenate([_NONE, *(place for _, place in located)])
