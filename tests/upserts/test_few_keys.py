@@ -26,7 +26,7 @@ from volley.iceberg.pyiceberg_private.entries import data_file
 from volley.iceberg.read import delete_files
 from volley.iceberg.read.entries import Cache, FileEntry
 from volley.iceberg.upsert.ranges import may_have
-from volley.iceberg.upsert.tasks import Replace
+from volley.iceberg.upsert.replace import Replace
 
 FILES, ROWS_A_FILE = 80, 5
 MODE = Upsert("id", op_field="op", strategy="merge_on_read")

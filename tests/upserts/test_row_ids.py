@@ -18,6 +18,7 @@ from tests.tiers import some
 from tests.upserts.lake import Lake
 from volley.iceberg import History, IcebergTable, Upsert
 from volley.iceberg.modes import Strategy
+from volley.iceberg.upsert import replace as replace_module
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "more": pa.string(), "at": pa.int64(), "op": pa.string()})
 STRATEGIES: list[Strategy] = ["merge_on_read", "copy_on_write", "auto"]
@@ -197,6 +198,28 @@ def test_a_truncation_ends_all_rows(lake: Lake) -> None:
     lake.epoch([change(1, 10), change(0, 11, "t"), change(1, 12), change(2, 13)])
     assert stored(lake, "id").keys() == {1, 2}
     assert min(row.row_id for row in stored(lake, "id").values()) >= 4
+
+
+def test_a_task_that_fails_leaves_no_file_of_ids(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.config = lake.config.with_commit_mode(MODES["in_order"])
+    lake.epoch([change(1, 1), change(2, 2)])
+    ids, driver = stored(lake, "id"), lake.driver()
+    driver.last_epoch(lake.query)
+    written = lake.write(driver, 1, [change(1, 3)])
+    before = lake.files()
+    # The disk fails after the task has written the ids.
+    with monkeypatch.context() as patched:
+        patched.setattr(replace_module, "write_deletes", failing)
+        with pytest.raises(OSError, match="no space left"):
+            driver.commit(*written)
+    assert lake.files() == before
+    driver.abort(*written)
+    lake.epoch([change(1, 3)])
+    assert stored(lake, "id")[1].row_id == ids[1].row_id
+
+
+def failing(*_: Any) -> Any:
+    raise OSError("no space left")
 
 
 def test_new_rows_alone_are_written_without_columns_of_ids(lake: Lake) -> None:

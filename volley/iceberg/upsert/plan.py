@@ -39,7 +39,8 @@ from volley.iceberg.read.planning import plan
 from volley.iceberg.schema.nanoseconds import constant
 from volley.iceberg.upsert.changes import BUCKETS, ChangeFile, UpsertWriter
 from volley.iceberg.upsert.ranges import KeyRange, SearchedKey, may_have, union
-from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, Replaced, ReplaceKeys, UpsertTask
+from volley.iceberg.upsert.replace import Replaced, ReplaceKeys
+from volley.iceberg.upsert.tasks import FollowMoves, MergeChanges, ReadStored, UpsertTask
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
 __all__ = [

@@ -43,14 +43,13 @@ from volley.iceberg.upsert.plan import (
     without_history,
 )
 from volley.iceberg.upsert.ranges import union
+from volley.iceberg.upsert.replace import Replace, Replaced
 from volley.iceberg.upsert.settled import Changed, LastChange, Settling
 from volley.iceberg.upsert.tasks import (
     Deletions,
     FilesTask,
     Finder,
     Places,
-    Replace,
-    Replaced,
     UpsertTask,
     columns_of,
     with_stored_ids,

@@ -1,14 +1,13 @@
 """The work of an upsert on executors, once all tasks have written their changes.
 
-`MergeChanges` writes the last change of each key to data files, `Replace` takes the rows that have these keys out of a
-data file. Changes that leave out values are completed before: `ReadStored` reads the rows that they replace, as changes
-that come first, and `FollowMoves` makes whole changes of those that give a row another key.
+`MergeChanges` writes the last change of each key to data files; `volley.iceberg.upsert.replace` takes the rows that
+have these keys out of others. Changes that leave out values are completed before: `ReadStored` reads the rows that they
+replace, as changes that come first, and `FollowMoves` makes whole changes of those that give a row another key.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -20,20 +19,19 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from volley.columns.batches import conform, one_batch
+from volley.columns.batches import conform
 from volley.columns.keys.equality import distinct
 from volley.columns.keys.normal import normal_rows
 from volley.columns.keys.order import ascending_order, ranks
 from volley.columns.keys.search import KeySearch
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
-from volley.iceberg.read.delete_files import Mask, deleted_by_position, remember_positions
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
+from volley.iceberg.read.delete_files import Mask, deleted_by_position
+from volley.iceberg.read.entries import Content, PlannedFile
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.schema.types import ROW_ID
 from volley.iceberg.schema.types import with_row_ids as with_ids
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import (
     DELETED,
     ORDER,
@@ -46,9 +44,7 @@ from volley.iceberg.upsert.incomplete import UNCHANGED, is_incomplete
 from volley.iceberg.upsert.lives import with_column
 from volley.iceberg.upsert.partial import completed_rows, without_source
 from volley.iceberg.upsert.ranges import SearchedKey, may_have, ranges_of
-from volley.iceberg.write.vectors import write_deletes
 from volley.iceberg.write.writer import write_batches
-from volley.iceberg.write.written import WrittenFile
 
 __all__ = [
     "Deletions",
@@ -58,18 +54,13 @@ __all__ = [
     "MergeChanges",
     "Places",
     "ReadStored",
-    "Replace",
-    "ReplaceKeys",
-    "Replaced",
     "UpsertTask",
     "columns_of",
+    "rows_of_mask",
     "with_stored_ids",
     "write_rows",
 ]
 
-# From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
-# on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
-_REWRITTEN_PART = 0.2
 _AT = "at"
 # How marks of the rows of a key are put together.
 _FOLDS = {DELETED: "any", STORED_ID: "max"}
@@ -78,26 +69,6 @@ _BATCH_ROWS = 100_000
 _Numbers = np.ndarray[Any, Any]
 _Sources = Mapping[str, int]
 """By the name of a column, the number of the row that has its value."""
-
-
-@dataclass(frozen=True)
-class Replaced:
-    """What becomes of a data file: it stays, is removed, or its remaining rows or its deletes are in new files.
-
-    Args:
-        ids: The keys and ids of the rows that it loses, with those of other files of the task.
-    """
-
-    file: FileEntry
-    removed: bool = False
-    added: tuple[WrittenFile, ...] = ()
-    deletes: tuple[WrittenFile, ...] = ()
-    ids: ChangeFile | None = None
-
-    @property
-    def loses_rows(self) -> bool:
-        """True if rows of the file are replaced."""
-        return self.removed or bool(self.deletes)
 
 
 @dataclass(frozen=True)
@@ -292,171 +263,6 @@ class Places(Protocol):
         """Return which rows are deleted."""
 
 
-class Replace(FilesTask, ABC):
-    """Takes rows out of data files: writes the others anew, or position deletes."""
-
-    def __call__(self) -> WriteResult:
-        return self._replace(self._places())
-
-    def _replace(self, places: Places) -> WriteResult:
-        results = list[WriteResult]()
-        deleted = list[_Deleted]()
-        try:
-            for planned in self.files:
-                done = self._replaced(planned, places)
-                deleted += [done] if isinstance(done, _Deleted) else []
-                results += [done] if isinstance(done, WriteResult) else []
-            results.append(self._write_deletes(deleted))
-        except BaseException:
-            delete_new_files(self.writer.rows.io, {path for result in results for path in _written(result)})
-            raise
-        return WriteResult(
-            **{
-                name: sum(getattr(result, name) for result in results) for name in ("rows", "bytes", "seconds", "files")
-            },
-            committables=tuple(chain.from_iterable(result.committables for result in results)),
-        )
-
-    @abstractmethod
-    def _places(self) -> Places:
-        """Return where the rows are."""
-
-    def _replaced(self, planned: PlannedFile, places: Places) -> WriteResult | _Deleted:
-        file = planned.file
-        with storage_errors(file.path, "reading"):
-            matching = places.find(planned)
-            if len(matching) == 0:
-                return WriteResult(committables=(Replaced(file),))
-            if self._adds_few_deletes(planned, matching):
-                return _Deleted(file, matching)
-            deleted = places.deleted(planned)
-        new = matching[~deleted[matching]]
-        if len(new) == 0:
-            return WriteResult(committables=(Replaced(file),))
-        kept = ~deleted
-        kept[new] = False
-        remaining = int(np.count_nonzero(kept))
-        if remaining == 0:
-            return WriteResult(committables=(Replaced(file, removed=True),))
-        if self._should_rewrite(len(new) / (remaining + len(new))):
-            return self._rewrite(planned, kept)
-        # A vector has all positions, those of the delete files before it too.
-        return _Deleted(file, np.flatnonzero(~kept) if self.writer.rows.has_row_ids else new)
-
-    def _adds_few_deletes(self, planned: PlannedFile, positions: _Numbers) -> bool:
-        """Return True if it is known, without a look at the delete files, that new ones are all there is to do."""
-        rows = planned.file.rows - sum(delete.rows for delete in planned.deletes)
-        return (
-            rows > len(positions)
-            and not (self.writer.rows.has_row_ids and planned.deletes)
-            and not self._should_rewrite(len(positions) / rows)
-            and all(_is_apart(delete, positions) for delete in planned.deletes)
-        )
-
-    def _should_rewrite(self, part: float) -> bool:
-        # Format version 1 has no delete files.
-        strategy = self.writer.mode.strategy if self.metadata.format_version > 1 else "copy_on_write"
-        return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
-
-    def _rewrite(self, planned: PlannedFile, kept: Mask) -> WriteResult:
-        rows = self._read(planned, with_row_ids=self.writer.rows.has_row_ids)
-        written = replace(self.writer.rows, keeps_row_ids=self.writer.rows.has_row_ids)
-        result = write_batches(written.open(self.number), _filter(rows, kept))
-        return replace(result, committables=(Replaced(planned.file, True, added=result.committables),))
-
-    def _write_deletes(self, deleted: Sequence[_Deleted]) -> WriteResult:
-        written = write_deletes(self.writer.rows, [(to_data_file(each.file), each.positions) for each in deleted])
-        for deletes, each in zip(written, deleted, strict=True):
-            remember_positions(each.file.path, deletes.data_file, each.positions)
-        sizes = {deletes.path: deletes.data_file.file_size_in_bytes for deletes in written}
-        return WriteResult(
-            files=len(sizes),
-            bytes=sum(sizes.values()),
-            committables=tuple(
-                Replaced(each.file, deletes=(deletes,)) for deletes, each in zip(written, deleted, strict=True)
-            ),
-        )
-
-
-@dataclass(frozen=True)
-class _Deleted:
-    """Rows of a data file that are to be deleted.
-
-    Args:
-        positions: Their positions; for a deletion vector, with those of all that are deleted already.
-    """
-
-    file: FileEntry
-    positions: _Numbers
-
-
-class _IdFinder(Finder):
-    """Finds rows with one of some keys that are not deleted, and keeps their keys and ids."""
-
-    def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata) -> None:
-        super().__init__(keys, writer, metadata, [ROW_ID])
-        self._found: dict[str, tuple[_Numbers, pa.Table]] = {}
-
-    def find(self, planned: PlannedFile) -> _Numbers:
-        return self._kept(planned)[0]
-
-    def ids(self, planned: PlannedFile) -> pa.Table:
-        """Return the keys and ids of the rows that `find` finds."""
-        return self._kept(planned)[1]
-
-    def _kept(self, planned: PlannedFile) -> tuple[_Numbers, pa.Table]:
-        if (known := self._found.get(planned.file.path)) is not None:
-            return known
-        positions, rows = self.find_rows(planned)
-        if planned.deletes and len(positions):
-            live = ~self.deleted(planned)[positions]
-            positions, rows = positions[live], rows.filter(pa.array(live))
-        return self._found.setdefault(planned.file.path, (positions, rows))
-
-
-@dataclass(frozen=True)
-class ReplaceKeys(Replace):
-    """Takes the rows that have the key of a change out of data files; writes their ids, if they have some.
-
-    Args:
-        numbers: The numbers of the files.
-    """
-
-    numbers: tuple[int, ...]
-
-    def _places(self) -> Finder:
-        return Finder(self.writer.all_keys(self.changes), self.writer, self.metadata)
-
-    def __call__(self) -> WriteResult:
-        if not self.writer.rows.has_row_ids:
-            return super().__call__()
-        finder = _IdFinder(self.writer.all_keys(self.changes), self.writer, self.metadata)
-        ids = next(iter(self.writer.open(self.number).add_all(self._ids(finder)).committables), None)
-        done = self._replace(finder)
-        items = tuple(replace(item, ids=ids) if item.loses_rows else item for item in done.committables)
-        return replace(done, committables=items)
-
-    def _ids(self, finder: _IdFinder) -> Iterator[pa.RecordBatch]:
-        for number, planned in zip(self.numbers, self.files, strict=True):
-            with storage_errors(planned.file.path, "reading"):
-                rows = one_batch(finder.ids(planned))
-            rows = rows.append_column(STORED_IN, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
-            yield self.writer.stored_as_changes(with_stored_ids(rows))
-
-
-def _is_apart(delete: FileEntry, positions: _Numbers) -> bool:
-    """Return True if a delete file is known to have none of some ascending positions."""
-    bounds = delete.bounds_of_positions
-    return bounds is not None and bool(
-        np.searchsorted(positions, bounds[0]) == np.searchsorted(positions, bounds[1], "right")
-    )
-
-
-def _written(result: WriteResult) -> Iterator[str]:
-    """Yield the paths of the files that replace rows."""
-    return (file.path for replaced in result.committables for file in (*replaced.added, *replaced.deletes))
-
-
 class ReadStored(FilesTask):
     """Writes the rows of data files that have values which changes leave out, as changes."""
 
@@ -474,10 +280,11 @@ class ReadStored(FilesTask):
                 deleted = finder.deleted(planned)
                 mask = np.zeros(len(deleted), np.bool_)
                 mask[matching[~deleted[matching]]] = True
-                yield from _filter(self._read(planned, columns), mask)
+                yield from rows_of_mask(self._read(planned, columns), mask)
 
 
-def _filter(batches: Iterator[pa.RecordBatch], kept: Mask) -> Iterator[pa.RecordBatch]:
+def rows_of_mask(batches: Iterator[pa.RecordBatch], kept: Mask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, in order, that a mask of its rows has."""
     start = 0
     for batch in batches:
         yield batch.filter(pa.array(kept[start : start + batch.num_rows]))
