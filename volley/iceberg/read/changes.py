@@ -162,7 +162,7 @@ class _GroupComparison:
             # An engine may have written a row anew, with another id.
             removed, added = self._cancelled(*by_ids)
             # Rows of all groups are paired by keys.
-            names = [*self.reader.schema.column_names, *([] if self.keys else [PAIR])]
+            names = [*(field.name for field in self.reader.schema.fields), *([] if self.keys else [PAIR])]
             yield removed.select(names), added.select(names)
             return
         aligned = self._aligned() if _have_equal_lengths(self.files) else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,9 +25,9 @@ from volley.errors import SchemaMismatchError, StorageError
 from volley.iceberg.modes import History, KeyedMode
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.columns import check_nulls, deletions, truncates, with_computed, without_earlier
-from volley.iceberg.upsert.incomplete import UNCHANGED, check_whole, is_incomplete, lacks, unchanged_in
+from volley.iceberg.upsert.incomplete import UNCHANGED, check_whole, ignores_nulls, is_incomplete, lacks, unchanged_in
 from volley.iceberg.upsert.ranges import KeyRange, ranges_of
-from volley.iceberg.write.defaults import with_defaults
+from volley.iceberg.write.defaults import defaults_of, with_defaults
 from volley.iceberg.write.variants import with_variants
 from volley.iceberg.write.writer import IcebergWriter
 from volley.storage.envelope import StateFormat
@@ -140,10 +141,12 @@ class UpsertWriter(Writer):
         deleted = deletions(batch, self.mode.op_field)
         check_whole(batch, deleted, self.mode)
         rows = with_computed(self.mode, batch)
+        whole = with_defaults(rows, self.rows.schema)
         # A row with a part of the columns leaves the others as they are.
-        rows = rows if self.mode.is_partial else with_defaults(rows, self.rows.schema)
-        rows = conform(with_variants(rows, self.rows.schema), self.rows.rows_schema)
+        given = whole.select(rows.schema.names) if self.mode.is_partial else whole
+        rows = conform(with_variants(given, self.rows.schema), self.rows.rows_schema)
         unchanged = unchanged_in(rows, batch, deleted, self.mode)
+        rows = self._if_new(rows, given)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
             check_nulls(self.mode, field.name, values.null_count)
             if (
@@ -159,6 +162,29 @@ class UpsertWriter(Writer):
         columns = [*rows.columns, deleted, *order, *([] if unchanged is None else [unchanged])]
         stored_in = (pa.nulls(batch.num_rows, field.type) for field in list(self.schema)[len(columns) :])
         return pa.RecordBatch.from_arrays([*columns, *stored_in], schema=self.schema)
+
+    def _if_new(self, rows: pa.RecordBatch, given: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with defaults for the values that they leave as they are: those of a new key get them."""
+        for name in self.defaults if self.mode.is_partial else ():
+            if name not in given.schema.names or ignores_nulls(self.mode, name):
+                number = rows.schema.get_field_index(name)
+                values = self.or_default(name, rows.column(number), rows.column(number).is_null())
+                rows = rows.set_column(number, rows.schema.field(number), values)
+        return rows
+
+    def or_default(self, name: str, values: pa.Array, lacking: pa.BooleanArray) -> pa.Array:
+        """Return values of a column, with its default, if it has one, where they are lacking."""
+        if (default := self.defaults.get(name)) is None:
+            return values
+        places = pc.if_else(lacking, len(values), pa.array(np.arange(len(values))))
+        return pa.concat_arrays([values, default]).take(places)
+
+    @cached_property
+    def defaults(self) -> dict[str, pa.Array]:
+        """The defaults of the table's columns, each an array of one value."""
+        row = defaults_of(self.rows.schema)
+        row = conform(row, pa.schema([self.rows.rows_schema.field(name) for name in row.schema.names]))
+        return dict(zip(row.schema.names, row.columns, strict=True))
 
     def _must_have(self, unchanged: pa.ListArray | None, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
         """Return for each row whether it must have a value of a required column."""

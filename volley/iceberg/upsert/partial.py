@@ -245,7 +245,8 @@ class _Folding:
             rows = with_column(rows, STORED_ID, taken(self.changes[STORED_ID], self._replaced[chosen]))
         for name, versions in self._sources.items():
             some = versions[chosen]
-            rows = with_column(rows, name, self.changes[name].take(nullable(self._at[some], some < 0)))
+            values = self.changes[name].combine_chunks().take(nullable(self._at[some], some < 0))
+            rows = with_column(rows, name, self.writer.or_default(name, values, pa.array(some < 0)))
         return with_column(
             rows, OLDER, self._older({name: some[chosen] for name, some in self._sources.items()}, chosen)
         )

@@ -18,6 +18,7 @@ from volley.iceberg.schema.types import PATH_ID, POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import uploaded
 from volley.iceberg.write.annotated import Annotated
+from volley.iceberg.write.required_fields import with_required_fields
 from volley.iceberg.write.row_groups import row_group
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
@@ -61,7 +62,7 @@ class _OpenFile:
     def append(self, rows: pa.Table) -> None:
         """Write the rows as one row group."""
         with storage_errors(self.path):
-            self._parquet.write_table(rows, row_group_size=rows.num_rows)
+            self._parquet.write_table(with_required_fields(rows), row_group_size=rows.num_rows)
         self.rows += rows.num_rows
         self._footer += self._footer_step
 

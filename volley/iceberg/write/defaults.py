@@ -10,7 +10,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, Primiti
 from volley.columns.exact import array_of
 from volley.iceberg.schema.types import arrow_type_of, fields_in, per_schema
 
-__all__ = ["with_defaults"]
+__all__ = ["defaults_of", "with_defaults"]
 
 
 def with_defaults(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
@@ -32,6 +32,12 @@ def with_defaults(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
             names.append(field.name)
             columns.append(_default(field, batch.num_rows))
     return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def defaults_of(schema: Schema) -> pa.RecordBatch:
+    """Return one row with the columns of a table that have a default."""
+    fields = [field for field in schema.fields if field.write_default is not None]
+    return pa.RecordBatch.from_arrays([_default(field, 1) for field in fields], names=[field.name for field in fields])
 
 
 @per_schema

@@ -1,0 +1,46 @@
+"""Columns with required fields, as variants are, land where rows lack them: in new, copied and compacted files."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.duck import query
+from tests.upserts.lake import Lake
+from volley.iceberg import IcebergTable, SchemaEvolution, Upsert
+from volley.iceberg.modes import Strategy
+
+_SCHEMA = pa.schema({"id": pa.int64(), "seq": pa.int64(), "a": pa.int64(), "v": pa.string()})
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ignore_nulls", "sequence"),
+    [("copy_on_write", False, None), ("merge_on_read", True, None), ("copy_on_write", True, "seq")],
+)
+def test_rows_without_variants_and_defaults(
+    strategy: Strategy, ignore_nulls: bool, sequence: str | None, tmp_path: Path
+) -> None:
+    mode = Upsert("id", strategy=strategy, ignore_nulls=ignore_nulls, sequence=sequence)
+    with closing(Lake(tmp_path, mode, _SCHEMA.remove(3), **{"format-version": "3"})) as lake:
+        lake.epoch([{"id": number, "seq": 1} for number in range(3)])
+        evolution = SchemaEvolution(lake.table().schema()).add("v", "variant").add("c", "int", default=5)
+        evolution.add("d", "string", default="q").apply(lake.config.ref)
+        lake.epoch([{"id": 1, "seq": 2}])
+        lake.schema = _SCHEMA.append(pa.field("d", pa.string()))
+        lake.epoch([{"id": 2, "seq": 2, "v": '{"a":1.5}', "d": "x"}, {"id": 3, "seq": 1}])
+        lake.epoch([{"id": 3, "seq": 2, "v": "7"}], [{"id": 4, "seq": 2}])
+        lacking = "q" if ignore_nulls else None
+        expected: list[tuple[Any, ...]] = [(0, None, 5, "q"), (1, None, 5, "q"), (2, '{"a":1.5}', 5, "x")]
+        expected += [(3, "7", 5, lacking), (4, None, 5, lacking)]
+        for _ in range(2):
+            rows = IcebergTable(lake.config.ref).to_arrow().sort_by("id").to_pylist()
+            assert [(row["id"], row["v"], row["c"], row["d"]) for row in rows] == expected
+            place = lake.table().metadata_location
+            found = query(f"select id, v::json::varchar, c, d from iceberg_scan('{place}') order by id").fetchall()
+            # DuckDB shows a variant that is null like no variant.
+            assert [(row[0], None if row[1] == "null" else row[1], *row[2:]) for row in found] == expected
+            assert IcebergTable(lake.config.ref).compact(rewrite_all=True).files_after == 1
