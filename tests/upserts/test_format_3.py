@@ -330,3 +330,35 @@ def test_ids_given_beside_an_upsert_stay(opened: Any, monkeypatch: pytest.Monkey
     driver.commit(*lake.write(driver, 2, [row(1, "b")]))
     now = ids(lake)
     assert {key: now[key] for key in now if key != 1} == {key: found[0][key] for key in found[0] if key != 1}
+
+
+def lineage(lake: Lake) -> dict[int, tuple[int, int]]:
+    """By DuckDB, for each key the id of its row and the number of the snapshot that last changed it."""
+    scan = f"iceberg_scan('{lake.table().metadata_location}')"
+    found = query(f"select id, _row_id, _last_updated_sequence_number from {scan}").fetchall()
+    return {key: (row_id, changed) for key, row_id, changed in found}
+
+
+def test_rows_compacted_before_an_upgrade_keep_ids_and_numbers(opened: Any) -> None:
+    """Their file has the sequence number of its rows, and a later one of its own."""
+    lake: Lake = opened("copy_on_write", "2")
+    for start in (0, 10):
+        lake.epoch([row(number) for number in range(start, start + 10)])
+    view = IcebergTable(lake.config.ref)
+    view.compact(rewrite_all=True)
+    view.upgrade(3)
+    lake.epoch([row(20)])
+    kept = lineage(lake)
+    lake.epoch([row(1, "b")])
+    updated = lineage(lake)
+    assert {key for key in updated if updated[key] != kept[key]} == {1}
+    assert updated[1] == (kept[1][0], lake.table().metadata.last_sequence_number)
+    lake.config = lake.config.with_commit_mode(Upsert(["id"], op_field="op", strategy="merge_on_read"))
+    lake.epoch([row(2, op="d")])
+    assert len(vectors(lake)) == 1
+    del updated[2]
+    assert lineage(lake) == updated
+    for sort_by in (False, ["name desc", "id"]):
+        view.compact(rewrite_all=True, sort_by=sort_by)
+        assert lineage(lake) == updated
+    check(lake, {number: "b" if number == 1 else "a" for number in range(21) if number != 2})
