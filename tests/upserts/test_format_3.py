@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -330,6 +332,21 @@ def test_ids_given_beside_an_upsert_stay(opened: Any, monkeypatch: pytest.Monkey
     driver.commit(*lake.write(driver, 2, [row(1, "b")]))
     now = ids(lake)
     assert {key: now[key] for key in now if key != 1} == {key: found[0][key] for key in found[0] if key != 1}
+
+
+def test_a_table_that_this_process_has_changed_is_upgraded(tmp_path: Path) -> None:
+    """The catalog in memory keeps the metadata of its last commit; readers refuse a table without the next row's id."""
+    lake = Lake(tmp_path, Upsert(["id"], op_field="op"), SCHEMA)
+    lake.config = replace(lake.config, catalog_uri="memory").with_table_properties({"format-version": "2"})
+    lake.epoch([row(1)])
+    ref = lake.config.ref
+    IcebergTable(ref).upgrade(3)
+    table = ref.load()
+    assert json.loads(table.io.new_input(table.metadata_location).open().read())["next-row-id"] == 0
+    lake.epoch([row(2)])
+    scan = f"iceberg_scan('{ref.load().metadata_location}')"
+    assert sorted(query(f"select id, _row_id from {scan}").fetchall()) == [(1, 1), (2, 0)]
+    lake.close()
 
 
 def lineage(lake: Lake) -> dict[int, tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyiceberg.table.update as updates_of_metadata
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV3
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from pyiceberg.typedef import IcebergBaseModel
 
@@ -50,6 +50,17 @@ def _dump(self: TableMetadataV3, **options: Any) -> str:
     return IcebergBaseModel.model_dump_json(self, **options)
 
 
+_construct = TableMetadataUtil._construct_without_validation
+
+
+def _upgraded(metadata: TableMetadata) -> TableMetadata:
+    """Return the metadata of an upgraded table; pyiceberg has put None there where it has added a snapshot before."""
+    if metadata.format_version >= ROW_IDS_SINCE and dict(metadata).get("next_row_id") is None:
+        metadata = metadata.model_copy(update={"next_row_id": 0})
+    return _construct(metadata)
+
+
+TableMetadataUtil._construct_without_validation = staticmethod(_upgraded)  # type: ignore[method-assign,assignment]
 # A table may be upgraded to it.
 updates_of_metadata.SUPPORTED_TABLE_FORMAT_VERSION = ROW_IDS_SINCE  # type: ignore[attr-defined]
 # A new table, or one that is upgraded, has no rows with ids: pyiceberg would leave the number out, which is required.
