@@ -11,14 +11,21 @@ from tests.postgres.jobs import config
 from volley import Environment, IcebergSink, Job, MariaDbSource, Pipeline
 from volley.iceberg import Upsert
 
-__all__ = ["differences", "mirror", "mirror_all", "start_all"]
+__all__ = ["append", "differences", "mirror", "mirror_all", "start_all"]
 
 
-def mirror(folder: Path, source: MariaDbSource) -> Job:
+def mirror(folder: Path, source: MariaDbSource, job: str = "mirror") -> Job:
     """One run of a bounded source of one table."""
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     lake = config(folder).with_commit_mode(Upsert()).with_schema_evolution("full").with_flush_interval("1s")
-    return environment.from_source(source).to_sink(IcebergSink(lake)).execute("mirror")
+    return environment.from_source(source).to_sink(IcebergSink(lake)).execute(job)
+
+
+def append(folder: Path, source: MariaDbSource) -> Job:
+    """One run of a bounded source whose rows are appended as they are."""
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+    sink = IcebergSink(config(folder).with_schema_evolution("full").with_flush_interval("1s"))
+    return environment.from_source(source).to_sink(sink).execute("changelog")
 
 
 def _all(folder: Path, source: MariaDbSource) -> Pipeline:
