@@ -99,7 +99,13 @@ def test_what_is_not_there_is_said_in_a_line(
 
 @pytest.mark.parametrize(
     ("data", "name"),
-    [(b"", "csv"), (b" \n[1]", "json"), (b"a\0b", None), (gzip.compress(b"{}", mtime=0), "json"), (b"\x1f\x8b\x08", None)],
+    [
+        (b"", "csv"),
+        (b" \n[1]", "json"),
+        (b"a\0b", None),
+        (gzip.compress(b"{}", mtime=0), "json"),
+        (b"\x1f\x8b\x08", None),
+    ],
 )
 def test_formats_by_their_first_bytes(data: bytes, name: str | None) -> None:
     assert format_of_content(data) == name

@@ -431,3 +431,20 @@ def test_incomplete_rows_of_each_table_by_the_sequence_of_an_expression(packs: b
         "oslo": (3.0, "late", 3),
         "bergen": (2.0, "b", 2),
     }
+
+
+def test_a_job_goes_on_behind_an_epoch_whose_rows_were_all_too_late(lake: Routed) -> None:
+    """Such an epoch leaves the table as it is, without a mark."""
+    routed = IcebergSink(lake.config.with_commit_mode(Upsert("id", sequence="price"))).routed(omit=["shop"])
+
+    def at(price: float) -> list[dict[str, Any]]:
+        return [row | {"price": price} for row in rows("oslo", 1)]
+
+    driver = lake.driver(routed)
+    for number, price in enumerate([5.0, 3.0]):
+        run(driver, number, at(price))
+    # What is known of a table is written before the next epoch.
+    run(driver, 2, rows("bergen", 1))
+    run(lake.driver(routed), 3, at(7.0))
+    assert [(row["id"], row["price"]) for row in lake.rows("oslo")] == [(1, 7.0)]
+    assert lake.epochs("oslo") == ["0", "3"]

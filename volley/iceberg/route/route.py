@@ -237,7 +237,9 @@ class Route:
             except VolleyError as error:
                 self._undo(error, epoch, results if parked else [])
                 raise
-            self._last = self.known.epoch = epoch.number
+            # An epoch that changes nothing, as all its rows were too late, leaves no mark.
+            if committer.landed_offsets(epoch) is not None:
+                self._last = self.known.epoch = epoch.number
         delete_parked(parked)
 
     def _undo(self, error: VolleyError, epoch: Epoch, results: Sequence[WriteResult]) -> None:
