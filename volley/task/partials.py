@@ -128,7 +128,7 @@ class PartialWriter(Writer):
     def times_of(self, batch: pa.RecordBatch) -> pa.Array | None:
         """Return the event times of rows in microseconds, with nulls; None if the step follows none."""
         name = self.operator.time_column(self.input)
-        return None if name is None else micros(batch.column(name))
+        return None if name is None else _numbers(batch.column(name))
 
     def open(self, task: int) -> TaskWriter:
         return _Partials(self)
@@ -254,7 +254,7 @@ class _Partials(TaskWriter):
         untimed, late = operator.faults
         if rejected.counts.untimed:
             return f"it has no time in {name!r}, so {untimed}"
-        (time,) = micros(batch.column(name).slice(0, 1)).to_pylist()
+        (time,) = _numbers(batch.column(name).slice(0, 1)).to_pylist()
         if rejected.counts.late:
             watermark = time_text(self.writer.limits.watermark)
             return f"it is late: {late} ({name} is {time_text(time)}, the watermark was {watermark})"
@@ -283,3 +283,8 @@ class _Rejections:
         return cls(
             RejectedRows(int(late.sum()), int(early.sum()), int(untimed.sum())), pa.array(~(untimed | late | early))
         )
+
+
+def _numbers(times: pa.Array) -> pa.Array:
+    """Return times as whole numbers: timestamps in microseconds; versions of extracts are numbers already."""
+    return micros(times) if pa.types.is_timestamp(times.type) else times.cast(pa.int64())
