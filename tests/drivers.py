@@ -8,11 +8,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVarTuple
 from unittest.mock import patch
 
 from py4j.clientserver import ClientServer
@@ -29,6 +29,8 @@ from volley.spark.workers import choose_worker_python
 from volley.task.failpoints import LOG, VARIABLE, VICTIM
 
 __all__ = ["Drivers", "start_jvm"]
+
+Arguments = TypeVarTuple("Arguments")
 
 # Drivers are forked from a process that has imported what a job needs, two CPU-seconds' worth, and started nothing.
 _processes = get_context("forkserver")
@@ -54,39 +56,37 @@ class Drivers:
 
     jvm: ClientServer | None = None
 
-    def die(self, failpoint: str, job: Callable[..., object], *args: Any, **more: Any) -> None:
+    def die(self, failpoint: str, job: Callable[[*Arguments], object], *args: *Arguments, **more: Any) -> None:
         """Run a job in a driver that the failpoint kills; `more` as for `start`."""
         assert self.run(job, *args, failpoint=failpoint, **more) == -signal.SIGKILL
 
-    def run(self, job: Callable[..., object], *args: Any, **more: Any) -> int:
+    def run(self, job: Callable[[*Arguments], object], *args: *Arguments, **more: Any) -> int:
         """Run a job in a driver, and return its exit code; `more` as for `start`."""
         return self.wait(self.start(job, *args, **more))
 
     def start(
         self,
-        job: Callable[..., object],
-        *args: Any,
+        job: Callable[[*Arguments], object],
+        *args: *Arguments,
         failpoint: str = "",
         kill_driver: bool = False,
         deaths: Path | None = None,
-        **more: Any,
     ) -> BaseProcess:
         """Start a driver; wait for it before the next one starts.
 
         Args:
-            job: What it calls; a function of a module.
+            job: What it calls; a function of a module, or a `partial` of one.
             args: The job's arguments.
             failpoint: The failpoints to arm.
             kill_driver: Also where a task reaches the failpoint, the driver dies.
             deaths: A file that gets a line for each process that a failpoint kills.
-            more: The job's arguments by name.
         """
         _start_fork_server()
         logged = {} if deaths is None else {LOG: str(deaths)}
         environment = plain_environment(**{VARIABLE: failpoint}, **logged, **self._address())
         # The sockets of a JVM that outlives its drivers are where this process has them.
         folder = None if self.jvm is None else sockets.socket_folder()[0]
-        driver = _processes.Process(target=_drive, args=(environment, kill_driver, folder, job, args, more))
+        driver = _processes.Process(target=_drive, args=(environment, kill_driver, folder, partial(job, *args)))
         driver.start()
         return driver
 
@@ -156,9 +156,7 @@ def _drive(
     environment: dict[str, str],
     kill_driver: bool,
     folder: Path | None,
-    job: Callable[..., object],
-    args: Any,
-    more: dict[str, Any],
+    job: Callable[[], object],
 ) -> None:
     """Run a job in this process, the driver."""
     os.environ.clear()
@@ -170,7 +168,7 @@ def _drive(
         _arm_workers()
         _number_callbacks()
     try:
-        job(*args, **more)
+        job()
     except VolleyError as error:
         # Python prints a VolleyError without its cause.
         if error.cause is not None:

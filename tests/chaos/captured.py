@@ -290,7 +290,7 @@ def run(
 
 
 def _compare(drivers: Drivers, folder: Path, database: Database, jobs: Jobs) -> None:
-    port = urlsplit(database.uri).port
+    port = urlsplit(database.uri).port or 0
     assert drivers.run(jobs.catch_up, folder, port, database.name) == 0
     wrong = jobs.wrong(database, folder)
     assert wrong == [], f"{len(wrong)} rows differ: {wrong[:4]!r:.2000}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -297,7 +298,7 @@ def test_a_compaction_of_several_commits_that_dies_loses_nothing(lake: Lake, at:
     first, *_ = lake.append(*range(0, 60, 10))
     lake.commit([], [lake.files.positions((first, 3))])
     expected = set(range(60)) - {rows_of(first.file_path)[3]}
-    Drivers().die(at, maintenance.compact_in_commits, lake.files.ref, **pair(lake))
+    Drivers().die(at, partial(maintenance.compact_in_commits, lake.files.ref, **pair(lake)))
     replaced = [snapshot.operation for snapshot in lake.view.snapshots()].count("replace")
     assert replaced == {"in-rewrite@0": 0, "after-replacement@1": 2}.get(at, 1)
     lake.check(expected)

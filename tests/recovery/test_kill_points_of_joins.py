@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,12 @@ def test_the_table_changes_between_a_kill_and_the_repetition(
     write_orders(tmp_path, range(len(kills)))
     create_customers(tmp_path, 0)
     versions = []
-    job = joined.main, tmp_path, deduplicated, max_bytes
+    job = partial(joined.main, tmp_path, deduplicated, max_bytes)
     for number, (point, is_bound) in enumerate(kills):
-        drivers.die(point, *job, kill_driver=point.startswith("in-task"))
+        drivers.die(point, job, kill_driver=point.startswith("in-task"))
         (remake_customers if number % 3 == 2 else change_customers)(tmp_path, number + 1)
         versions.append(number if is_bound else number + 1)
-    assert drivers.run(*job) == 0
+    assert drivers.run(job) == 0
     check(tmp_path, versions)
 
 
@@ -63,14 +64,14 @@ def test_the_file_is_replaced_between_a_kill_and_the_repetition(
     drivers: Drivers, tmp_path: Path, kills: list[tuple[str, bool]]
 ) -> None:
     write_orders(tmp_path, range(len(kills) + 1))
-    job = joined.main, tmp_path, False, joined.DIVIDED, None, True
+    job = partial(joined.main, tmp_path, False, joined.DIVIDED, None, True)
     versions = []
     for number, (point, is_bound) in enumerate(kills):
         write_customers(tmp_path, number)
-        drivers.die(point, *job, kill_driver=point.startswith("in-task"))
+        drivers.die(point, job, kill_driver=point.startswith("in-task"))
         versions.append(number if is_bound else number + 1)
     write_customers(tmp_path, len(kills))
-    assert drivers.run(*job) == 0
+    assert drivers.run(job) == 0
     check(tmp_path, [*versions, len(kills)])
 
 
@@ -85,16 +86,16 @@ HISTORIES = [
 def test_the_history_of_the_table_grows_between_a_kill_and_the_repetition(drivers: Drivers, tmp_path: Path) -> None:
     """It also loses its end and its beginning; each row has what DuckDB finds in the snapshots of its epoch."""
     create_customers(tmp_path, 0)
-    job = joined.main, tmp_path, False, joined.DIVIDED, "at"
+    job = partial(joined.main, tmp_path, False, joined.DIVIDED, "at")
     expected = []
     for epoch, (point, is_bound, change) in enumerate(HISTORIES):
         orders, known = write_timed_orders(tmp_path, epoch), current_history(tmp_path)
-        drivers.die(point, *job, kill_driver=point.startswith("in-task"))
+        drivers.die(point, job, kill_driver=point.startswith("in-task"))
         change_history(tmp_path, change, epoch + 1)
         expected += joined_by_duckdb(orders, known if is_bound else current_history(tmp_path))
     orders = write_timed_orders(tmp_path, len(HISTORIES))
     expected += joined_by_duckdb(orders, current_history(tmp_path))
-    assert drivers.run(*job) == 0
+    assert drivers.run(job) == 0
     check_rows(tmp_path, expected)
 
 

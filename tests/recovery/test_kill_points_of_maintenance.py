@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ def write_file(folder: Path, number: int) -> None:
 
 def die(drivers: Drivers, point: str, folder: Path, files: int) -> int:
     """Kill a run, which gets a file after the other until its maintenance is at the point; return how many files."""
-    driver = drivers.start(maintained_job.main, folder, bounded=False, failpoint=point, kill_driver=True)
+    driver = drivers.start(partial(maintained_job.main, folder, bounded=False), failpoint=point, kill_driver=True)
     log = SparkLog(str(folder / "checkpoints" / "maintained"))
     deadline = time.monotonic() + RUN_SECONDS
     while driver.is_alive() and time.monotonic() < deadline:
@@ -57,7 +58,7 @@ def test_killed(drivers: Drivers, iceberg_spark: IcebergSpark, when: str, tmp_pa
     write_file(tmp_path, 0)
     for point in _POINTS[when]:
         files = die(drivers, point, tmp_path, files)
-    assert drivers.run(maintained_job.main, tmp_path, bounded=True) == 0
+    assert drivers.run(partial(maintained_job.main, tmp_path, bounded=True)) == 0
     rows = files * _ROWS
     expected = [{"id": each, "key": each % KEYS} for each in range(max(rows - KEYS, 0), rows)]
     lake = Lake(tmp_path / "lake", iceberg_spark)

@@ -19,7 +19,7 @@ POINTS = [
 
 @pytest.mark.parametrize("at", some(POINTS))
 def test_a_job_that_dies_in_its_maintenance_loses_nothing(tmp_path: Path, at: str) -> None:
-    Drivers().die(at, run_killed, tmp_path, 10)
+    Drivers().die(at, run_killed, tmp_path, 10, "2")
     stream = Stream(tmp_path, KILLED)
     try:
         # The lease of the dead run is its own: it need not wait for it.
