@@ -13,11 +13,24 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, ListType, LongType, NestedField, StringType, StructType
 
-from volley import CatalogError, ConfigError, Environment, IcebergStorage, MaterializedView, SourceContext, col
+from volley import (
+    CatalogError,
+    ConfigError,
+    Environment,
+    IcebergStorage,
+    MaterializedView,
+    MemorySource,
+    SourceContext,
+    VolleyError,
+    col,
+)
 from volley.iceberg import (
+    IcebergSink,
     IcebergSinkConfig,
     IcebergSource,
     IcebergSourceConfig,
@@ -27,6 +40,7 @@ from volley.iceberg import (
     SchemaEvolution,
     SnapshotManager,
     TableRef,
+    Upsert,
     changes_between,
 )
 
@@ -54,6 +68,10 @@ def ref(tmp_path: Path) -> TableRef:
 
 def place_of(ref: TableRef) -> Path:
     return Path(ref.load().metadata_location.removeprefix("file://"))
+
+
+def folder_of(ref: TableRef) -> Path:
+    return Path(ref.storage.root.removeprefix("file://"))
 
 
 def change(ref: TableRef, how: Callable[[Metadata], Any]) -> None:
@@ -220,13 +238,13 @@ def test_nothing_that_pyiceberg_does_not_know_is_lost_by_a_change(
     how: Callable[[Metadata], None], use: Callable[[TableRef], Any], ref: TableRef
 ) -> None:
     change(ref, how)
-    place, files = place_of(ref), set(Path(ref.storage.root).rglob("*"))
+    place, files = place_of(ref), set(folder_of(ref).rglob("*"))
     before = place.read_text()
     with pytest.raises(ConfigError, match=r"table db\.events can be read, but not changed from here"):
         use(ref)
     assert place_of(ref) == place
     assert place.read_text() == before
-    assert set(Path(ref.storage.root).rglob("*.parquet")) <= files
+    assert set(folder_of(ref).rglob("*.parquet")) <= files
 
 
 def test_what_cannot_be_mended_is_refused_in_words(ref: TableRef) -> None:
@@ -249,6 +267,155 @@ def test_an_encrypted_table_is_refused_by_its_key(ref: TableRef) -> None:
     for use in (lambda: IcebergTable(ref).to_arrow(), lambda: SnapshotManager(ref).create_tag("t")):
         with pytest.raises(CatalogError, match=r"table db\.events is encrypted with the key 'payroll'"):
             use()
+
+
+ENCRYPTED: dict[str, tuple[Callable[[Metadata], Any], str]] = {
+    "table": (
+        lambda metadata: metadata.update({"encryption-keys": [{"key-id": "k1", "encrypted-key-metadata": "eA=="}]}),
+        r"key 'k1' \(encryption-keys\)",
+    ),
+    "snapshot": (
+        lambda metadata: metadata["snapshots"][-1].update({"key-id": "k1"}),
+        r"key 'k1' \(key-id of snapshot \d+\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("how", "place"), ENCRYPTED.values(), ids=ENCRYPTED)
+def test_keys_that_pyiceberg_drops_are_found_in_every_catalog(
+    how: Callable[[Metadata], Any], place: str, ref: TableRef, rest: TableRef
+) -> None:
+    change(ref, how)
+    for table in (ref, rest):
+        with pytest.raises(CatalogError, match=rf"table db\.events is encrypted with the {place}, and can't be read"):
+            IcebergTable(table).to_arrow()
+
+
+def test_a_table_without_a_key_in_use_is_read(ref: TableRef, rest: TableRef) -> None:
+    change(ref, lambda metadata: metadata.update({"encryption-keys": [], "properties": {"note": '"key-id"'}}))
+    for table in (ref, rest):
+        assert sorted_rows(IcebergTable(table).to_arrow()) == _ROWS
+    SnapshotManager(ref).create_tag("t")
+
+
+@pytest.fixture
+def partitioned(tmp_path: Path) -> TableRef:
+    """Return a table with a file for each row, partitioned by the id and by the name."""
+    made = TableRef("db", "events", IcebergStorage.Local(str(tmp_path / "lake")))
+    with made.load_catalog() as catalog:
+        catalog.create_namespace("db")
+        fields = (PartitionField(number, 999 + number, IdentityTransform(), f"p{number}") for number in (1, 3))
+        table = catalog.create_table("db.events", _SCHEMA, partition_spec=PartitionSpec(*fields))
+        for each in _ROWS:
+            table.append(pa.Table.from_pylist([each], table.schema().as_arrow()))
+    return made
+
+
+def with_transform(transform: str, sources: list[int], both: bool, metadata: Metadata) -> None:
+    """Give the first partition field another transform, of several columns if there are several."""
+    field = metadata["partition-specs"][0]["fields"][0]
+    field["transform"] = transform
+    if len(sources) > 1:
+        field["source-ids"] = sources
+        if not both:
+            del field["source-id"]
+
+
+TRANSFORMS: dict[str, tuple[Callable[[Metadata], None], str]] = {
+    "unknown": (partial(with_transform, "zorder", [1], False), "has the transform zorder, which is not known here"),
+    "of several": (partial(with_transform, "bucket[4]", [1, 3], False), r"the transform bucket\[4\] of columns 1, 3"),
+    "of several, one apart": (
+        partial(with_transform, "bucket[4]", [1, 3], True),
+        r"the transform bucket\[4\] of columns 1, 3",
+    ),
+}
+
+
+def into(ref: TableRef, **mode: Any) -> Any:
+    config = IcebergSinkConfig.from_table(ref)
+    config = config.with_commit_mode(Upsert("id", **mode)) if mode else config
+    state = folder_of(ref).parent / "state"
+    rows = Environment(checkpoint_dir=str(state)).from_source(MemorySource([_ROWS[0]]))
+    return rows.to_sink(IcebergSink(config)).execute("_".join(["rows", *mode.values()]))
+
+
+WRITES: dict[str, Callable[[TableRef], Any]] = {
+    "append": into,
+    "upsert": partial(into, strategy="merge_on_read"),
+    "copy": partial(into, strategy="copy_on_write"),
+    "compaction": lambda ref: IcebergTable(ref).compact(rewrite_all=True),
+    "deletes": lambda ref: IcebergTable(ref).rewrite_position_deletes(),
+    "manifests": lambda ref: IcebergTable(ref).rewrite_manifests(),
+}
+
+
+def read_all_ways(ref: TableRef) -> None:
+    """Check rows read whole, by filters on each column, as changes and by a stream."""
+    table = IcebergTable(ref)
+    assert sorted_rows(table.to_arrow()) == _ROWS
+    for number in range(3):
+        assert table.rows.filter(f"id = {number}").to_arrow()["id"].to_pylist() == [number]
+        assert table.rows.filter(col("name") == f"n{number}").to_arrow()["id"].to_pylist() == [number]
+    assert sorted(change.row["id"] for change in changes_between(ref, None) if isinstance(change, Insert)) == [0, 1, 2]
+    assert stream(ref).schema.names == ["id", "v", "name", "inner"]
+
+
+@pytest.mark.parametrize(("how", "message"), TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_transform_that_is_not_known_is_read_and_not_written(
+    how: Callable[[Metadata], None], message: str, partitioned: TableRef
+) -> None:
+    change(partitioned, how)
+    read_all_ways(partitioned)
+    before, files = place_of(partitioned), set(folder_of(partitioned).rglob("*.parquet"))
+    for use in WRITES.values():
+        with pytest.raises(VolleyError, match=message):
+            use(partitioned)
+    assert place_of(partitioned) == before
+    assert set(folder_of(partitioned).rglob("*.parquet")) == files
+    # The other field of the partition skips files: those of other partitions are not looked for.
+    for place in files:
+        if "p3=n1" not in str(place):
+            place.unlink()
+    assert IcebergTable(partitioned).rows.filter("name = 'n1'").to_arrow()["id"].to_pylist() == [1]
+
+
+def test_rest_catalogs_tell_transforms_of_several_columns_too(ref: TableRef, rest: TableRef) -> None:
+    order = {"direction": "asc", "null-order": "nulls-first", "transform": "zorder", "source-id": 1}
+    change(ref, lambda data: data["sort-orders"].append({"order-id": 1, "fields": [{**order, "source-ids": [1, 3]}]}))
+    assert sorted_rows(IcebergTable(rest).to_arrow()) == _ROWS
+    with pytest.raises(ConfigError, match="a sort field has the transform zorder of columns 1, 3"):
+        SnapshotManager(rest).create_tag("t")
+
+
+def test_changes_keep_the_name_of_an_unknown_transform(partitioned: TableRef) -> None:
+    """The table can be changed where no rows are written; pyiceberg would write "unknown"."""
+    change(partitioned, partial(with_transform, "zorder", [1], False))
+    SnapshotManager(partitioned).create_tag("t")
+    SchemaEvolution(partitioned.load().schema()).add("a", "int").apply(partitioned)
+    fields = json.loads(place_of(partitioned).read_text())["partition-specs"][0]["fields"]
+    assert [field["transform"] for field in fields] == ["zorder", "identity"]
+
+
+def test_rows_are_written_by_a_newer_spec(partitioned: TableRef) -> None:
+    """Files of the spec that is not known stay as they are, their manifests too; none of them is changed."""
+
+    def by_the_name(metadata: Metadata) -> None:
+        with_transform("zorder", [1], False, metadata)
+        field = {"name": "by_name", "transform": "identity", "source-id": 3, "field-id": 1002}
+        metadata["partition-specs"].append({"spec-id": 1, "fields": [field]})
+        metadata["properties"] |= {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+        metadata |= {"default-spec-id": 1, "last-partition-id": 1002}
+
+    change(partitioned, by_the_name)
+    into(partitioned)
+    rows = [_ROWS[0], *_ROWS]
+    assert sorted_rows(IcebergTable(partitioned).to_arrow()) == rows
+    files = set(folder_of(partitioned).rglob("*.parquet"))
+    for strategy in ("merge_on_read", "copy_on_write"):
+        with pytest.raises(VolleyError, match=r"partition field 'p1' has the transform zorder, which is not known"):
+            into(partitioned, strategy=strategy)
+    assert set(folder_of(partitioned).rglob("*.parquet")) == files
+    assert sorted_rows(IcebergTable(partitioned).to_arrow()) == rows
 
 
 class _Rest(BaseHTTPRequestHandler):

@@ -27,6 +27,7 @@ from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec, spec_of
 from volley.iceberg.modes import History, KeyedMode, Overwrite
+from volley.iceberg.pyiceberg_private.guarded import check_known
 from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
@@ -203,8 +204,9 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
     Raises:
         SchemaMismatchError: If a needed change is impossible or not allowed.
         ConfigError: If the partition spec is not the configured one; if the branch is a tag; if the table has the
-            versions of another history.
+            versions of another history; if a part of its metadata is not known.
     """
+    check_known(table)
     check_branch(table.metadata, config.table_name, config.branch)
     rows = _required(config, _written_schema(config, stream))
     mode, renames = config.commit_mode, config.renames

@@ -22,7 +22,7 @@ from pyiceberg.types import FixedType
 from volley.errors import ConfigError, near
 from volley.iceberg.layout.partitioning import Partitioning, Transform
 
-__all__ = ["check_spec", "partitioning_of", "schema_with_sources", "spec_of"]
+__all__ = ["check_spec", "fault_of", "partitioning_of", "schema_with_sources", "spec_of"]
 
 _SUFFIXES = {"identity": "", "truncate": "_trunc"}
 
@@ -88,10 +88,10 @@ def partitioning_of(table: Table) -> Partitioning:
 
 def _transform(field: PartitionField, table: Table) -> Transform:
     column = table.schema().find_column_name(field.source_id)
-    if column is None or isinstance(field.transform, UnknownTransform):
-        fault = "is of a column that was dropped" if column is None else "has a transform that is not known here"
+    fault = _unknown(field) if column is not None else f"partition field {field.name!r} is of a column that was dropped"
+    if column is None or fault is not None:
         raise ConfigError(
-            f"table {'.'.join(table.name())}: partition field {field.name!r} {fault}",
+            f"table {'.'.join(table.name())}: {fault}",
             hint="remove the field from the table's partition spec",
         )
     has_width = isinstance(field.transform, BucketTransform | TruncateTransform)
@@ -115,3 +115,19 @@ def schema_with_sources(metadata: TableMetadata, spec: PartitionSpec) -> Schema 
     sources = {field.source_id for field in spec.fields}
     schemas = (metadata.schema(), *reversed(metadata.schemas))
     return next((schema for schema in schemas if sources <= schema.field_ids), None)
+
+
+def fault_of(metadata: TableMetadata, spec: PartitionSpec) -> str | None:
+    """Return why no manifest can be written with files of a partition spec; None if one can."""
+    if fault := next(filter(None, map(_unknown, spec.fields)), None):
+        return fault
+    if schema_with_sources(metadata, spec) is None:
+        return f"no schema of the table has all columns of partition spec {spec.spec_id}"
+    return None
+
+
+def _unknown(field: PartitionField) -> str | None:
+    """Return what is not known of a partition field; None if all is."""
+    if not isinstance(field.transform, UnknownTransform):
+        return None
+    return f"partition field {field.name!r} has the transform {field.transform}, which is not known here"

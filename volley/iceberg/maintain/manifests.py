@@ -14,14 +14,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import Record
 
 from volley.errors import ConfigError
 from volley.iceberg.commit.loop import Stage, Staged, commit_to, new_snapshot_id
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.layout.partitions import partition_order
-from volley.iceberg.layout.specs import schema_with_sources
+from volley.iceberg.layout.specs import fault_of, schema_with_sources
 from volley.iceberg.maintain.options import ManifestOptions
 from volley.iceberg.maintain.rewrites import within
 from volley.iceberg.maintain.told import told
@@ -281,9 +280,4 @@ def _unknown(metadata: TableMetadata, spec_id: int) -> str | None:
     spec = metadata.specs().get(spec_id)
     if spec is None:
         return f"the table has no partition spec {spec_id}, which some of them have"
-    for field in spec.fields:
-        if isinstance(field.transform, UnknownTransform):
-            return f"partition field {field.name!r} has {field.transform!r}, which is not known"
-    if schema_with_sources(metadata, spec) is None:
-        return f"no schema of the table has all columns of partition spec {spec_id}"
-    return None
+    return fault_of(metadata, spec)

@@ -23,6 +23,7 @@ from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.options import Runner
+from volley.iceberg.pyiceberg_private.guarded import check_known
 from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.history import check_branch, head_of
 from volley.iceberg.read.planning import plan
@@ -61,6 +62,7 @@ class Opened:
     def of(cls, ref: TableRef, where: str | Expr | None) -> Self:
         """Load a table."""
         table, config = ref.load(), IcebergSourceConfig(ref).with_partition_filter(where)
+        check_known(table)
         # Raises for a transform that is not known here.
         partitioning_of(table)
         check_branch(table.metadata, ref.name, ref.branch)

@@ -1,6 +1,7 @@
-"""Reads table metadata that pyiceberg refuses and other engines take: unknown types, identifiers that are no UUIDs.
+"""Reads table metadata that pyiceberg refuses and other engines take.
 
-Such a table can be read, but not changed: what pyiceberg does not know would be lost.
+These have unknown types, identifiers that are no UUIDs, or transforms of several columns. Such a table can be read, but
+not changed: what pyiceberg does not know would be lost.
 """
 
 from __future__ import annotations
@@ -16,44 +17,72 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import NestedField
+
+from volley.errors import CatalogError
 
 # Importing it makes pyiceberg know the types of format version 3.
 from volley.iceberg.pyiceberg_private import types
+from volley.iceberg.pyiceberg_private.dropped import keys_of, transforms_of_several
 from volley.iceberg.schema.foreign_types import UnreadableType
 
-__all__ = ["REFUSED", "mend", "read_foreign"]
+__all__ = ["REFUSED", "check_unencrypted", "mend", "read_foreign"]
 
 REFUSED = (InvalidModel, ValidationError, UnicodeDecodeError)
 """What pyiceberg raises for metadata that it refuses."""
 
+_ENCRYPTED = "encryption.key-id"
 _GZIP = b"\x1f\x8b"
 
 assert types
 
 
-def read_foreign(io: FileIO, location: str, refusal: Exception) -> tuple[TableMetadata, str]:
+def read_foreign(name: str, io: FileIO, location: str, refusal: Exception) -> tuple[TableMetadata, str]:
     """Return the metadata in a file that pyiceberg refuses, and why it does.
 
     Args:
+        name: The name of the table.
         refusal: The error of pyiceberg; raised again if the metadata can't be mended.
+
+    Raises:
+        CatalogError: If the table is encrypted.
     """
     with io.new_input(location).open() as stream:
         content = stream.read()
     try:
         metadata = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
-        reason = mend(metadata)
+        reason = mend(name, metadata)
         return TableMetadataUtil.parse_obj(metadata), reason
     except (*REFUSED, ValueError, TypeError, KeyError, AttributeError):
         raise refusal from refusal.__cause__
 
 
-def mend(metadata: dict[str, Any]) -> str:
-    """Change metadata that pyiceberg refuses, as JSON has them, to what it takes; return why it refuses them."""
-    faults = [*_types(metadata), *_partition_ids(metadata), *_identifier(metadata)]
+def mend(name: str, metadata: dict[str, Any]) -> str:
+    """Change metadata that pyiceberg refuses, as JSON has them, to what it takes; return why it refuses them.
+
+    Raises:
+        CatalogError: If the table is encrypted.
+    """
+    for key, place in keys_of(metadata):
+        raise _encrypted(name, key, place)
+    faults = [*_types(metadata), *_partition_ids(metadata), *_transforms(metadata), *_identifier(metadata)]
     # Readers don't need statistics; pyiceberg refuses all metadata for one that is incomplete.
     metadata["statistics"] = metadata["partition-statistics"] = []
     return "; ".join(dict.fromkeys(faults)) or "statistics are incomplete"
+
+
+def check_unencrypted(name: str, metadata: TableMetadata) -> None:
+    """Raise CatalogError if a property says that the table is encrypted, whose manifests can't be read."""
+    if (key := metadata.properties.get(_ENCRYPTED)) is not None:
+        raise _encrypted(name, key, f"table property {_ENCRYPTED}")
+
+
+def _encrypted(name: str, key: str, place: str) -> CatalogError:
+    return CatalogError(
+        f"table {name} is encrypted with the key {key!r} ({place}), and can't be read",
+        hint="copy it to a table without encryption by an engine that has the key",
+    )
 
 
 def _types(metadata: dict[str, Any]) -> Iterator[str]:
@@ -89,6 +118,15 @@ def _partition_ids(metadata: dict[str, Any]) -> Iterator[str]:
             if "field-id" not in field:
                 field["field-id"] = number
                 yield "its partition fields have no ids"
+
+
+def _transforms(metadata: dict[str, Any]) -> Iterator[str]:
+    """Make transforms of several columns unknown ones, by which no filter skips files."""
+    for kind, field in transforms_of_several(metadata):
+        columns = field["source-ids"]
+        named = f"{field['transform']} of columns {', '.join(map(str, columns))}"
+        field |= {"source-id": columns[0], "transform": UnknownTransform(named)}
+        yield f"a {kind} field has the transform {named}"
 
 
 def _identifier(metadata: dict[str, Any]) -> Iterator[str]:

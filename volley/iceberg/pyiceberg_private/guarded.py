@@ -31,13 +31,10 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Identifier
 
 from volley.errors import CatalogError, CommitStateUnknownError, ConfigError
-from volley.iceberg.pyiceberg_private.foreign import REFUSED, read_foreign
+from volley.iceberg.pyiceberg_private.foreign import REFUSED, check_unencrypted, read_foreign
 from volley.iceberg.pyiceberg_private.lineage import check_fresh
 
-__all__ = ["CachedMetadata", "GuardedCatalog", "check_snapshots", "share_metadata"]
-
-
-_ENCRYPTED = "encryption.key-id"
+__all__ = ["CachedMetadata", "GuardedCatalog", "check_known", "check_snapshots", "share_metadata"]
 
 
 class GuardedCatalog(Catalog):
@@ -60,11 +57,7 @@ class GuardedCatalog(Catalog):
             ConfigError: If pyiceberg does not know a part of the table's metadata, which would be lost.
             CommitStateUnknownError: If the table lacks a reference that was set: what else has landed is not known.
         """
-        if (reason := self.foreign.get(table.metadata_location)) is not None:
-            raise ConfigError(
-                f"table {'.'.join(table.name())} can be read, but not changed from here: {reason}",
-                hint="change it by the engine that made it",
-            )
+        check_known(table)
         dated = not_before(table.metadata, updates)
         response = super().commit_table(table, requirements, dated)  # type: ignore[safe-super]
         _check_refs(".".join(table.name()), response.metadata, updates)
@@ -74,6 +67,17 @@ class GuardedCatalog(Catalog):
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
         """Delete the metadata files that a commit has dropped from the log; some servers have done it already."""
         Catalog._delete_old_metadata(_Deleting(io), base, metadata)
+
+
+def check_known(table: Table) -> None:
+    """Raise ConfigError if pyiceberg does not know a part of a table's metadata, which a change would lose."""
+    catalog = table.catalog
+    reason = catalog.foreign.get(table.metadata_location) if isinstance(catalog, GuardedCatalog) else None
+    if reason is not None:
+        raise ConfigError(
+            f"table {'.'.join(table.name())} can be read, but not changed from here: {reason}",
+            hint="change it by the engine that made it",
+        )
 
 
 class _Deleting(FileIO):
@@ -99,11 +103,7 @@ def check_snapshots(name: str, metadata: TableMetadata) -> None:
 
     Also if the table is encrypted, whose manifests can't be read.
     """
-    if (key := metadata.properties.get(_ENCRYPTED)) is not None:
-        raise CatalogError(
-            f"table {name} is encrypted with the key {key!r} (table property {_ENCRYPTED}), and can't be read",
-            hint="copy it to a table without encryption by an engine that has the key",
-        )
+    check_unencrypted(name, metadata)
     ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     current, main = metadata.current_snapshot_id, metadata.refs.get(MAIN_BRANCH)
     heads = {f"{ref.snapshot_ref_type} {name!r}": ref.snapshot_id for name, ref in metadata.refs.items()}
@@ -292,7 +292,8 @@ class CachedMetadata(GuardedCatalog, MetastoreCatalog):
         except REFUSED as refusal:
             if location is None:
                 raise
-            metadata, reason = read_foreign(self._load_file_io(self.properties, location), location, refusal)
+            file_io = self._load_file_io(self.properties, location)
+            metadata, reason = read_foreign(".".join(identifier), file_io, location, refusal)
             self.foreign[location] = reason
             return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
 

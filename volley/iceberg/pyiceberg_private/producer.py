@@ -33,7 +33,7 @@ from pyiceberg.table.update.snapshot import (
 
 from volley.errors import ConfigError
 from volley.iceberg.layout.partitions import partition_order
-from volley.iceberg.layout.specs import schema_with_sources
+from volley.iceberg.layout.specs import fault_of, schema_with_sources
 from volley.iceberg.pyiceberg_private.access import partition_values
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE, next_row_id
 from volley.iceberg.pyiceberg_private.lists import write_list
@@ -74,6 +74,9 @@ class _Merges(_ManifestMergeManager[Any]):
     def _merge_group(
         self, first_manifest: ManifestFile, spec_id: int, manifests: list[ManifestFile]
     ) -> list[ManifestFile]:
+        producer = self._snapshot_producer
+        if fault_of(producer._transaction.table_metadata, producer.spec(spec_id)) is not None:
+            return manifests
         merged: list[ManifestFile] = []
         for group in _packed(manifests, self._target_size_bytes):
             is_growing = first_manifest in group and len(group) < self._min_count_to_merge
@@ -147,10 +150,11 @@ class Producer(_SnapshotProducer[Any]):
         """Return a schema with the types of a spec's columns: without them, partition values would become null."""
         if spec.spec_id in self._schemas:
             return self._schemas[spec.spec_id]
-        schema = schema_with_sources(self._transaction.table_metadata, spec)
-        if schema is None:
+        metadata = self._transaction.table_metadata
+        schema, fault = schema_with_sources(metadata, spec), fault_of(metadata, spec)
+        if schema is None or fault is not None:
             raise ConfigError(
-                f"files of partition spec {spec.spec_id} can't be changed: no schema of the table has its columns",
+                f"files of partition spec {spec.spec_id} can't be changed: {fault}",
                 hint="rewrite those files with the engine that wrote them",
             )
         return self._schemas.setdefault(spec.spec_id, schema)

@@ -199,7 +199,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         answer.raise_for_status()
         try:
             content = answer.json()
-            reason = mend(content["metadata"])
+            reason = mend(".".join(self.identifier_to_tuple(identifier)), content["metadata"])
             response = rest.TableResponse.model_validate(content)
         except (*REFUSED, ValueError, TypeError, KeyError, AttributeError):
             raise refusal from refusal.__cause__
