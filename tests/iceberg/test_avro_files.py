@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
@@ -24,7 +25,9 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -120,6 +123,24 @@ def test_values_of_all_types(tmp_path: Path) -> None:
         nothing,
         {**nothing, "inner": {"x": None, "new": None}, "numbers": [], "list": []},
     ]
+
+
+def test_nanoseconds(tmp_path: Path) -> None:
+    zoned = {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": True}
+    local = {**zoned, "adjust-to-utc": False}
+    inner = {"type": "record", "name": "r3", "fields": [optional("at", 4, zoned)]}
+    fields = [optional("zoned", 1, zoned), optional("local", 2, local), optional("inner", 3, inner)]
+    number = 1_700_000_000_123_456_789
+    rows = [{"zoned": number, "local": -1, "inner": {"at": 7}}, {}]
+    schema = Schema(
+        NestedField(1, "zoned", TimestamptzNanoType()),
+        NestedField(2, "local", TimestampNanoType()),
+        NestedField(3, "inner", StructType(NestedField(4, "at", TimestamptzNanoType()))),
+    )
+    file = avro_file(tmp_path, fields, rows, Content.DATA)
+    (batch,) = RowReader(schema).read(IO, FileTask(file))
+    columns = (batch["zoned"], batch["local"], pc.struct_field(batch["inner"], "at"))
+    assert [column.cast(pa.int64()).to_pylist() for column in columns] == [[number, None], [-1, None], [7, None]]
 
 
 def test_all_blocks_are_read_once_whatever_the_parts(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, MonthTransform, YearTransform
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
+from tests.avro import record
 from volley import (
     Environment,
     FileSource,
@@ -68,13 +70,19 @@ def files(folder: Path, name: str) -> FileSource:
         (place / "a.json").write_text(
             "\n".join(map(json.dumps, [*rows, {"id": 3, "at": "1970-01-01", "wall": "1970-01-01"}, {"id": 4}]))
         )
+    elif name == "avro":
+        nanos = [{"type": "long", "logicalType": f"{zone}timestamp-nanos"} for zone in ("", "local-")]
+        pairs = [("id", "long"), *(zip(("at", "wall"), (["null", each] for each in nanos), strict=True))]
+        avro = [{"id": i, "at": at, "wall": at} for i, at in enumerate(NANOS)]
+        with (place / "a.avro").open("wb") as file:
+            fastavro.writer(file, record(*pairs), avro)
     else:
         lines = [f"{i},{text}Z,{text}" for i, text in enumerate(TEXTS)]
         (place / "a.csv").write_text("\n".join(["id,at,wall", *lines, "3,1970-01-01,1970-01-01", "4,,"]))
     return FileSource(str(place), format=cast(Any, name), schema=SCHEMA)
 
 
-@pytest.mark.parametrize("name", ["parquet", "json", "csv"])
+@pytest.mark.parametrize("name", ["parquet", "json", "csv", "avro"])
 def test_files_land_with_all_digits(tmp_path: Path, name: str) -> None:
     parts = [Partitioning.bucket("at", n=4), Partitioning.time("wall", granularity="hour")]
     table = config(tmp_path).with_partitioning(parts)

@@ -16,6 +16,7 @@ import pytest
 from tests.avro import long, record
 from volley import ConfigError, SourceError
 from volley.formats.avro import AvroValues, avro_columns, resolution_of
+from volley.formats.avro_defaults import in_nanoseconds
 
 INSTANT = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
 MILLIS, MICROS = 1_700_000_000_123, 1_700_000_000_123_000
@@ -141,6 +142,40 @@ def test_a_unit_is_never_guessed(writer: Any, value: Any, reader: Any, wanted: A
         inside = ({"type": kind, key: each} for each in (writer, reader))
         found = column(next(inside), [value] if key == "items" else {"k": value}, next(inside))
         assert found == ([wanted] if key == "items" else [("k", wanted)])
+
+
+IN_NANOSECONDS: list[tuple[Any, int, Any, int]] = [
+    (NANOS, -1, NANOS, -1),
+    (NANOS, 2**63 - 1, LOCAL_NANOS, 2**63 - 1),
+    (["null", NANOS], 7, ["null", NANOS], 7),
+    (logical("long", "timestamp-millis"), -1, NANOS, -1_000_000),
+    (logical("long", "timestamp-micros"), MICROS, LOCAL_NANOS, MICROS * 1_000),
+    ("long", 7, NANOS, 7),
+    ("int", -1, LOCAL_NANOS, -1),
+    # The reader's type says what the column is.
+    (NANOS, MICROS * 1_000 + 999, logical("long", "timestamp-micros"), MICROS),
+    (NANOS, 7, "long", 7),
+]
+
+
+@pytest.mark.parametrize(("writer", "value", "reader", "wanted"), IN_NANOSECONDS)
+def test_nanoseconds_are_kept_if_they_are_wanted(writer: Any, value: int, reader: Any, wanted: int) -> None:
+    written, stream = record(("a", writer)), io.BytesIO()
+    bare = json.loads(json.dumps(written).replace("logicalType", "meaning"))
+    fastavro.schemaless_writer(stream, bare, {"a": value})
+    text = in_nanoseconds(json.dumps(record(("a", reader))))
+    resolution = resolution_of(json.dumps(written), text)
+    (row,) = resolution.rows(io.BytesIO(stream.getvalue()), 1)
+    data_type = avro_columns(text).field("a").type
+    assert pa.array([row["a"]], data_type).cast(pa.int64()).to_pylist() == [wanted]
+
+
+def test_defaults_have_nanoseconds() -> None:
+    new = record(("id", "long"), ("at", NANOS, 1_700_000_000_123_456_789), ("wall", LOCAL_NANOS, -1))
+    text = in_nanoseconds(json.dumps(new))
+    resolution = resolution_of(json.dumps(record(("id", "long"))), text)
+    (row,) = resolution.rows(io.BytesIO(long(5)), 1)
+    assert row == {"id": 5, "at": 1_700_000_000_123_456_789, "wall": -1}
 
 
 def test_instants_and_days_behind_the_year_9999_are_kept() -> None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.avro import record
 from volley import ConfigError, KafkaSink, KafkaSource, Metrics, MissingDependencyError, SourceContext, SourceError
 from volley.connectors.kafka.offsets import (
     OffsetRange,
@@ -399,3 +400,22 @@ def test_without_its_client_kafka_names_the_extra(
     with pytest.raises(MissingDependencyError, match="Kafka needs confluent-kafka") as caught:
         use(tmp_path)
     assert caught.value.hint == 'pip install "volley-stream[kafka]"'
+
+
+def test_nanoseconds_are_those_of_values_and_keys() -> None:
+    nanos = {"type": "long", "logicalType": "timestamp-nanos"}
+    proto = (
+        'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message M { google.protobuf.Timestamp at = 1; }'
+    )
+    avro = {"value_format": "avro", "schema": json.dumps(record(("at", nanos)))}
+    keyed = {"key_format": "avro", "key_schema": json.dumps(nanos)}
+    for wanted, unit in ((True, "ns"), (False, "us")):
+        for values in (avro, {"value_format": "protobuf", "schema": proto}):
+            settings: dict[str, Any] = {**values, **keyed, "nanoseconds": wanted}
+            source, context = KafkaSource("b:1", "t", **settings), SourceContext("")
+            keys = source._keys(context)
+            assert keys is not None
+            types = [source._decoder(context).schema.field("at").type, keys.fields[0].type]
+            assert types == [pa.timestamp(unit, "UTC")] * 2
+    with pytest.raises(ConfigError, match="nanoseconds are a setting of Avro and Protobuf, not of json"):
+        KafkaSource("b:1", "t", schema="at timestamp", nanoseconds=True)

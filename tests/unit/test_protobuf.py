@@ -164,6 +164,24 @@ def test_the_first_and_last_timestamps() -> None:
     assert column.to_pylist() == [-62_135_596_800_000_000, 253_402_300_799_999_999]
 
 
+def test_timestamps_keep_their_nanoseconds_if_they_are_wanted() -> None:
+    text = """syntax = "proto3"; import "google/protobuf/timestamp.proto";
+    message M { google.protobuf.Timestamp at = 1; repeated google.protobuf.Timestamp all = 2; I in = 3; }
+    message I { google.protobuf.Timestamp at = 1; }"""
+    kind, files = message_class(compiled(text)), compiled(text)
+    decoder = pickle.loads(pickle.dumps(ProtobufValues(files, "M", None, True)))
+    last = {"seconds": 9_223_372_035, "nanos": 999_999_999}
+    whole = kind(at={"seconds": -1, "nanos": 999_999_999}, all=[{"nanos": 7}, last])
+    getattr(whole, "in").at.nanos = 5
+    batch = decoder.decode([whole.SerializeToString(), kind().SerializeToString(), None])
+    assert decoder.schema.field("at").type == pa.timestamp("ns", "UTC")
+    assert batch["at"].cast(pa.int64()).to_pylist() == [-1, None, None]
+    assert batch["all"].values.cast(pa.int64()).to_pylist() == [7, 9_223_372_035_999_999_999]
+    assert batch["in"].field("at").cast(pa.int64()).to_pylist()[0] == 5
+    with pytest.raises(SourceError, match="field 'at' has 9223372036 seconds, outside of"):
+        decoder.decode([kind(at={"seconds": 9_223_372_036}).SerializeToString()])
+
+
 PROTO2 = """
 syntax = "proto2";
 message M {

@@ -300,7 +300,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
             **{"include": "list", "on_unknown": "", "starting_offsets": "dict", "starting_timestamp": "None"},
             **{"key_format": "None", "key_schema": "None", "key_subject": "None", "key_message": "None"},
             **{"bounded": FLAG, "max_rows_per_epoch": "None 5", "min_rows_per_split": "5", "max_rows_per_split": ""},
-            **{"on_lost_offsets": "", "registry": "None", "subject": "None", "message": "None"},
+            **{"on_lost_offsets": "", "registry": "None", "subject": "None", "message": "None", "nanoseconds": ""},
             **{"publish_group": "None x", "timeout": DURATION},
             **{"properties": "dict", "options": "dict"},
         },

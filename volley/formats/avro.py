@@ -18,7 +18,7 @@ import pyarrow as pa
 from volley.columns.exact import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError, message_of
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
-from volley.formats.avro_defaults import MICROSECONDS
+from volley.formats.avro_defaults import NUMBERS
 from volley.formats.avro_merge import merged
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.avro_types import AvroTypes
@@ -374,6 +374,6 @@ def _fastavro() -> Any:
         import fastavro.read
     except ImportError as error:
         raise MissingDependencyError("Avro needs fastavro", hint='pip install "volley-stream[kafka]"') from error
-    for name, read in MICROSECONDS.items():
+    for name, read in NUMBERS.items():
         fastavro.read.LOGICAL_READERS[f"long-{name}"] = read
     return fastavro

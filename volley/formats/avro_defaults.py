@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -10,35 +11,65 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-__all__ = ["MICROSECONDS", "READ_AS", "converted", "logical"]
+__all__ = ["NUMBERS", "READ_AS", "converted", "in_nanoseconds", "logical"]
 
 _DIGITS = Context(prec=1_000)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH = datetime(1970, 1, 1)
 _MICROSECONDS = {"millis": Fraction(1_000), "micros": Fraction(1), "nanos": Fraction(1, 1_000)}
+_KINDS = ("timestamp", "local-timestamp")
+_WITH_NANOSECONDS = {f"{kind}-nanos": f"{kind}-volley" for kind in _KINDS}
 _LOGICAL = {
     ("int", "date"),
     ("int", "time-millis"),
     ("long", "time-micros"),
-    *(("long", f"{kind}-{unit}") for kind in ("timestamp", "local-timestamp") for unit in _MICROSECONDS),
+    *(("long", f"{kind}-{unit}") for kind in _KINDS for unit in (*_MICROSECONDS, "volley")),
     ("bytes", "decimal"),
     ("fixed", "decimal"),
 }
 
 READ_AS = {
-    **{f"{kind}-{unit}": f"volley-{unit}" for kind in ("timestamp", "local-timestamp") for unit in ("millis", "nanos")},
-    **dict.fromkeys(("date", "timestamp-micros", "local-timestamp-micros"), ""),
+    **{f"{kind}-{unit}": f"volley-{unit}" for kind in _KINDS for unit in ("millis", "nanos")},
+    **{f"{kind}-volley-{unit}": f"volley-{unit}-volley" for kind in _KINDS for unit in ("millis", "micros")},
+    **{f"{kind}-{unit}": "" for kind in _KINDS for unit in ("micros", "volley", "volley-nanos", "volley-volley")},
+    "date": "",
 }
 """The names under which fastavro reads dates and timestamps as numbers, as columns have them; empty = as they are.
 
-Its own readers make objects, which know no year above 9999, and take longer.
+Its own readers make objects, which know no year above 9999, and take longer. The unit ``volley`` is that of
+`in_nanoseconds`; behind it stands the unit of the values.
 """
 
-MICROSECONDS: dict[str, Callable[..., int]] = {
+NUMBERS: dict[str, Callable[..., int]] = {
     "volley-millis": lambda value, writer=None, reader=None: value * 1_000,
     "volley-nanos": lambda value, writer=None, reader=None: value // 1_000,
+    "volley-millis-volley": lambda value, writer=None, reader=None: value * 1_000_000,
+    "volley-micros-volley": lambda value, writer=None, reader=None: value * 1_000,
 }
-"""The functions by which fastavro reads these: nanoseconds are rounded down."""
+"""The functions by which fastavro reads these: as microseconds, rounded down, or as nanoseconds."""
+
+
+def in_nanoseconds(text: str) -> str:
+    """Return a schema, as JSON, whose timestamps with nanoseconds are read with all digits; others as they are.
+
+    Example:
+        >>> in_nanoseconds('{"type": "long", "logicalType": "timestamp-nanos"}')
+        '{"type": "long", "logicalType": "timestamp-volley"}'
+    """
+    if not any(f'"{name}"' in text for name in _WITH_NANOSECONDS):
+        return text
+    return json.dumps(_renamed(json.loads(text)))
+
+
+def _renamed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_renamed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # A default is no type, whatever names it has.
+    parts = {key: part if key == "default" else _renamed(part) for key, part in schema.items()}
+    name = schema.get("logicalType")
+    return {**parts, "logicalType": _WITH_NANOSECONDS[name]} if name in _WITH_NANOSECONDS else parts
 
 
 def logical(schema: Any) -> str | None:
@@ -133,6 +164,8 @@ def _of_logical(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
     if name == "date":
         return date(1970, 1, 1) + timedelta(days=value)
     family, _, unit = name.rpartition("-")
+    if unit == "volley":
+        return _of_format("q", value)
     return _FAMILIES[family](timedelta(microseconds=floor(value * _MICROSECONDS[unit])))
 
 

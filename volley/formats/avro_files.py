@@ -18,6 +18,7 @@ from volley.errors import SourceError, VolleyError
 from volley.formats.avro import Resolution, avro_columns, resolution_of
 from volley.formats.avro_blocks import AvroContainer, Block
 from volley.formats.avro_bounds import LARGEST_VALUE, Bounds
+from volley.formats.avro_defaults import in_nanoseconds
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile, WholeFile
 from volley.formats.options import NoOptions
@@ -57,7 +58,7 @@ def _position(file: InputFile, before: int, row: int) -> str:
 def _opened(file: InputFile) -> Iterator[tuple[Iterator[list[_Row]], pa.Schema]]:
     """Open a file as batches of its records, and their columns."""
     with _source(file) as source:
-        yield _batches(_records(source)), avro_columns(source.schema)
+        yield _batches(_records(source)), avro_columns(in_nanoseconds(source.schema))
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def opened(file: InputFile) -> Iterator[OpenAvro]:
         SourceError: If it is damaged.
     """
     with _source(file) as source:
-        columns = avro_columns(source.schema)
+        columns = avro_columns(in_nanoseconds(source.schema))
         fields = json.loads(source.schema)["fields"]
     yield OpenAvro(file, pa.schema([_identified(*pair, "field-id") for pair in zip(columns, fields, strict=True)]))
 
@@ -169,7 +170,8 @@ def _batches(pieces: Iterable[tuple[list[_Row], float]]) -> Iterator[list[_Row]]
 def _records(source: AvroContainer) -> Iterator[tuple[list[_Row], float]]:
     """Yield the records of a file's blocks, some at a time, with what they take in memory."""
     # Without what Volley does not read, such as the logical type uuid.
-    resolution, empty = resolution_of(source.schema, source.schema), 0
+    schema = in_nanoseconds(source.schema)
+    resolution, empty = resolution_of(schema, schema), 0
     for block in source.blocks():
         try:
             empty += _check_count(block, resolution.bounds, empty)

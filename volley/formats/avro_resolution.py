@@ -241,7 +241,8 @@ def _plain(writer: Any, reader: Any, place: str) -> _Pair:
         return resolved_type, resolved_type
     if _family(own) != _family(target):
         raise _mismatch(writer, reader, place)
-    unit = f"{target.rpartition('-')[0]}-{own.rpartition('-')[2]}"
+    into = target if target.endswith("-volley") else target.rpartition("-")[0]
+    unit = f"{into}-{own.rpartition('-')[2]}"
     resolved_type = _marks({**writer, "logicalType": unit} if "-" in own else writer)
     return {"type": written, **resolved_type}, {"type": wanted, **_marks(reader)}
 

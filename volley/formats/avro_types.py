@@ -94,6 +94,10 @@ def _logical(schema: Mapping[str, Any], place: str) -> pa.DataType | None:
             return pa.timestamp("us", "UTC")
         case "local-timestamp-millis" | "local-timestamp-micros" | "local-timestamp-nanos":
             return pa.timestamp("us")
+        case "timestamp-volley":
+            return pa.timestamp("ns", "UTC")
+        case "local-timestamp-volley":
+            return pa.timestamp("ns")
         case "decimal" if schema["precision"] > _DIGITS:
             raise ConfigError(
                 f"field {place!r} is a decimal of {schema['precision']} digits; a column has at most {_DIGITS}",

@@ -29,6 +29,7 @@ class MessageFormat:
         on_unknown: What to do with fields of JSON that the schema lacks.
         unknown: The column that keeps them.
         options: Those of a format of changes.
+        nanoseconds: True: timestamps with nanoseconds have all digits, those of Protobuf too; False: microseconds.
         alone: True: Avro may be any type, the column ``value`` if it is no record; False: it is a record.
     """
 
@@ -40,6 +41,7 @@ class MessageFormat:
     on_unknown: str
     unknown: str
     options: Mapping[str, Any]
+    nanoseconds: bool = False
     alone: bool = False
 
     def decoder(self, state: str) -> Decoder:
@@ -104,9 +106,11 @@ class MessageFormat:
 
     def _avro(self, state: str) -> Decoder:
         from volley.formats.avro import AvroValues, as_record
+        from volley.formats.avro_defaults import in_nanoseconds
 
         text = self._subject.merged(state).decode() if self.schema is None else str(self.schema)
-        return AvroValues(as_record(text) if self.alone else text, self.registry)
+        text = as_record(text) if self.alone else text
+        return AvroValues(in_nanoseconds(text) if self.nanoseconds else text, self.registry)
 
     def is_alone(self, decoder: Decoder) -> bool:
         """Return True if values are no records, but of one type."""
@@ -119,4 +123,5 @@ class MessageFormat:
         from volley.formats.protobuf_schema import files_of, message_named
 
         files = self._subject.merged(state) if self.schema is None else files_of(self.schema)
-        return ProtobufValues(files, message_named(files, self.message).full_name, self.registry)
+        name = message_named(files, self.message).full_name
+        return ProtobufValues(files, name, self.registry, self.nanoseconds)

@@ -38,6 +38,7 @@ class ProtobufValues:
         message: The message's full name.
         registry: The registry of the schemas that messages were written with; each message begins with its schema's
             id and its place in the file (Confluent's wire format). None = they begin with the message.
+        nanoseconds: True: timestamps have nanoseconds; False: microseconds, rounded down.
     """
 
     format: ClassVar[str] = "text"
@@ -45,6 +46,7 @@ class ProtobufValues:
     files: bytes
     message: str
     registry: Registry | None
+    nanoseconds: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -146,7 +148,7 @@ class ProtobufValues:
 
     @cached_property
     def _columns(self) -> Columns:
-        return Columns(message_named(self.files, self.message))
+        return Columns(message_named(self.files, self.message), self.nanoseconds)
 
     @cached_property
     def _bounds(self) -> Bounds:
@@ -158,7 +160,8 @@ class ProtobufValues:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files, "message": self.message, "registry": self.registry}
+        settings = {"files": self.files, "message": self.message, "registry": self.registry}
+        return {**settings, "nanoseconds": self.nanoseconds}
 
 
 @lru_cache(maxsize=1_000)

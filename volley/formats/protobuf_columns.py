@@ -23,6 +23,8 @@ _DEEPEST = 100
 _DIGITS_OF_UINT64 = 20
 # In seconds: the years 1 to 9999, and 10,000 years.
 _FIRST_TIMESTAMP, _LAST_TIMESTAMP = -62_135_596_800, 253_402_300_799
+# Those that 64 bits of nanoseconds can hold, with any part of a second.
+_FIRST_OF_NANOS, _LAST_OF_NANOS = -9_223_372_036, 9_223_372_035
 _LONGEST_DURATION = 315_576_000_000
 _NANOS = 1_000_000_000
 _DURATION = pa.decimal128(21, 9)
@@ -66,13 +68,15 @@ class Columns:
 
     Args:
         message: Its descriptor.
+        nanoseconds: True: timestamps have nanoseconds.
 
     Raises:
         ConfigError: If a message contains itself, or there are too many fields.
     """
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: Any, nanoseconds: bool = False) -> None:
         self._parts = 0
+        self._well_known = {**_WELL_KNOWN, **({_TIMESTAMP: _timestamp_in_nanoseconds} if nanoseconds else {})}
         self._fields = [(field.name, self._field(field, (message,))) for field in message.fields]
         if not self._fields:
             raise ConfigError(f"the message {message.full_name} has no fields", hint="name another: message=…")
@@ -125,8 +129,8 @@ class Columns:
                 return _Column(inner.type, lambda messages: inner.convert([*map(value, messages)]))
             if message.full_name in _JSON:
                 return _Column(pa.string(), _json_texts)
-            if message.full_name in _WELL_KNOWN:
-                return _WELL_KNOWN[message.full_name](field.name)
+            if message.full_name in self._well_known:
+                return self._well_known[message.full_name](field.name)
         if message in path or len(path) > _DEEPEST:
             raise ConfigError(
                 f"field {field.full_name!r}: the message {message.full_name} contains itself, which columns can't",
@@ -232,6 +236,16 @@ def _timestamp(field: str) -> _Column:
     return _Column(data_type, convert)
 
 
+def _timestamp_in_nanoseconds(field: str) -> _Column:
+    data_type = pa.timestamp("ns", "UTC")
+
+    def convert(messages: Sequence[Any]) -> pa.Array:
+        seconds, nanos = _seconds(messages, field, _FIRST_OF_NANOS, _LAST_OF_NANOS, (0, _NANOS - 1))
+        return pa.array(seconds * _NANOS + nanos).cast(data_type)
+
+    return _Column(data_type, convert)
+
+
 def _duration(field: str) -> _Column:
     def convert(messages: Sequence[Any]) -> pa.Array:
         nanos = (1 - _NANOS, _NANOS - 1)
@@ -245,8 +259,9 @@ def _duration(field: str) -> _Column:
     return _Column(_DURATION, convert)
 
 
+_TIMESTAMP = "google.protobuf.Timestamp"
 _WELL_KNOWN: Mapping[str, Callable[[str], _Column]] = {
-    "google.protobuf.Timestamp": _timestamp,
+    _TIMESTAMP: _timestamp,
     "google.protobuf.Duration": _duration,
 }
 

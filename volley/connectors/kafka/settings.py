@@ -153,6 +153,15 @@ def check_registry(
         raise ConfigError(f"message {message!r} is one of a Protobuf schema", hint='value_format="protobuf"')
 
 
+def check_nanoseconds(nanoseconds: bool, value_format: str, key_format: str | None) -> None:
+    """Check that a format has timestamps whose schema does not tell what columns they are."""
+    if nanoseconds and not {value_format, key_format} & {"avro", "protobuf"}:
+        raise ConfigError(
+            f"nanoseconds are a setting of Avro and Protobuf, not of {value_format}",
+            hint="declare the columns: schema='id long, at timestamp(9)'",
+        )
+
+
 def check_rescue(policy: str, schema: Any, registry: str | None) -> None:
     """Refuse to rescue what does not fit a registry's schema: such messages were not written by it."""
     if policy == "rescue" and registry is not None and schema is None:

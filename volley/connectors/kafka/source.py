@@ -88,6 +88,8 @@ class KafkaSource(Source):
         subject: The registry's subject whose latest schema gives the columns; None = the topic's, ``"events-value"``.
         message: The message of the Protobuf schema to read, by its full name or that within its package; another one
             is a bad row. None = the first one of the file.
+        nanoseconds: True: timestamps of Avro in nanoseconds, and all of Protobuf, are columns ``timestamp(9)``, of keys
+            too, which only tables of format version 3 have; False (the default) rounds them down to microseconds.
         publish_group: A consumer group under which offsets are published after each epoch, for monitoring only: they
             are never read back. The group must have no members.
         timeout: The timeout of a request to a broker: a timedelta, seconds or a text such as ``"30s"``. A new job whose
@@ -131,6 +133,7 @@ include=('key', 'offset'))
     registry: str | None = None
     subject: str | None = None
     message: str | None = None
+    nanoseconds: bool = False
     publish_group: str | None = None
     timeout: Duration = timedelta(seconds=60)
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -151,6 +154,8 @@ include=('key', 'offset'))
         self._keep("bootstrap_servers", settings.brokers(self.bootstrap_servers))
         keep(self, key_format=optional(one_of(get_args(KeyFormat))))
         keep(self, key_subject=optional(text), key_message=optional(text))
+        keep(self, nanoseconds=flag)
+        settings.check_nanoseconds(self.nanoseconds, self.value_format, self.key_format)
         settings.check_registry(self.value_format, self.registry, self.subject, self.message, self.key_format)
         named = self.subject is not None or len(self.topics or ()) == 1
         self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, named))
@@ -247,7 +252,16 @@ include=('key', 'offset'))
         subject = self.key_subject or (f"{self.topics[0]}-key" if self.topics else None)
         registry = self._registry(self.key_format)
         keys = MessageFormat(
-            self.key_format, self.key_schema, registry, subject, self.key_message, "warn", UNKNOWN, {}, True
+            self.key_format,
+            self.key_schema,
+            registry,
+            subject,
+            self.key_message,
+            "warn",
+            UNKNOWN,
+            {},
+            self.nanoseconds,
+            True,
         )
         decoder = keys.decoder(f"{context.state}/key")
         is_alone = self.key_format not in settings.REGISTERED or keys.is_alone(decoder)
@@ -264,5 +278,6 @@ include=('key', 'offset'))
         registry = self._registry(self.value_format)
         subject = self.subject or (f"{self.topics[0]}-value" if self.topics else None)
         return MessageFormat(
-            self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN, self.options
+            *(self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN),
+            *(self.options, self.nanoseconds),
         )
