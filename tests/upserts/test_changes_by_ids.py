@@ -99,7 +99,9 @@ def test_rows_that_are_written_anew_with_other_ids_do_not_change(lake: Lake) -> 
     assert bag(changes_between(lake.config.ref, start)) == expected(before, rows_of(lake), {8})
 
 
-def test_few_changed_rows_of_large_files(lake: Lake) -> None:
+@pytest.mark.parametrize("spread", [lineage._MOST_SPREAD, 0], ids=["near", "far apart"])
+def test_few_changed_rows_of_large_files(lake: Lake, monkeypatch: pytest.MonkeyPatch, spread: int) -> None:
+    monkeypatch.setattr(lineage, "_MOST_SPREAD", spread)
     lake.config = lake.config.with_commit_mode(Upsert(["id"], op_field="op", strategy="copy_on_write"))
     lake.epoch([change(number, 0) for number in range(100_000)])
     before = rows_of(lake)

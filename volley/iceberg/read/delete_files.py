@@ -39,6 +39,11 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 # The changes of many snapshots need the same files again and again.
 _cache: Cache[Positions] = Cache(32 << 20)
 
+# A Puffin file up to this size is read whole, and kept for a while: its vectors are those of one commit, so of data
+# files that are read together. To open it for each would cost several times as much as to decode the vectors.
+_WHOLE_BYTES = 4 << 20
+_puffins: Cache[bytes] = Cache(4 * _WHOLE_BYTES)
+
 _AT = "at"
 # Rows of a data file that are joined at a time: the join hashes the deleted keys once for each of these.
 _JOINED_ROWS = 1 << 20
@@ -98,18 +103,30 @@ def _of(rows: pa.Table, path: str) -> Positions:
 
 def _vector(io: FileIO, delete: FileEntry) -> Positions:
     """Read a deletion vector: Iceberg's Puffin specification, blob type ``deletion-vector-v1``."""
-    assert delete.blob_offset is not None
-    assert delete.blob_size is not None
-    with open_input(io, delete.path) as stream:
-        stream.seek(delete.blob_offset)
-        blob = stream.read(delete.blob_size)
+    blob = _blob(io, delete)
     checked, checksum = blob[4:-4], int.from_bytes(blob[-4:], "big")
     if len(blob) != delete.blob_size or checked[:4] != VECTOR_MAGIC or zlib.crc32(checked) != checksum:
         raise SourceError(
             f"the deletion vector in {delete.path} at byte {delete.blob_offset} is damaged",
             hint="restore the file, or roll the table back to a snapshot without it",
         )
-    return np.asarray(BitMap64.deserialize(checked[4:]).to_array(), np.int64)
+    return np.asarray(BitMap64.deserialize(checked[4:]).to_array(), np.uint64).view(np.int64)
+
+
+def _blob(io: FileIO, delete: FileEntry) -> bytes:
+    start, size = delete.blob_offset, delete.blob_size
+    assert start is not None
+    assert size is not None
+    if not start + size <= delete.size <= _WHOLE_BYTES:
+        with open_input(io, delete.path) as stream:
+            stream.seek(start)
+            return bytes(stream.read(size))
+    content = _puffins.get((delete.path, delete.size))
+    if content is None:
+        with open_input(io, delete.path) as stream:
+            content = stream.read()
+        _puffins.put((delete.path, delete.size), content, len(content))
+    return content[start : start + size]
 
 
 def columns_of(table: TableMetadata, delete: FileEntry) -> Schema:

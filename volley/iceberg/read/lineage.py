@@ -36,6 +36,8 @@ PAIR = "_volley_row_id"
 # Rows whose ids are in memory at once, sixteen bytes each; and bytes of files whose changed rows are.
 _MOST_ROWS = 1 << 23
 _MOST_BYTES = 128 << 20
+# Most ids of a file follow each other: they are found by a table, of at most so many numbers for each of them.
+_MOST_SPREAD = 4
 # Rows of a file whose values are read together with the ids, and bytes of all files that are read so.
 _FEW_ROWS, _FEW_BYTES = 1 << 16, 32 << 20
 
@@ -75,7 +77,6 @@ def differing_by_ids(io: FileIO, files: Sequence[ChangedFile], reader: RowReader
         field.name in ROW_COLUMNS and field.field_id not in (ROW_ID_ID, CHANGED_AT_ID) for field in reader.schema.fields
     ):
         return None  # columns of the table's own
-    reader = replace(reader, schema=with_row_ids(reader.schema))
     old = [_rows_of(io, file.before, file.after, reader, few_rows) for file in files if file.loses_rows]
     new = [_rows_of(io, file.after, file.before, reader, few_rows) for file in files if file.gains_rows]
     kept = _differing(old, new)
@@ -96,8 +97,10 @@ def _rows_of(io: FileIO, one: FileTask | None, other: FileTask | None, reader: R
             lambda chosen: (rows for rows, _ in reader.rows_at(io, one, positions[chosen])),
             one.file.size,
         )
-    rows = pa.Table.from_batches(reader.read_difference(io, one, other), arrow_schema(reader.schema))
-    return _Rows(*_marks(rows), lambda chosen: iter(rows.filter(pa.array(chosen)).to_batches()), 0)
+    whole = replace(reader, schema=with_row_ids(reader.schema))
+    rows = pa.Table.from_batches(whole.read_difference(io, one, other), arrow_schema(whole.schema))
+    names = [field.name for field in reader.schema.fields]
+    return _Rows(*_marks(rows), lambda chosen: iter(rows.select(names).filter(pa.array(chosen)).to_batches()), 0)
 
 
 _NONE = np.empty(0, np.int64)
@@ -120,14 +123,29 @@ def _differing(old: Sequence[_Rows], new: Sequence[_Rows]) -> tuple[Bools, Bools
         )
         for side in (old, new)
     )
-    order = np.argsort(old_ids, kind="stable")
-    places = np.searchsorted(old_ids, new_ids, sorter=order)
-    same = places < len(old_ids)
-    at = order[places[same]]
-    same[same] = (old_ids[at] == new_ids[same]) & (old_numbers[at] == new_numbers[same])
+    at = _places(old_ids, new_ids)
+    same = at >= 0
+    same[same] = old_numbers[at[same]] == new_numbers[same]
     kept = np.ones(len(old_ids), np.bool_)
-    kept[order[places[same]]] = False
+    kept[at[same]] = False
     return None if len(old_ids) - np.count_nonzero(kept) != np.count_nonzero(same) else (kept, ~same)
+
+
+def _places(ids: Numbers, sought: Numbers) -> Numbers:
+    """Return for each sought id where it stands among others; -1 = it does not."""
+    least, most = (int(ids.min()), int(ids.max())) if len(ids) else (0, -1)
+    if most - least < _MOST_SPREAD * len(ids):
+        # A table takes a tenth of the time that sorting does.
+        table = np.full(most - least + 1, -1, np.int32)
+        table[ids - least] = np.arange(len(ids), dtype=np.int32)
+        places = np.full(len(sought), -1, np.int64)
+        inside = (sought >= least) & (sought <= most)
+        places[inside] = table[sought[inside] - least]
+        return places
+    order = np.append(np.argsort(ids, kind="stable"), -1)
+    places = order[np.searchsorted(ids, sought, sorter=order[:-1])]
+    places[np.append(ids, -1)[places] != sought] = -1
+    return places
 
 
 def _size_of(side: Sequence[_Rows], chosen: Bools) -> int:
@@ -135,9 +153,10 @@ def _size_of(side: Sequence[_Rows], chosen: Bools) -> int:
 
 
 def _table(side: Sequence[_Rows], chosen: Bools, reader: RowReader) -> pa.Table:
-    batches = (batch for rows, part in _parts(side, chosen) if part.any() for batch in rows.read(part))
-    rows = pa.Table.from_batches(batches, arrow_schema(reader.schema))
-    return rows.append_column(PAIR, rows[ROW_ID])
+    parts = [(rows, part) for rows, part in _parts(side, chosen) if part.any()]
+    batches = (batch for rows, part in parts for batch in rows.read(part))
+    ids = np.concatenate([_NONE, *(rows.ids[part] for rows, part in parts)])
+    return pa.Table.from_batches(batches, arrow_schema(reader.schema)).append_column(PAIR, pa.array(ids))
 
 
 def _parts(side: Sequence[_Rows], chosen: Bools) -> Iterator[tuple[_Rows, Bools]]:
