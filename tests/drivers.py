@@ -12,7 +12,7 @@ from functools import cache, partial
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVarTuple
+from typing import Any, TypedDict, TypeVarTuple, Unpack
 from unittest.mock import patch
 
 from py4j.clientserver import ClientServer
@@ -31,6 +31,15 @@ from volley.task.failpoints import LOG, VARIABLE, VICTIM
 __all__ = ["Drivers", "start_jvm"]
 
 Arguments = TypeVarTuple("Arguments")
+
+
+class Options(TypedDict, total=False):
+    """How a driver is started; as `Drivers.start` has them."""
+
+    failpoint: str
+    kill_driver: bool
+    deaths: Path | None
+
 
 # Drivers are forked from a process that has imported what a job needs, two CPU-seconds' worth, and started nothing.
 _processes = get_context("forkserver")
@@ -56,11 +65,13 @@ class Drivers:
 
     jvm: ClientServer | None = None
 
-    def die(self, failpoint: str, job: Callable[[*Arguments], object], *args: *Arguments, **more: Any) -> None:
-        """Run a job in a driver that the failpoint kills; `more` as for `start`."""
-        assert self.run(job, *args, failpoint=failpoint, **more) == -signal.SIGKILL
+    def die(
+        self, failpoint: str, job: Callable[[*Arguments], object], *args: *Arguments, kill_driver: bool = False
+    ) -> None:
+        """Run a job in a driver that the failpoint kills; arguments as for `start`."""
+        assert self.run(job, *args, failpoint=failpoint, kill_driver=kill_driver) == -signal.SIGKILL
 
-    def run(self, job: Callable[[*Arguments], object], *args: *Arguments, **more: Any) -> int:
+    def run(self, job: Callable[[*Arguments], object], *args: *Arguments, **more: Unpack[Options]) -> int:
         """Run a job in a driver, and return its exit code; `more` as for `start`."""
         return self.wait(self.start(job, *args, **more))
 

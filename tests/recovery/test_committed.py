@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ def test_killed_behind_what_is_committed(drivers: Drivers, form: str, tmp_path: 
     drivers.die("before-checkpoint@1", spool_job.main, tmp_path, form)
     assert calls(tmp_path / "in") == [("start",), ("committed", 1)]
     # In epoch 2, in the moment in which it lets go.
-    drivers.die("", spool_job.main, tmp_path, form, dies_at=3)
+    drivers.die("", partial(spool_job.main, tmp_path, form, dies_at=3))
     assert calls(tmp_path / "in") == [("start",), ("committed", 1), ("committed", 2), ("committed", 3)]
     spool_job.main(tmp_path, form)
     told = calls(tmp_path / "in")

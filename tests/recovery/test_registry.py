@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,8 +42,8 @@ def test_killed_between_the_schema_and_the_table(drivers: Drivers, topic: Topic,
     drivers.die(f"{SCHEMA_POINT}@3", evolving.run, tmp_path, topic, 39, range(40, 80), "local[1]")
     assert load(tmp_path).schema().column_names == ["id", "name"]
     assert load(tmp_path).scan().to_arrow().sort_by("id").to_pylist() == [evolving.row(0, id) for id in range(40)]
-    drivers.die("before-commit@1", evolving.run, tmp_path, topic, 79, master="local[1]")
-    drivers.die("before-checkpoint@1", evolving.run, tmp_path, topic, 79, master="local[1]")
+    drivers.die("before-commit@1", partial(evolving.run, tmp_path, topic, 79, master="local[1]"))
+    drivers.die("before-checkpoint@1", partial(evolving.run, tmp_path, topic, 79, master="local[1]"))
     topic.send(0, range(80, 90))
     evolving.run(tmp_path, topic, 89)
     rows = load(tmp_path).scan().to_arrow().sort_by("id").to_pylist()

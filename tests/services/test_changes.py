@@ -100,7 +100,24 @@ def test_changes_are_those_of_sparks_changelog_view(lake: Lake, keys: Sequence[s
     assert found == by_spark(lake, "cow", keys)
 
 
-@pytest.mark.parametrize("keys", KEYS, ids=["plain", "keyed"])
-@pytest.mark.parametrize("table", ["mor", "vectors"])
+@pytest.mark.parametrize(("table", "keys"), [("mor", ()), ("mor", ("id",)), ("vectors", ("id",))])
 def test_merge_on_read_twins_have_the_same_changes(lake: Lake, table: str, keys: Sequence[str]) -> None:
     assert by_volley(lake, table, keys) == by_volley(lake, "cow", keys)
+
+
+def test_rows_that_keep_their_ids_are_updates_without_keys(lake: Lake) -> None:
+    found = by_volley(lake, "vectors", ())
+    updates = [sum(count for change, count in told.items() if change.startswith("update_")) for told in found]
+    assert updates[1] == 6
+    assert sum(updates) > 20
+    assert [unpaired(told) for told in found] == by_volley(lake, "cow", ())
+
+
+def unpaired(told: Counter[str]) -> Counter[str]:
+    """The changes with each update as a deletion and an insert."""
+    kinds = {"update_before": "delete", "update_after": "insert"}
+    plain: Counter[str] = Counter()
+    for change, count in told.items():
+        kind, row = change.split(" ", 1)
+        plain[f"{kinds.get(kind, kind)} {row}"] += count
+    return plain
