@@ -11,6 +11,7 @@ import pytest
 
 from tests.mariadb.shops import Shop, applied
 from tests.postgres.runs import running
+from tests.waiting import wait_until
 from volley import ConfigError, SourceContext, SourceError, SourceNotFoundError
 from volley.capture.segments import Segments
 
@@ -181,6 +182,25 @@ def test_a_transaction_larger_than_a_segment_and_rows_larger_than_an_event(shop:
     )
     with running(shop.source("large"), tmp_path, start) as run:
         assert _same(applied(run.epoch()), shop, "large")
+
+
+def test_a_load_whose_connection_breaks_is_done_again(shop: Shop, tmp_path: Path) -> None:
+    """The table is locked until the load waits for it, and its connection is killed."""
+    source = shop.source(bounded=False, on_rewrite="reload")
+    waiting = "select id from information_schema.processlist where state like 'Waiting for table metadata lock'"
+    with running(source, tmp_path) as run:
+        assert len(run.epoch()) == 1000
+        with shop.server.connect(shop.name) as connection, connection.cursor() as cursor:
+            cursor.execute("lock tables orders write")
+            cursor.execute("alter table orders add column level int not null default 7")
+            wait_until(lambda: shop.rows(waiting), 30, "the load")
+            shop.run(f"kill {shop.rows(waiting)[0][0]}")
+            cursor.execute("unlock tables")
+        wait_until(lambda: run.end() != run.start, 30, "the load that is done again")
+    # The column that came belongs to another run.
+    with running(source, tmp_path, run.start) as run:
+        rows = [row for row in run.epoch() if row["_op"] == "r"]
+    assert sorted((row["id"], row["level"]) for row in rows) == [(id, 7) for id in range(1, 1001)]
 
 
 def test_a_killed_server_loses_nothing(shop: Shop, tmp_path: Path) -> None:

@@ -130,8 +130,6 @@ class Receiver(ABC):
             self._session(self._reached, self._stopping)
         except SegmentTaken as error:
             _log.warning("%s: another receiver has written %s; continuing after it", self._name, error)
-        except VolleyError:
-            raise
         except Exception as error:
             if self._is_full(error):
                 self._wait_for_room(error)

@@ -37,7 +37,10 @@ def connect(server: ServerAddress) -> Connection:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Return True if a connection broke, and another one may do."""
+    """Return True if a connection broke, and another one may do; also of the error that it became."""
+    if isinstance(error, SourceError):
+        # Another OSError may be of the disk that rows are staged on.
+        return isinstance(error.__cause__, pymysql.Error | ConnectionError) and is_lost(error.__cause__)
     if isinstance(error, pymysql.err.OperationalError | pymysql.err.InterfaceError):
         return not error.args or error.args[0] in (*_LOST, 0)
     return isinstance(error, OSError)
