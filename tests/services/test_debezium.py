@@ -58,11 +58,12 @@ def test_the_table_has_the_rows_of_the_database(
     assert rows(source, tmp_path, COLUMNS, in_order) == expected
 
 
-@pytest.mark.parametrize("flattened", [False, True], ids=["envelope", "flattened"])
+@pytest.mark.parametrize("deletions", [None, "rewrite", "tombstone", "delete-to-tombstone"])
 def test_avro_by_a_registry_needs_no_schema(
-    postgres: Postgres, kafka: Kafka, apicurio: Apicurio, tmp_path: Path, flattened: bool
+    postgres: Postgres, kafka: Kafka, apicurio: Apicurio, tmp_path: Path, deletions: str | None
 ) -> None:
-    """Large values that are not sent again keep what is stored."""
+    """Large values that are not sent again keep what is stored; deletions may be told by the keys of records alone."""
+    flattened = deletions is not None
     uri = postgres.database()
     prefix = uri.rpartition("/")[2]
     topic = kafka.topic(3, name=f"{prefix}.public.t")
@@ -70,7 +71,7 @@ def test_avro_by_a_registry_needs_no_schema(
     if flattened:
         unwrap = {
             "type": "io.debezium.transforms.ExtractNewRecordState",
-            "delete.tombstone.handling.mode": "rewrite",
+            "delete.tombstone.handling.mode": str(deletions),
             "add.fields": "op,source.sequence,source.snapshot",
         }
         settings |= {"transforms": "unwrap", **{f"transforms.unwrap.{name}": value for name, value in unwrap.items()}}
@@ -86,7 +87,10 @@ def test_avro_by_a_registry_needs_no_schema(
         value_format="debezium",
         registry=apicurio.uri,
         bounded=True,
-        options={"key_fields": ["id"], "flattened": flattened},
+        options={
+            **{"key_fields": ["id"], "flattened": flattened},
+            **({"tombstones": "delete"} if flattened and deletions != "rewrite" else {}),
+        },
     )
     # Of one key, a topic is in order.
     assert rows(source, tmp_path, COLUMNS, in_order=flattened) == expected

@@ -15,6 +15,7 @@ import pytest
 from volley import ConfigError, FileSource, KafkaSource
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.decoder import ChangeValues
+from volley.formats.framing import Tombstone
 from volley.formats.rows import Sorted
 from volley.types.arrow import arrow_schema
 
@@ -339,7 +340,35 @@ def test_a_deletion_that_only_a_tombstone_tells_is_a_bad_row_by_name() -> None:
     result = read("id long", [{"id": 1}, None, b"null", {"id": 2}], flattened=True, key_fields=["id"])
     assert result.numbers == [0, 3]
     assert list(result.faults) == [1, 2]
-    assert all("delete.tombstone.handling.mode=rewrite" in fault for fault in result.faults.values())
+    assert all('tombstones="delete" takes the record\'s key' in fault for fault in result.faults.values())
+
+
+@pytest.mark.parametrize("has_schemas", [False, True])
+def test_a_tombstone_is_the_deletion_of_its_key(has_schemas: bool) -> None:
+    """In the order of messages; with neither value nor key, and with another key, it is a bad row."""
+
+    def key(payload: Any) -> Tombstone:
+        schema = {"type": "struct", "fields": [connect("at", "int64", TIME + "MicroTimestamp"), connect("n", "int32")]}
+        wrapped = {"schema": schema, "payload": payload} if has_schemas and isinstance(payload, dict) else payload
+        return Tombstone(json.dumps(wrapped).encode())
+
+    moment = 1774747800123456
+    rest = [key({"at": moment, "n": 1}), {"at": moment, "n": 2}, None, key({"at": moment}), key(7)]
+    result = read(
+        "at timestamp_ntz, n int, name string",
+        [{"at": moment, "n": 1, "name": "Ada", "__op": "c"}, *rest, key({"at": moment, "n": 3})],
+        flattened=True,
+        key_fields=["at", "n"],
+        tombstones="delete",
+        wire={"at": "MicroTimestamp"},
+    )
+    assert [(row["_op"], row["at"], row["n"], row["name"]) for row in result.batch.to_pylist()] == [
+        *(("i", MOMENT, 1, "Ada"), ("d", MOMENT, 1, None), ("u", MOMENT, 2, None), ("d", MOMENT, 3, None)),
+    ]
+    assert result.numbers == [0, 1, 2, 6]
+    assert list(result.faults) == [3, 4, 5]
+    assert result.faults[4] == "its key: a deletion whose key has no 'n'"
+    assert result.faults[5].startswith("its key: not a JSON object")
 
 
 def test_an_envelope_of_mongodb_is_a_bad_row_by_name() -> None:
@@ -444,12 +473,19 @@ def test_the_stream_tells_an_upsert_its_keys() -> None:
         ({"source": ["lsn"]}, "source"),
         ({"truncations": "do"}, "truncations"),
         ({"tombstones": "do", "flattened": True}, "tombstones"),
-        ({"tombstones": "skip"}, "tombstones are skipped of flattened rows"),
+        ({"tombstones": "skip"}, "tombstones='skip' is for flattened rows"),
+        ({"tombstones": "delete", "flattened": True}, "tombstones are deletions, and no key is known"),
     ],
 )
 def test_options_are_checked_when_a_source_is_built(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         KafkaSource("host:9092", "t", value_format="debezium", schema="id long", options=options)
+
+
+def test_files_have_no_keys_of_records() -> None:
+    options = {"flattened": True, "key_fields": ["id"], "tombstones": "delete"}
+    with pytest.raises(ConfigError, match="which is in Kafka alone"):
+        FileSource("x.json", format="debezium", schema="id long", options=options)
 
 
 @pytest.mark.parametrize(

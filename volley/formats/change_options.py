@@ -54,8 +54,9 @@ class ChangeOptions(NoOptions):
         truncations: What to do with the truncation of a table: ``"fail"`` makes the message a bad row, ``"skip"``
             leaves it out.
         tombstones: What to do with a message without a value among flattened rows: ``"fail"`` makes it a bad row, as it
-            may be all that tells of a deletion; ``"skip"`` leaves it out: for ``rewrite-with-tombstone``, which writes
-            a row for each deletion, too.
+            may be all that tells of a deletion; ``"delete"`` takes it as that of the record's key, of Kafka alone: for
+            ``tombstone``, Debezium's default, and ``delete-to-tombstone``; ``"skip"`` leaves it out: for
+            ``rewrite-with-tombstone``, which writes a row for each deletion, too.
         source: What to add of the place of a change as columns ``source_…``, out of ``"connector"``, ``"name"``,
             ``"db"``, ``"schema"``, ``"table"``, ``"collection"``, ``"snapshot"``, ``"ts_ms"``.
 
@@ -73,13 +74,13 @@ class ChangeOptions(NoOptions):
     placeholder: str | None = None
     unrepresentable: Literal["fail", "null"] = "fail"
     truncations: Literal["fail", "skip"] = "fail"
-    tombstones: Literal["fail", "skip"] = "fail"
+    tombstones: Literal["fail", "delete", "skip"] = "fail"
     source: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         keep(self, key_fields=names, wire=mapping, flattened=flag, source=names, placeholder=optional(text))
         keep(self, unrepresentable=one_of(("fail", "null")), truncations=one_of(("fail", "skip")))
-        keep(self, tombstones=one_of(("fail", "skip")))
+        keep(self, tombstones=one_of(("fail", "delete", "skip")))
         for part in self.source:
             one_of(SOURCE_FIELDS)("source", part)
         for column, wire in self.wire.items():
@@ -107,8 +108,13 @@ class ChangeOptions(NoOptions):
         """
         if self.flattened and value_format != "debezium":
             raise ConfigError(f"flattened is for debezium, not for {value_format}", hint="leave it out")
-        if self.tombstones == "skip" and not self.flattened:
-            raise ConfigError("tombstones are skipped of flattened rows", hint="leave it out: of others, all are")
+        if self.tombstones != "fail" and not self.flattened:
+            raise ConfigError(
+                f"tombstones={self.tombstones!r} is for flattened rows",
+                hint="leave it out: of others, each deletion has a message of its own, and tombstones are left out",
+            )
+        if self.tombstones == "delete" and not self.key_fields:
+            raise ConfigError("tombstones are deletions, and no key is known", hint='"key_fields": ["id"]')
         if schema is None:
             return
         columns = column_names(schema)
@@ -123,8 +129,11 @@ class ChangeOptions(NoOptions):
             )
 
 
-def check_options(value_format: str, schema: Any, options: Mapping[str, Any]) -> list[str]:
+def check_options(value_format: str, schema: Any, options: Mapping[str, Any], has_keys: bool = False) -> list[str]:
     """Check the options of messages, and return the columns that their format adds to those of the schema.
+
+    Args:
+        has_keys: True: messages have keys beside their values.
 
     Raises:
         ConfigError: If an option is wrong, or the format has none.
@@ -142,4 +151,6 @@ def check_options(value_format: str, schema: Any, options: Mapping[str, Any]) ->
             raise ConfigError(f"{value_format} has no option {option!r}", hint=near(option, known))
     checked = ChangeOptions(**options)
     checked.check(value_format, schema)
+    if checked.tombstones == "delete" and not has_keys:
+        raise ConfigError("tombstones are deletions of a record's key, which is in Kafka alone", hint="KafkaSource")
     return checked.added

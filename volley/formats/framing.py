@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from volley.errors import SourceError
 from volley.formats.schema_registry import BY_GUID, BY_ID
 
-__all__ = ["HEADERS", "framed", "head_of", "indexes_of"]
+__all__ = ["HEADERS", "Tombstone", "framed", "head_of", "indexes_of"]
 
 HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 """The headers that name the schema of a message's value or key."""
@@ -15,6 +15,10 @@ HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 _LENGTHS = {BY_ID[0]: 5, BY_GUID[0]: 17}
 _MOST_INDEXES = 100
 _LONGEST_NUMBER = 5
+
+
+class Tombstone(bytes):
+    """The key of a message that has no value, in the place of the value."""
 
 
 def framed(part: str, data: bytes | None, headers: Sequence[tuple[str, bytes]] | None) -> bytes | None:

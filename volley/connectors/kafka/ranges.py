@@ -18,7 +18,7 @@ from volley.connectors.kafka.consumers import Connection
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import note_lost
 from volley.errors import SourceError
-from volley.formats.framing import framed
+from volley.formats.framing import Tombstone, framed
 
 __all__ = ["Messages", "RangeReader", "metadata_columns", "metadata_fields"]
 
@@ -77,6 +77,17 @@ class Messages:
         if not any(headers):
             return self
         return replace(self, values=[*map(partial(framed, "value"), self.values, headers)])
+
+    def with_tombstones(self) -> Messages:
+        """Return the messages with a `Tombstone` where they have a key, and no value."""
+        if not any(value is None for value in self.values):
+            return self
+        keys = map(partial(framed, "key"), self.kept["key"], self.kept["headers"])
+        values = [
+            Tombstone(key) if value is None and key is not None else value
+            for key, value in zip(keys, self.values, strict=True)
+        ]
+        return replace(self, values=values)
 
     def part(self, start: int, end: int) -> Messages:
         """Return the messages from `start` (inclusive) to `end` (exclusive)."""

@@ -65,6 +65,7 @@ class KafkaReader(Reader):
     schema: pa.Schema
     newer: NewerSchemas | None  # notices messages with fields that the schema lacks; None: it is not a registry's
     framed: bool  # True: messages name their schema, in front of them or in a header
+    keyed: bool  # True: messages without a value are decoded by their key
     skip_lost: bool  # True: skip messages that retention has deleted; False: raise
     initial: Offset
     parallelism: int  # the number of splits that are read at the same time
@@ -112,7 +113,7 @@ class KafkaReader(Reader):
         names = frozenset(metadata) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
         keys = {"key", "headers"} if isinstance(self.rows, KeyedRows) else set()
         parts = frozenset(name.removeprefix("kafka_") for name in names) | keys
-        parts |= {"headers"} if self.framed else set()
+        parts |= ({"headers"} if self.framed else set()) | ({"key", "headers"} if self.keyed else set())
         largest = max((offset_range.size for offset_range in split), default=0)
         with connection(self.cluster.client, largest, self.cluster.connections) as lent:
             for messages in RangeReader(lent, self.skip_lost, parts).read(split):
@@ -120,7 +121,7 @@ class KafkaReader(Reader):
                 framed = messages.framed() if self.framed else messages
                 if self.newer is not None:
                     self.newer.check(framed.values)
-                yield framed
+                yield framed.with_tombstones() if self.keyed else framed
 
     @property
     def acknowledges(self) -> bool:

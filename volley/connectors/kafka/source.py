@@ -166,7 +166,7 @@ include=('key', 'offset'))
         self._keep("key_schema", key)
         self._keep("include", parts_of(self.include, METADATA))
         settings.check_key(self.key_format, self.include)
-        added = [*check_options(self.value_format, self.schema, self.options)]
+        added = [*check_options(self.value_format, self.schema, self.options, has_keys=True)]
         added += [f"kafka_{part}" for part in self.include]
         settings.check_rescue(self.on_unknown, self.schema, self.registry)
         check_columns(self.value_format, self.schema, self.on_unknown, UNKNOWN, added)
@@ -222,6 +222,7 @@ include=('key', 'offset'))
             schema=rows.schema,
             newer=self._format.newer(context.state),
             framed=self._registry(self.value_format) is not None,
+            keyed=self.options.get("tombstones") == "delete",
             skip_lost=self.on_lost_offsets == "skip",
             initial=initial,
             parallelism=context.parallelism,

@@ -21,7 +21,7 @@ from volley.formats.changes.events import (
 )
 from volley.formats.changes.sequence import SOURCE, sequence_of
 
-__all__ = ["Envelope", "Flattened"]
+__all__ = ["Envelope", "Flattened", "Keys"]
 
 _OPERATIONS = {"c": INSERTED, "r": LOADED, "u": UPDATED, "d": REMOVED, "t": TRUNCATED}
 _MESSAGE = "m"
@@ -120,6 +120,32 @@ class Flattened:
         names = op.to_pylist() if pc.all(known).as_py() is False else []
         faults = {number: _no_event(names[number]) for number in pc.indices_nonzero(pc.invert(known)).to_pylist()}
         return Events(columns, operation, sequence_of(source.__getitem__, order), source, faults=faults)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Reads the keys of records without a value: each is the deletion of its row.
+
+    Args:
+        names: The columns of the primary key.
+    """
+
+    names: tuple[str, ...]
+    texts: ClassVar[bool] = False
+    path: ClassVar[tuple[str, ...]] = ()
+
+    def message(self, row: pa.DataType) -> pa.Schema:
+        return pa.schema([field for field in row if field.name in self.names])
+
+    def events(self, messages: pa.RecordBatch) -> Events:
+        columns = dict(zip(messages.schema.names, messages.columns, strict=True))
+        faults: dict[int, str] = {}
+        for name in self.names:
+            lacking = pc.indices_nonzero(columns[name].is_null()).to_pylist() if name in columns else None
+            rows = range(messages.num_rows) if lacking is None else lacking
+            faults |= dict.fromkeys(rows, f"a deletion whose key has no {name!r}")
+        removed = pa.array([REMOVED] * messages.num_rows, pa.string())
+        return Events(columns, removed, pa.nulls(messages.num_rows, pa.binary()), faults=faults)
 
 
 def _connector(told: Mapping[str, pa.Array]) -> pa.Array:

@@ -20,7 +20,7 @@ from volley.contracts.rows import note_unknown
 from volley.errors import SourceError, message_of
 from volley.formats.change_options import OPERATION, SEQUENCE, UNCHANGED, ChangeOptions
 from volley.formats.changes.avro import Avro
-from volley.formats.changes.debezium import Envelope, Flattened
+from volley.formats.changes.debezium import Envelope, Flattened, Keys
 from volley.formats.changes.encoding import Encoding, Json
 from volley.formats.changes.events import REMOVED, TRUNCATED, UPDATED, Events, Shape
 from volley.formats.changes.logical import Values as Conversion
@@ -28,6 +28,7 @@ from volley.formats.changes.shapes import Airbyte, Canal, Dms, Maxwell, OLake
 from volley.formats.changes.unchanged import Mask, Placeholder, lists_of
 from volley.formats.changes.unwrap import fields_named
 from volley.formats.changes.wire import Wire
+from volley.formats.framing import Tombstone
 from volley.formats.messages import Values
 from volley.formats.rows import Sorted, joined
 from volley.formats.schema_registry import Registry
@@ -45,8 +46,9 @@ _TRUNCATED = (
     'truncations="skip" leaves such messages out'
 )
 _TOMBSTONE = (
-    "a deletion whose key is in the record's key alone, which is not read: delete.tombstone.handling.mode=rewrite "
-    'writes a row for it; with rewrite-with-tombstone, tombstones="skip" leaves the tombstones out'
+    'it has no value, which may tell of a deletion: tombstones="delete" takes the record\'s key, of Kafka alone; '
+    'delete.tombstone.handling.mode=rewrite writes a row for it; with rewrite-with-tombstone, tombstones="skip" leaves '
+    "it out"
 )
 
 
@@ -92,6 +94,7 @@ class ChangeValues:
         value_format: One of `CHANGES`.
         on_unknown: What to do with other fields of rows: ``"warn"``, ``"fail"`` or ``"drop"``.
         registry: The registry of the schemas of messages in Avro; None = they are JSON.
+        are_keys: True: values are the keys of rows that are deleted.
     """
 
     rows_vary: ClassVar[bool] = True
@@ -100,6 +103,7 @@ class ChangeValues:
     options: ChangeOptions
     on_unknown: str
     registry: Registry | None = None
+    are_keys: bool = False
 
     @property
     def format(self) -> str:
@@ -123,19 +127,32 @@ class ChangeValues:
         return rows.batch
 
     def sort(self, values: Values, place: str = "") -> Sorted:
+        keys = {number: value for number, value in enumerate(values) if isinstance(value, Tombstone)}
+        if keys:
+            values = [None if number in keys else value for number, value in enumerate(values)]
         groups, faults = self._encoding.groups(values)
         pieces = [
             self._group(schema, [number for number, _ in units], [payload for _, payload in units], place)
             for schema, units in groups.items()
         ]
-        faults = {**faults, **self._tombstones(values)}
+        faults = {**faults, **self._tombstones(values, keys)}
+        if keys:
+            pieces.append(self._deletions(keys, place))
         return self._ordered(joined([self._empty, Sorted([], [], faults), *pieces]), len(pieces) > 1)
 
-    def _tombstones(self, values: Values) -> dict[int, str]:
-        """Return the faults of messages without a value, which may be all that tells of a deletion."""
+    def _tombstones(self, values: Values, keys: Collection[int]) -> dict[int, str]:
+        """Return the faults of messages with neither value nor key: it may be all that tells of a deletion."""
         if not self.options.flattened or self.options.tombstones == "skip":
             return {}
-        return {number: _TOMBSTONE for number, value in enumerate(values) if value is None or value == b"null"}
+        empty = (number for number, value in enumerate(values) if value is None or value == b"null")
+        return {number: _TOMBSTONE for number in empty if number not in keys}
+
+    def _deletions(self, keys: Mapping[int, bytes], place: str) -> Sorted:
+        """Return the deletions of the rows with these keys, by the numbers of their messages."""
+        rows = replace(self, are_keys=True, on_unknown="drop").sort([*map(bytes, keys.values())], place)
+        numbers = [*keys]
+        faults = {numbers[number]: f"its key: {fault}" for number, fault in rows.faults.items()}
+        return Sorted(rows.batches, [numbers[number] for number in rows.numbers], faults)
 
     def fault(self, value: bytes | None, error: Exception) -> str:
         return message_of(error)
@@ -145,7 +162,8 @@ class ChangeValues:
 
     @cached_property
     def _shape(self) -> Shape:
-        return shape_of(self.value_format, self.options)
+        keys = tuple(self.options.key_fields)
+        return Keys(keys) if self.are_keys else shape_of(self.value_format, self.options)
 
     @cached_property
     def _encoding(self) -> Encoding:
