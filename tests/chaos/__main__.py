@@ -15,7 +15,19 @@ from pyspark import SparkContext
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos import captured, changelog, database, joined, maintained, mirror, routed, viewed, webhooks
+from tests.chaos import (
+    captured,
+    changelog,
+    database,
+    debezium,
+    joined,
+    maintained,
+    mariadb,
+    mirror,
+    routed,
+    viewed,
+    webhooks,
+)
 from tests.chaos.campaign import Verdict, chaos
 from tests.chaos.kinds import KINDS
 from tests.classes import java_options
@@ -24,7 +36,8 @@ from tests.servers.iceberg_spark import IcebergSpark
 from tests.servers.shared import own_server
 
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
-_WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG = "webhooks", "join", "database", "changelog"
+_WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG, _MARIADB = "webhooks", "join", "database", "changelog", "mariadb"
+_DEBEZIUM = {f"debezium_{name}": name for name in debezium.DATABASES}
 
 
 def main(arguments: list[str]) -> None:
@@ -32,7 +45,10 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
-    every = (*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _CHANGELOG, _ROUTED, _WEBHOOKS, _JOIN, _DATABASE)
+    every = (
+        *(*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _CHANGELOG, _ROUTED, _WEBHOOKS, _JOIN, _DATABASE),
+        *(_MARIADB, *_DEBEZIUM),
+    )
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
@@ -81,6 +97,16 @@ def main(arguments: list[str]) -> None:
         with start_jvm() as jvm:
             deaths, changes = database.run(Drivers(jvm), folder / _DATABASE, kills, seed)
         print(f"chaos: a database of PostgreSQL, no table differs after {changes:,} changes and {dict(deaths)}")
+    if _MARIADB in options.kinds:
+        kills = options.kills // 6 if kinds else options.kills
+        with start_jvm() as jvm:
+            outcome = mariadb.run(Drivers(jvm), folder / _MARIADB, kills, seed)
+        print(f"chaos: a database of MariaDB, no table differs: {outcome}")
+    for kind in (kind for kind in _DEBEZIUM if kind in options.kinds):
+        kills = options.kills // 6 if kinds else options.kills
+        with start_jvm() as jvm:
+            ended = debezium.run(Drivers(jvm), folder / kind, kills, seed, _DEBEZIUM[kind])
+        print(f"chaos: Debezium beside {_DEBEZIUM[kind]}, no row and no version differs: {ended}")
     if _ROUTED in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:

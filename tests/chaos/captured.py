@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import psutil
 import psycopg2
 
 from tests.captured import Database
+from tests.chaos.lives import kill_worker
 from tests.drivers import Drivers
 from tests.postgres.jobs import difference, mirror, start
 from tests.servers.postgres import Postgres
@@ -52,14 +53,23 @@ def captured(port: int, name: str) -> Database:
 class Writers:
     """Clients that change rows: inserts, updates, deletes, changed keys, values of 10 kB, savepoints and rollbacks.
 
+    Args:
+        connect: Returns a connection.
+        error: What it raises.
+        seed: Repeats the statements.
+        change: Runs a statement.
+        pause: The seconds between two transactions of a client.
+
     Attributes:
         paused: Set while nothing may change.
         changes: The statements that were committed.
     """
 
-    database: Database
+    connect: Callable[[], Any]
+    error: type[Exception]
     seed: int
-    change: Callable[[psycopg2.extensions.cursor, random.Random], None]
+    change: Callable[[Any, random.Random], None]
+    pause: float = 0.02
     paused: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     changes: int = 0
@@ -68,12 +78,12 @@ class Writers:
         dice = random.Random(f"{self.seed}-{client}")
         while not self.ended.is_set():
             # The server may be dead: its clients come again.
-            with suppress(psycopg2.Error), closing(psycopg2.connect(self.database.uri)) as connection:
+            with suppress(self.error), closing(self.connect()) as connection:
                 while not self.ended.is_set():
                     self._transact(connection, dice)
             time.sleep(0.1)
 
-    def _transact(self, connection: psycopg2.extensions.connection, dice: random.Random) -> None:
+    def _transact(self, connection: Any, dice: random.Random) -> None:
         while self.paused.is_set() and not self.ended.is_set():
             time.sleep(0.05)
         count = dice.randrange(1, 6)
@@ -85,7 +95,7 @@ class Writers:
         else:
             connection.commit()
             self.changes += count
-        time.sleep(0.02)
+        time.sleep(self.pause)
 
 
 def _change(cursor: psycopg2.extensions.cursor, dice: random.Random) -> None:
@@ -174,7 +184,7 @@ class Campaign:
                 self.server.start()
                 self._count("PostgreSQL")
             case 4 | 5:
-                self._kill_worker()
+                self._count("worker", kill_worker(self.dice))
             case 6 if self.alters:
                 self._alter_the_publication()
 
@@ -189,24 +199,8 @@ class Campaign:
         self.database.run(f"alter publication volley {restored}")
         self._count("publication altered")
 
-    def _kill_worker(self) -> None:
-        """Kill a Python worker, which a daemon of Spark's has forked."""
-        # A process may end while it is looked at.
-        with suppress(psutil.NoSuchProcess):
-            processes = psutil.Process().children(recursive=True)
-            daemons = [process for process in processes if "daemon" in " ".join(_command(process))]
-            if workers := [worker for daemon in daemons for worker in daemon.children()]:
-                self.dice.choice(workers).kill()
-                self._count("worker")
-
     def _count(self, what: str, times: int = 1) -> None:
         self.deaths[what] += times
-
-
-def _command(process: psutil.Process) -> list[str]:
-    with suppress(psutil.Error):
-        return list(process.cmdline())
-    return []
 
 
 @contextmanager
@@ -270,7 +264,10 @@ def run(
         database = Database(server.database().replace("+psycopg2", ""))
         database.run(_TABLE, f"alter table orders replica identity {jobs.identity}")
         database.run(f"insert into orders select n, n, 0, now(), null from generate_series(1, {_IDS // 2}) n")
-        writers, dice = Writers(database, seed, _change), random.Random(seed)
+        writers, dice = (
+            Writers(partial(psycopg2.connect, database.uri), psycopg2.Error, seed, _change),
+            random.Random(seed),
+        )
         campaign = Campaign(drivers, folder, server, database, dice, jobs.follow, jobs.name, alters=jobs.alters)
         compared = 0
         with writing(writers):

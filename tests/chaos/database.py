@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psycopg2
@@ -142,7 +143,7 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int) -> tuple[Counter[
         database = Database(server.database().replace("+psycopg2", ""))
         tables = _Tables(database, random.Random(f"{seed}-tables"))
         tables.make()
-        writers = Writers(database, seed, tables.change)
+        writers = Writers(partial(psycopg2.connect, database.uri), psycopg2.Error, seed, tables.change)
         campaign = Campaign(drivers, folder, server, database, random.Random(seed), follow, life=(40, 80))
         with writing(writers), _evolving(tables, writers):
             while campaign.deaths.total() < kills or tables.steps:

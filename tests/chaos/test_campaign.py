@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import maintained, mirror, routed, webhooks
+from tests.chaos import debezium, maintained, mariadb, mirror, routed, webhooks
 from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
 from tests.servers.iceberg_spark import IcebergSpark
@@ -43,3 +43,20 @@ def test_webhooks(drivers: Drivers, tmp_path: Path) -> None:
     assert died.total() >= 4
     assert requests > 0
     assert repeated > 0
+
+
+@pytest.mark.services
+@pytest.mark.usefixtures("spark")
+def test_mariadb(drivers: Drivers, tmp_path: Path) -> None:
+    outcome = mariadb.run(drivers, tmp_path, kills=4, seed=2026)
+    assert outcome.deaths.total() >= 4
+    assert outcome.rows > 0
+
+
+@pytest.mark.services
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("database", debezium.DATABASES)
+def test_debezium(drivers: Drivers, tmp_path: Path, database: str) -> None:
+    outcome = debezium.run(drivers, tmp_path, kills=4, seed=2026, database=database)
+    assert outcome.deaths.total() >= 4
+    assert outcome.versions > outcome.rows > 0

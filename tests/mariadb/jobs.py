@@ -28,8 +28,8 @@ def append(folder: Path, source: MariaDbSource) -> Job:
     return environment.from_source(source).to_sink(sink).execute("changelog")
 
 
-def _all(folder: Path, source: MariaDbSource) -> Pipeline:
-    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+def _all(folder: Path, source: MariaDbSource, master: str = "local[2]") -> Pipeline:
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
     lake = config(folder).with_commit_mode(Upsert()).with_schema_evolution("full").with_flush_interval("1s")
     return environment.from_source(source).to_sink(IcebergSink(lake).routed("db.{table}", rows="rows"))
 
@@ -40,8 +40,8 @@ def mirror_all(folder: Path, source: MariaDbSource) -> Job:
 
 
 def start_all(folder: Path, source: MariaDbSource) -> Job:
-    """An endless run of it."""
-    return _all(folder, source).start("mirror")
+    """An endless run of it, which tries tasks again whose worker has died."""
+    return _all(folder, source, "local[2,4]").start("mirror")
 
 
 def differences(shop: Shop, folder: Path) -> dict[str, list[Any]]:
