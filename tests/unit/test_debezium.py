@@ -371,6 +371,24 @@ def test_a_tombstone_is_the_deletion_of_its_key(has_schemas: bool) -> None:
     assert result.faults[5].startswith("its key: not a JSON object")
 
 
+def test_versions_of_rows_that_have_ended_are_left_out() -> None:
+    """Of a table of MariaDB with system versioning, an update that ends a row is its deletion."""
+    now, past, later = "2038-01-19T03:14:07.999999Z", "2026-03-29T01:30:00.123456Z", "2106-02-07T06:28:15.999999Z"
+    messages = [
+        envelope("r", None, {"id": 1, "v": "a", "until": now}),
+        envelope("u", {"id": 1, "v": "a", "until": now}, {"id": 1, "v": "b", "until": now}),
+        envelope("c", None, {"id": 1, "v": "a", "until": past}),
+        envelope("u", {"id": 1, "v": "b", "until": now}, {"id": 1, "v": "b", "until": past}),
+        envelope("d", {"id": 1, "v": "a", "until": past}),
+        envelope("c", None, {"id": 2, "v": "c", "until": later}),
+    ]
+    result = rows("id long, v string, until timestamp", messages, key_fields=["id"], row_end="until")
+    assert [(row["_op"], row["id"], row["v"]) for row in result] == [
+        *(("r", 1, "a"), ("u", 1, "b"), ("d", 1, None), ("i", 2, "c")),
+    ]
+    assert [row["until"] for row in result][2:] == [None, datetime(2106, 2, 7, 6, 28, 15, 999999, tzinfo=UTC)]
+
+
 def test_an_envelope_of_mongodb_is_a_bad_row_by_name() -> None:
     place = {"connector": "mongodb", "collection": "t", "ts_ms": 1, "ord": 1}
     messages = [envelope("c", None, '{"_id": {"$oid": "6"}}', place), envelope("c", None, {"id": 1})]
@@ -469,6 +487,7 @@ def test_the_stream_tells_an_upsert_its_keys() -> None:
         ({"key_fields": ["di"]}, "key_fields names 'di', which is no column"),
         ({"wire": {"id": "Decimals"}}, "wire of column 'id' is 'Decimals'"),
         ({"wire": {"x": "Decimal"}}, "wire names 'x', which is no column"),
+        ({"row_end": "until"}, "row_end names 'until', which is no column"),
         ({"keys": ["id"]}, "debezium has no option 'keys'"),
         ({"source": ["lsn"]}, "source"),
         ({"truncations": "do"}, "truncations"),

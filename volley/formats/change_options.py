@@ -57,6 +57,9 @@ class ChangeOptions(NoOptions):
             may be all that tells of a deletion; ``"delete"`` takes it as that of the record's key, of Kafka alone: for
             ``tombstone``, Debezium's default, and ``delete-to-tombstone``; ``"skip"`` leaves it out: for
             ``rewrite-with-tombstone``, which writes a row for each deletion, too.
+        row_end: The column of a system-versioned table of MariaDB with the end of a row's time, a timestamp: versions
+            that have ended, which come as insertions of the same key, are left out, and an update that ends a row is
+            its deletion. None = the table is not versioned.
         source: What to add of the place of a change as columns ``source_…``, out of ``"connector"``, ``"name"``,
             ``"db"``, ``"schema"``, ``"table"``, ``"collection"``, ``"snapshot"``, ``"ts_ms"``.
 
@@ -75,10 +78,12 @@ class ChangeOptions(NoOptions):
     unrepresentable: Literal["fail", "null"] = "fail"
     truncations: Literal["fail", "skip"] = "fail"
     tombstones: Literal["fail", "delete", "skip"] = "fail"
+    row_end: str | None = None
     source: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         keep(self, key_fields=names, wire=mapping, flattened=flag, source=names, placeholder=optional(text))
+        keep(self, row_end=optional(text))
         keep(self, unrepresentable=one_of(("fail", "null")), truncations=one_of(("fail", "skip")))
         keep(self, tombstones=one_of(("fail", "delete", "skip")))
         for part in self.source:
@@ -118,7 +123,8 @@ class ChangeOptions(NoOptions):
         if schema is None:
             return
         columns = column_names(schema)
-        for name, listed in (("key_fields", self.key_fields), ("wire", self.wire)):
+        ends = () if self.row_end is None else (self.row_end,)
+        for name, listed in (("key_fields", self.key_fields), ("wire", self.wire), ("row_end", ends)):
             for column in listed:
                 if column not in columns:
                     raise ConfigError(f"{name} names {column!r}, which is no column", hint=near(column, columns))

@@ -96,8 +96,8 @@ class KafkaSource(Source):
             connections all fail stops after 10 seconds.
         properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
         options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``placeholder``,
-            ``unrepresentable``, ``truncations``, ``tombstones`` and ``source``, as in ``{"key_fields": ["id"]}``; see
-            `ChangeOptions`.
+            ``unrepresentable``, ``truncations``, ``tombstones``, ``row_end`` and ``source``, as in
+            ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:
         ConfigError: If a setting is wrong.
