@@ -21,8 +21,6 @@ __all__ = ["AUDITED", "ORDERS", "Audited", "audited_mariadb", "audited_postgres"
 ORDERS, AUDITED = "orders", "audited"
 """The tables: of the second one, triggers note all versions of rows."""
 
-# The id of the row that is inserted at the end.
-_LAST = -1
 _IDS = 500
 _COLUMNS = "id, number, price, at, note"
 
@@ -78,10 +76,12 @@ class Audited:
             values = ", ".join(f"({id}, 0, {id}.125, {self.now}, null)" for id in range(0, _IDS, 2))
             self.run(f"insert into {table} ({_COLUMNS}) values {values}")
 
-    def end(self) -> None:
-        """Insert the last row."""
+    def mark(self, number: int) -> str:
+        """Insert a row into each table, behind all others; return its text."""
+        note = f"mark {number}."
         for table in (ORDERS, AUDITED):
-            self.run(f"insert into {table} ({_COLUMNS}) values ({_LAST}, 0, 0, {self.now}, 'the last one')")
+            self.run(f"insert into {table} ({_COLUMNS}) values ({-number}, 0, 0, {self.now}, '{note}')")
+        return note
 
     def change(self, cursor: Any, dice: random.Random) -> None:
         """Change a row: also its key, and a value that is stored apart, which an update may leave alone."""

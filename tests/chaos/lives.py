@@ -20,6 +20,7 @@ __all__ = ["Lives", "kill_worker"]
 
 _PROGRESS_SECONDS = 75
 _KILLS_A_LIFE = 6
+_CHECKED = 20
 # A driver dies at its point behind the deaths of the others.
 _AHEAD = range(_KILLS_A_LIFE - 1, _KILLS_A_LIFE + 4)
 
@@ -43,6 +44,21 @@ class Lives:
     job: Callable[[], object]
     others: dict[str, Callable[[], int]]
     deaths: Counter[str] = field(default_factory=Counter)
+
+    def run(self, kills: int, check: Callable[[], None]) -> None:
+        """Live until so many have died, and check in between and at the end.
+
+        Args:
+            check: Compares the tables while nothing else changes them.
+        """
+        checked = 0
+        while self.deaths.total() < kills:
+            self.once()
+            print(f"chaos: {dict(self.deaths)}", flush=True)
+            if min(self.deaths.total(), kills) >= min(checked + _CHECKED, kills):
+                checked = self.deaths.total()
+                check()
+                print(f"chaos: no row differs after {checked} deaths", flush=True)
 
     def once(self) -> None:
         """One life of the driver."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pymysql
 
+from tests.chaos.captured import Writers, writing
 from tests.chaos.lives import Lives, kill_worker
 from tests.drivers import Drivers
 from tests.mariadb.jobs import differences, mirror_all, start_all
@@ -23,10 +25,10 @@ from volley import MariaDbSource
 
 __all__ = ["Outcome", "follow", "run"]
 
-_IDS, _CLIENTS, _TABLES = 2_000, 2, 4
+_IDS, _TABLES = 500, 4
 _TABLE = "create table {} (id int primary key, number int not null, note text)"
 _IMAGES = ("full", "noblob", "minimal")
-_DDL_SECONDS = 8
+_DDL_SECONDS, _PAUSE_SECONDS, _STILL_SECONDS = 12, 0.2, 2
 
 
 @dataclass(frozen=True)
@@ -55,43 +57,24 @@ def follow(folder: Path, source: MariaDbSource) -> None:
 
 
 @dataclass
-class _Writers:
-    """Clients that change rows of tables, and one that changes the tables.
+class _Tables:
+    """The tables, which writers fill, and a thread of its own changes.
 
     Attributes:
-        changes: The statements of rows that were committed.
         altered: The statements of tables.
+        compared: The rows that were compared last.
     """
 
     shop: Shop
-    seed: int
-    tables: list[str] = field(default_factory=lambda: ["orders", "notes"])
-    ended: threading.Event = field(default_factory=threading.Event)
-    changes: int = 0
+    dice: random.Random
+    names: list[str] = field(default_factory=lambda: ["orders", "notes"])
     altered: Counter[str] = field(default_factory=Counter)
+    compared: int = 0
 
-    def write(self, client: int) -> None:
-        dice = random.Random(f"{self.seed}-{client}")
-        while not self.ended.wait(0.1):
-            # The server may be dead: its clients come again.
-            with suppress(pymysql.Error), closing(self.shop.server.connect(self.shop.name)) as connection:
-                while not self.ended.wait(0.1):
-                    self._transact(connection, dice)
-
-    def _transact(self, connection: pymysql.Connection[Any], dice: random.Random) -> None:
-        count, image = dice.randrange(1, 6), dice.choice(_IMAGES)
-        with connection.cursor() as cursor:
-            cursor.execute(f"set binlog_row_image = {image}")
-            for _ in range(count):
-                cursor.execute(self._statement(dice, image))
-        if dice.random() < 0.1:
-            connection.rollback()
-        else:
-            connection.commit()
-            self.changes += count
-
-    def _statement(self, dice: random.Random, image: str) -> str:
-        table, id = dice.choice(self.tables), dice.randrange(_IDS)
+    def change(self, cursor: Any, dice: random.Random) -> None:
+        """Change rows of a table; each kind of row image is in the log."""
+        table, id, image = dice.choice(self.names), dice.randrange(_IDS), dice.choice(_IMAGES)
+        cursor.execute(f"set binlog_row_image = {image}")
         changes = [
             f"update {table} set number = number + 1 where id % 20 = {id % 20}",
             f"delete from {table} where id = {id}",
@@ -102,14 +85,14 @@ class _Writers:
             f"replace into {table} (id, number, note) values ({id}, {id}, repeat('x', {dice.choice([1, 9000])}))",
             f"insert ignore into {table} (id, number, note) values ({id}, 0, null), ({id + 1}, 1, 'y')",
         ]
-        return dice.choice(changes if image == "minimal" else [*changes, *insertions])
+        cursor.execute(dice.choice(changes if image == "minimal" else [*changes, *insertions]))
 
-    def alter(self) -> None:
+    def alter(self, paused: threading.Event, ended: threading.Event) -> None:
         """Change a table now and then: columns with and without values of old rows, truncations, new tables."""
-        dice, number = random.Random(f"{self.seed}-ddl"), 0
-        while not self.ended.wait(_DDL_SECONDS):
-            table, number = dice.choice(self.tables), number + 1
-            what, statement = dice.choice(
+        number = 0
+        while not ended.wait(_DDL_SECONDS):
+            table, number = self.dice.choice(self.names), number + 1
+            what, statement = self.dice.choice(
                 [
                     ("column", f"alter table {table} add column c{number} varchar(20)"),
                     ("default", f"alter table {table} add column c{number} int not null default 7"),
@@ -117,27 +100,24 @@ class _Writers:
                     ("table", _TABLE.format(f"later{number}")),
                 ]
             )
-            if what == "table" and len(self.tables) == _TABLES:
+            if paused.is_set() or (what == "table" and len(self.names) == _TABLES):
                 continue
             with suppress(pymysql.Error):
                 self.shop.run(statement)
                 self.altered[what] += 1
                 if what == "table":
-                    self.tables.append(f"later{number}")
+                    self.names.append(f"later{number}")
 
 
 @contextmanager
-def _writing(writers: _Writers) -> Iterator[None]:
-    threads = [threading.Thread(target=writers.write, args=[client]) for client in range(_CLIENTS)]
-    threads.append(threading.Thread(target=writers.alter))
-    for thread in threads:
-        thread.start()
+def _altering(tables: _Tables, writers: Writers) -> Iterator[None]:
+    thread = threading.Thread(target=tables.alter, args=[writers.paused, writers.ended])
+    thread.start()
     try:
         yield
     finally:
         writers.ended.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
 
 
 def _kill_connections(shop: Shop) -> int:
@@ -154,6 +134,18 @@ def _kill_server(server: MariaDb) -> int:
     server.kill()
     server.start()
     return 1
+
+
+def _check(drivers: Drivers, folder: Path, tables: _Tables, paused: threading.Event) -> None:
+    """Let nobody write, have a run read the rest, and compare all tables."""
+    shop = tables.shop
+    paused.set()
+    time.sleep(_STILL_SECONDS)
+    assert drivers.run(mirror_all, folder, shop.source("*", on_rewrite="reload")) == 0
+    wrong = {table: rows for table, rows in differences(shop, folder).items() if rows}
+    assert not wrong, f"{len(wrong)} tables differ: {wrong!r:.2000}"
+    tables.compared = sum(count for table in tables.names for (count,) in shop.rows(f"select count(*) from {table}"))
+    paused.clear()
 
 
 def run(drivers: Drivers, folder: Path, kills: int, seed: int) -> Outcome:
@@ -174,22 +166,17 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int) -> Outcome:
         shop = Shop(server, server.database())
         shop.run(_TABLE.format("orders"), _TABLE.format("notes"))
         shop.run(f"insert into orders select seq, seq, concat('note ', seq) from seq_1_to_{_IDS // 2}")
-        source = shop.source("*", bounded=False, on_rewrite="reload", timeout="5s")
-        writers = _Writers(shop, seed)
+        tables = _Tables(shop, random.Random(f"{seed}-ddl"))
+        writers = Writers(partial(server.connect, shop.name), pymysql.Error, seed, tables.change, _PAUSE_SECONDS)
         others: dict[str, Callable[[], int]] = {
             "connection": partial(_kill_connections, shop),
             "MariaDB": partial(_kill_server, server),
             "worker": partial(kill_worker, dice),
         }
+        source = shop.source("*", bounded=False, on_rewrite="reload", timeout="5s")
         lives = Lives(drivers, folder / "checkpoints/mirror", dice, partial(follow, folder, source), others)
-        with _writing(writers):
-            while lives.deaths.total() < kills:
-                lives.once()
-                print(f"chaos: {dict(lives.deaths)}, {writers.changes} changes, {dict(writers.altered)}", flush=True)
-        assert drivers.run(mirror_all, folder, shop.source("*", on_rewrite="reload")) == 0
-        wrong = {table: rows for table, rows in differences(shop, folder).items() if rows}
-        assert not wrong, f"{len(wrong)} tables differ: {wrong!r:.2000}"
-        rows = sum(count for table in writers.tables for (count,) in shop.rows(f"select count(*) from {table}"))
-        return Outcome(lives.deaths, writers.changes, writers.altered, rows)
+        with writing(writers), _altering(tables, writers):
+            lives.run(kills, partial(_check, drivers, folder, tables, writers.paused))
+        return Outcome(lives.deaths, writers.changes, tables.altered, tables.compared)
     finally:
         server.stop()

@@ -296,3 +296,33 @@ def test_a_truncation_of_mariadb_is_a_bad_row_by_name(mariadb: MariaDb, tmp_path
     )
     with pytest.raises(Exception, match="the table was truncated, which a stream of rows can't carry"):
         rows(source, tmp_path, ["id"])
+
+
+def test_the_history_of_a_system_versioned_table_does_not_replace_its_rows(mariadb: MariaDb, tmp_path: Path) -> None:
+    name = mariadb.database()
+    period = "s timestamp(6) generated always as row start, e timestamp(6) generated always as row end"
+    mariadb.run(
+        f"create table t (id bigint primary key, v varchar(20), {period}, period for system_time (s, e)) "
+        "with system versioning",
+        "insert into t (id, v) values (1, 'a'), (2, 'b'), (3, 'c')",
+        database=name,
+    )
+    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), {}).start()
+    try:
+        wait_for(lambda written: written in debezium.lines.read_bytes(), b'"snapshot":"last"')
+        mariadb.run("update t set v = 'x' where id = 1", database=name)
+        mariadb.run("delete from t where id = 2", database=name)
+        mariadb.run("delete history from t", database=name)
+        mariadb.run("insert into t (id, v) values (4, 'the last one')", database=name)
+        wait_for(lambda written: written in debezium.lines.read_bytes(), b"the last one")
+    finally:
+        debezium.kill()
+    source = FileSource(
+        debezium.lines,
+        format="debezium",
+        schema="id long, v string, e timestamp",
+        on_unknown="drop",
+        options={"key_fields": ["id"], "row_end": "e"},
+    )
+    stored = rows(source, tmp_path, ["id", "v"])
+    assert stored == sorted(mariadb.rows("select id, v from t", name)) == [(1, "x"), (3, "c"), (4, "the last one")]

@@ -738,6 +738,15 @@ def test_properties_that_librdkafka_does_not_know_are_refused(tmp_path: Path) ->
     assert "hunter22" not in str(caught.value)
 
 
+def test_the_newer_protocol_of_groups_reads_the_same_and_refuses_what_brokers_set(kafka: Kafka, tmp_path: Path) -> None:
+    topic, newer = kafka.topic(), {"group.protocol": "consumer"}
+    kafka.produce(topic, numbers(0, 3))
+    assert Run(of_numbers(kafka, topic, properties=newer), tmp_path / "1").ids() == [0, 1, 2]
+    both = of_numbers(kafka, topic, properties={**newer, "session.timeout.ms": 45_000})
+    with pytest.raises(ConfigError, match=r"session\.timeout\.ms"):
+        Run(both, tmp_path / "2").ids()
+
+
 SCHEMAS = {
     1: {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]},
     2: {

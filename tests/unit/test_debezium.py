@@ -62,12 +62,16 @@ VARIABLE = {"type": "struct", "fields": [connect("scale", "int32"), connect("val
 NUMBER = {"scale": 1, "value": "MDk="}
 GEOMETRY = {"type": "struct", "fields": [connect("wkb", "bytes"), connect("srid", "int32")]}
 
+# PostgreSQL's numeric(3, -2): its scale counts from 2048.
+NEGATIVE = base64.b64encode((1200 * 10**2046).to_bytes(852, "big")).decode()
+
 # What a column is written as, and what it becomes; `wire` is what schemaless messages need to be told.
 TYPES = [
     ("decimal(10,2)", "bytes", KAFKA + "Decimal", {"scale": "2"}, "AeI6", Decimal("1234.50"), "Decimal"),
     ("decimal(10,2)", "bytes", KAFKA + "Decimal", {"scale": "2"}, "/h3G", Decimal("-1234.50"), "Decimal"),
     ("decimal(20,0)", "bytes", KAFKA + "Decimal", {"scale": "0"}, "AP//////////", Decimal(2**64 - 1), "Decimal"),
     ("decimal(10,2)", "string", "", {}, "1234.50", Decimal("1234.50"), "text"),
+    ("decimal(10,0)", "bytes", KAFKA + "Decimal", {"scale": "2046"}, NEGATIVE, Decimal(1200), None),
     ("string", "struct", DATA + "VariableScaleDecimal", VARIABLE, NUMBER, "1234.5", None),
     ("decimal(10,2)", "struct", DATA + "VariableScaleDecimal", VARIABLE, NUMBER, Decimal("1234.50"), None),
     ("double", "double", "", {}, "NaN", "nan", None),
