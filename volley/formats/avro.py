@@ -11,20 +11,23 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import isinf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 
 from volley.columns.exact import array_of
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError, message_of
+from volley.formats.avro_batches import AvroBatches, UnsupportedError
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NUMBERS
 from volley.formats.avro_merge import merged
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.avro_types import AvroTypes
-from volley.formats.framing import head_of
+from volley.formats.cursors import Integers
+from volley.formats.framing import by_head, head_of
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
+from volley.formats.repeated_values import placed_rows
 from volley.formats.rows import Sorted, sort_good
 from volley.formats.schema_registry import BY_ID, Registry
 from volley.types.arrow import canonical_schema
@@ -39,6 +42,8 @@ ALONE = "volley_value"
 
 # Values that are decoded at once: as many as the processor's cache holds; with all of a chunk a row costs a third more.
 _AT_ONCE = 200
+# Values whose columns are read at once: each step then costs little more than its rows. Fewer are read one by one.
+_MOST_ROWS, _MOST_BYTES, _FEW = 8_192, 1 << 20, 16
 # Values below are not looked at for their size in memory: a bound is enough.
 _SMALL_VALUE = 128 << 10
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -67,6 +72,27 @@ class AvroValues:
         return avro_columns(self.text)
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
+        batches: list[pa.RecordBatch] = []
+        for part in _parts(values):
+            batches += [*self._at_once(part)] or self._one_by_one(part)
+            if len(values) > 1 and sum(batch.nbytes for batch in batches) > LARGEST_VALUE:
+                raise _too_many(len(values))
+        return pa.concat_batches(batches) if batches else self._batch([])
+
+    def _at_once(self, values: Values) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; nothing if some values must be read one by one."""
+        if len(values) < _FEW:
+            return
+        groups = list[tuple[Integers, list[pa.Array]]]()
+        for head, numbers in by_head(values, self._head).items():
+            present = values if len(numbers) == len(values) else [values[number] for number in numbers.tolist()]
+            arrays = self._resolution(head).columns(cast(Sequence[bytes], present), len(head), self.schema)
+            if arrays is None:
+                return
+            groups.append((numbers, arrays))
+        yield placed_rows(groups, len(values), self.schema)
+
+    def _one_by_one(self, values: Values) -> list[pa.RecordBatch]:
         with _damage():
             heads, resolutions = self._checked(values)
         batches = []
@@ -75,7 +101,7 @@ class AvroValues:
             with _damage():
                 rows = _read(values[part], heads[part], resolutions)
             batches.append(self._batch(rows))
-        return pa.concat_batches(batches) if batches else self._batch([])
+        return batches
 
     def sort(self, values: Values, place: str = "") -> Sorted:
         faults: dict[int, str] = {}
@@ -284,11 +310,19 @@ def _check_size(values: Values, heads: Sequence[bytes | None], resolutions: Mapp
         raise _too_many(len(values))
 
 
+def _parts(values: Values) -> Iterator[Values]:
+    """Yield values as parts that are read at once."""
+    length = sum(len(value) for value in values if value is not None)
+    step = max(1, min(_MOST_ROWS, _MOST_BYTES * len(values) // max(1, length)))
+    for start in range(0, len(values), step):
+        yield values[start : start + step]
+
+
 def _too_many(count: int) -> TooManyError:
     return TooManyError(f"{count:,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resolution:
     """How values of a schema are read into another one.
 
@@ -299,6 +333,19 @@ class Resolution:
     writer: Any
     reader: Any
     bounds: Bounds
+
+    def columns(self, values: Sequence[bytes], start: int, schema: pa.Schema) -> list[pa.Array] | None:
+        """Return the columns of values, read all at once; None if they must be read one by one.
+
+        Args:
+            start: Where a record begins in each value.
+            schema: The columns of the reader's schema.
+        """
+        length = sum(map(len, values))
+        if self.bounds.fixed * len(values) + self.bounds.growth * length > LARGEST_VALUE:
+            return None
+        batches = _batches(self, schema)
+        return None if batches is None else batches.read(values, start)
 
     def rows(self, stream: io.BytesIO, count: int) -> list[dict[str, Any]]:
         """Return the next records; fastavro raises any type of exception on damaged bytes."""
@@ -343,6 +390,16 @@ def _resolution(writer: str, reader: str) -> Resolution | SourceError:
         return Resolution(written, None, bounds)
     set_defaults(target)
     return Resolution(written, target, bounds)
+
+
+@lru_cache(maxsize=1_000)
+def _batches(resolution: Resolution, schema: pa.Schema) -> AvroBatches | None:
+    """Return what reads many values at once; None if their schema has what is read one by one."""
+    writer, reader = resolution.writer, resolution.reader
+    try:
+        return AvroBatches(writer, writer if reader is None else reader, schema)
+    except UnsupportedError:
+        return None
 
 
 @lru_cache(maxsize=1_000)

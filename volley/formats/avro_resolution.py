@@ -12,7 +12,7 @@ from typing import Any
 from volley.errors import SourceError
 from volley.formats.avro_defaults import READ_AS, converted, logical
 
-__all__ = ["added_sizes", "is_same", "kind_of", "named_types", "resolved", "same_name", "set_defaults"]
+__all__ = ["added_sizes", "can_become", "is_same", "kind_of", "named_types", "resolved", "same_name", "set_defaults"]
 
 _PROMOTED: dict[str, tuple[str, ...]] = {
     "int": ("long", "float", "double"),
@@ -230,7 +230,7 @@ class _Resolver:
 def _plain(writer: Any, reader: Any, place: str) -> _Pair:
     """Pair types without parts: the reader says what a number means, the unit is that of the writer if it has one."""
     written, wanted = kind_of(writer), kind_of(reader)
-    if written in ("array", "map", "record", "enum", "fixed") or wanted not in (written, *_PROMOTED.get(written, ())):
+    if written in ("array", "map", "record", "enum", "fixed") or not can_become(written, wanted):
         raise _mismatch(writer, reader, place)
     own, target = logical(writer), logical(reader)
     if target is None:
@@ -245,6 +245,16 @@ def _plain(writer: Any, reader: Any, place: str) -> _Pair:
     unit = f"{into}-{own.rpartition('-')[2]}"
     resolved_type = _marks({**writer, "logicalType": unit} if "-" in own else writer)
     return {"type": written, **resolved_type}, {"type": wanted, **_marks(reader)}
+
+
+def can_become(written: str, wanted: str) -> bool:
+    """Return True if values of one kind of type can be read as another.
+
+    Example:
+        >>> can_become("int", "double"), can_become("double", "int")
+        (True, False)
+    """
+    return wanted in (written, *_PROMOTED.get(written, ()))
 
 
 def _fixed(writer: Any, reader: Any, name: str, place: str) -> _Pair:

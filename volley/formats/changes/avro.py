@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.errors import SourceError, message_of
-from volley.formats.avro import parsed_schema, read_records
+from volley.formats.avro import parsed_schema, read_records, resolution_of
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.events import Shape
 from volley.formats.changes.unwrap import Groups
@@ -82,6 +82,10 @@ class Avro:
         text = _untyped(self.registry.avro(schema))
         row = pa.struct([(name, _type(wires[name], name)) for name in self.columns.names if name in wires])
         fields = pa.struct(list(self.shape.message(row)))
+        columns = pa.schema([*fields])
+        arrays = resolution_of(text, text).columns(payloads, len(schema), columns)
+        if arrays is not None:
+            return Sorted([pa.RecordBatch.from_arrays(arrays, schema=columns)], range(len(payloads)), {})
 
         def convert(start: int, end: int) -> Sorted:
             records = read_records(payloads[start:end], len(schema), text)

@@ -1,0 +1,190 @@
+"""Reads the bytes of many values at once: each step reads one part of all of them, as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["Cursors", "Integers", "UnusualError", "from_zigzag"]
+
+Integers = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint64]
+
+# A word can be read before the first value and behind the last one.
+_PADDING = bytes(16)
+_LONGEST_NUMBER = 10
+_MOST_TURNS = 2_000
+_STOPS, _DIGITS = np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
+# Digits of seven bits are joined in pairs, then fours, then eights: the lower ones, the upper ones, how far these move.
+_JOINS = [
+    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
+    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
+    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
+]
+_ONE = np.uint64(1)
+
+
+class UnusualError(Exception):
+    """A value is damaged, or has what only a look at each value by itself can judge."""
+
+
+class Cursors:
+    """A place in each of many values, which moves on as they are read.
+
+    Args:
+        data: The bytes of all values.
+        at: Where the next byte of each value is.
+        ends: Where each value ends.
+    """
+
+    def __init__(self, data: _Data, at: Integers, ends: Integers) -> None:
+        self._data = data
+        self.at = at
+        self.ends = ends
+
+    @classmethod
+    def of(cls, values: Sequence[bytes], start: int) -> Cursors:
+        """Return cursors over values.
+
+        Args:
+            start: The number of bytes at the beginning of each value that are passed over.
+
+        Raises:
+            UnusualError: If a value is shorter than that, or they have too many bytes together.
+        """
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        ends = np.cumsum(lengths) + len(_PADDING)
+        if len(values) and (lengths.min() < start or ends[-1] > np.iinfo(np.int32).max - len(_PADDING)):
+            raise UnusualError
+        return cls(_Data(b"".join([_PADDING, *values, _PADDING])), ends - lengths + start, ends)
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def part(self, rows: Integers) -> Cursors:
+        """Return cursors over some of the values; `moved` then takes over where they are."""
+        return Cursors(self._data, self.at[rows], self.ends[rows])
+
+    def moved(self, rows: Integers, part: Cursors) -> None:
+        self.at[rows] = part.at
+
+    def pass_over(self, lengths: Integers | int) -> Integers:
+        """Move on by lengths that are not negative; return where the cursors were."""
+        begin = self.at
+        self.at = begin + lengths
+        if (self.at > self.ends).any():
+            raise UnusualError
+        return begin
+
+    def count_turn(self) -> None:
+        """Count a step that is done for each item of lists; what has very many is faster value by value.
+
+        Raises:
+            UnusualError: If there were too many.
+        """
+        self._data.turns += 1
+        if self._data.turns > _MOST_TURNS:
+            raise UnusualError
+
+    def skip(self, width: int) -> None:
+        """Pass over as many bytes of each value."""
+        self.pass_over(width)
+
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """Read a byte of each value."""
+        return self._data.bytes[self.pass_over(1)]
+
+    def words(self, width: int) -> Any:
+        """Read four or eight bytes of each value, the lowest first."""
+        return self._data.words(self.pass_over(width), width)
+
+    def numbers(self) -> _Words:
+        """Read numbers of seven bits a byte, the lowest ones first."""
+        first = self._data.bytes[self.at]
+        if (first < 0x80).all():
+            self.pass_over(1)
+            return first.astype(np.uint64)
+        words: _Words = self._data.words(self.at, 8)
+        stops = ~words & _STOPS
+        stops &= ~stops + _ONE
+        is_long = stops == 0
+        # The exponent of a double tells which bit is set.
+        lengths = ((stops.astype(np.float64).view(np.int64) >> 52) - 1_016) >> 3
+        words &= (stops - _ONE) & _DIGITS
+        for low, high, shift in _JOINS:
+            words = (words & low) | ((words & high) >> shift)
+        if is_long.any():
+            self._long(np.flatnonzero(is_long), words, lengths)
+        self.pass_over(lengths)
+        return words
+
+    def _long(self, rows: Integers, words: _Words, lengths: Integers) -> None:
+        """Read the numbers of nine and ten bytes."""
+        ninth, tenth = (self._data.bytes[self.at[rows] + place].astype(np.uint64) for place in (8, 9))
+        is_longest = ninth >= 0x80
+        if (is_longest & (tenth > 1)).any():
+            raise UnusualError
+        words[rows] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
+        words[rows] |= np.where(is_longest, tenth << np.uint64(63), np.uint64(0))
+        lengths[rows] = np.where(is_longest, _LONGEST_NUMBER, _LONGEST_NUMBER - 1)
+
+    def texts(self, lengths: Integers) -> pa.Array:
+        """Read as many bytes of each value as is told, which is not negative."""
+        begin = self.pass_over(lengths)
+        return self._data.spans(begin, self.at)
+
+    def integers(self, lengths: Integers, longest: int) -> pa.Array:
+        """Read signed integers, the highest byte first, as decimals without a scale.
+
+        Args:
+            lengths: The number of bytes of each.
+            longest: The most bytes of one, not above 16.
+        """
+        if ((lengths < 1) | (lengths > longest)).any():
+            raise UnusualError
+        self.pass_over(lengths)
+        halves = np.empty((len(self), 2), np.int64)
+        halves[:, 0] = _signed(self._data.words(self.at - 8, 8), np.minimum(lengths, 8))
+        halves[:, 1] = halves[:, 0] >> 63
+        if len(rows := np.flatnonzero(lengths > 8)):
+            halves[rows, 1] = _signed(self._data.words(self.at[rows] - 16, 8), lengths[rows] - 8)
+        return pa.Array.from_buffers(pa.decimal128(38), len(self), [None, pa.py_buffer(halves)])
+
+
+def from_zigzag(numbers: _Words) -> Integers:
+    """Return signed numbers, whose sign is the lowest bit."""
+    return (numbers >> _ONE).view(np.int64) ^ -(numbers & _ONE).view(np.int64)
+
+
+def _signed(words: _Words, lengths: Integers) -> Integers:
+    """Return the last bytes of words, the highest first, as signed numbers."""
+    unused = 64 - 8 * lengths
+    return (words.byteswap().view(np.int64) << unused) >> unused
+
+
+class _Data:
+    """Bytes that are read in any place."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.turns = 0
+        self.bytes = np.frombuffer(data, np.uint8)
+
+    def words(self, at: Integers, width: int) -> Any:
+        """Return four or eight bytes from each place, the lowest first."""
+        words = np.ndarray((len(self._data) - width + 1,), f"<u{width}", self._data, strides=(1,))
+        return words[at]
+
+    def spans(self, begin: Integers, end: Integers) -> pa.Array:
+        """Return the bytes between places that ascend."""
+        # Every second value of an array over all bytes is one of them.
+        places = np.empty(2 * len(begin) + 1, np.int32)
+        places[:-1:2], places[1::2] = begin, end
+        places[-1] = len(self._data)
+        buffers = [None, pa.py_buffer(places), pa.py_buffer(self._data)]
+        spans = pa.Array.from_buffers(pa.binary(), 2 * len(begin), buffers)
+        return spans.take(pa.array(np.arange(0, 2 * len(begin), 2)))
