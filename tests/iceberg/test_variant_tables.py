@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,65 @@ def test_columns_are_added_by_the_name_of_their_type(tmp_path: Path) -> None:
     assert sorted(table.to_arrow()["v"].to_pylist()) == ["2", "[1]"]
     with pytest.raises(ConfigError, match="is no type of Iceberg"):
         SchemaEvolution({"id": "int"}).add("g", "geography(a, b, c)")
+
+
+@pytest.mark.parametrize("strategy", ["copy_on_write", "merge_on_read"])
+def test_types_of_tables_are_added_in_lists_maps_and_structs(strategy: Any, tmp_path: Path) -> None:
+    schema = arrow_schema("id long, list array<string>, map map<string, string>, inner struct<v: string, g: binary>")
+    lake = Lake(tmp_path, Upsert("id", strategy=strategy), schema)
+    table = table_of(lake)
+    evolution = SchemaEvolution(table.ref.load().schema()).add("list", "array<variant>")
+    evolution = evolution.add("map", "map<string, variant>").add("inner", "struct<v: variant, g: geometry(EPSG:4326)>")
+    evolution.apply(table.ref)
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "list": ['{"a":1}', None], "map": [("k", '{"b":[1.50]}'), ("n", None)], "inner": None},
+        {"id": 2, "list": None, "map": [], "inner": {"v": '"x"', "g": wkb(1, 2)}},
+        {"id": 3, "list": [], "map": None, "inner": {"v": None, "g": None}},
+    ]
+    lake.epoch(rows[:2])
+    lake.epoch([rows[2], {**rows[1], "list": ["true"]}])
+    rows[1]["list"] = ["true"]
+    assert table.to_arrow().sort_by("id").to_pylist() == rows
+    assert table.compact(rewrite_all=True).files_after == 1
+    assert table.to_arrow().sort_by("id").to_pylist() == rows
+    scanned = f"iceberg_scan('{location(table)}')"
+    shown = query(
+        f'select list::json[]::varchar[], "map"[\'k\']::json::varchar, "inner".v::json::varchar from {scanned}'
+    )
+    # It shows a variant that is null like none.
+    assert sorted(shown.fetchall(), key=repr) == [
+        (["true"], "null", '"x"'),
+        (['{"a":1}', "null"], '{"b":[1.50]}', "null"),
+        ([], "null", "null"),
+    ]
+    for wrong, said in (
+        ("map<variant, int>", "the keys of a map can't be variant"),
+        ("array<varint>", "type 'varint'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            evolution.add("x", wrong)
+    with pytest.raises(ConfigError, match="unknown type 'variant'") as refused:
+        arrow_schema("v array<variant>")
+    assert "SchemaEvolution(…).add(column, 'variant'); that of a stream is then a string" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("strategy", ["copy_on_write", "merge_on_read"])
+def test_a_column_without_values_gets_a_type_with_its_first_ones(strategy: Any, tmp_path: Path) -> None:
+    lake = Lake(tmp_path, Upsert("id", strategy=strategy), pa.schema({"id": pa.int64()}))
+    table = table_of(lake)
+    lake.epoch([{"id": 1}])
+    SchemaEvolution(table.ref.load().schema()).add("later", "unknown").add("s", "struct<u: unknown>").apply(table.ref)
+    lake.epoch([{"id": 2}])
+    lake.epoch([{"id": 1}])
+    assert table.compact(rewrite_all=True).files_after == 1
+    assert table.to_arrow().sort_by("id").to_pylist() == [{"id": n, "later": None, "s": None} for n in (1, 2)]
+    lake.schema = pa.schema({"id": pa.int64(), "later": pa.date32()})
+    lake.config = lake.config.with_schema_evolution("full")
+    lake.epoch([{"id": 2, "later": date(2024, 2, 29)}, {"id": 3}])
+    assert table.compact(rewrite_all=True).files_after == 1
+    assert [row["later"] for row in table.to_arrow().sort_by("id").to_pylist()] == [None, date(2024, 2, 29), None]
+    schema = table.ref.load().schema()
+    assert str(schema.find_field("later").field_type) == "date"
 
 
 def test_a_variant_needs_format_version_3(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.upserts.lake import QUERY, Lake
 from tests.upserts.test_sequence import TOMBSTONES, Writer, keep, live
 from volley import ConfigError, SchemaMismatchError, SourceError, coalesce, col
 from volley.columns.exact import array_of
-from volley.iceberg import SnapshotManager, Upsert, publish_branch
+from volley.iceberg import SchemaEvolution, SnapshotManager, Upsert, publish_branch
 from volley.iceberg.modes import Strategy
 
 SCHEMA = pa.schema(
@@ -396,6 +396,34 @@ def test_a_column_that_comes_later_is_filled_by_older_rows(make_lake: MakeLake) 
     found = [(each["seq"], each["a"], each["extra"]) for each in lake.rows()]
     assert sorted(found, key=repr) == [(5, 5, 3), (5, 6, None)]
     assert lake.table().current_snapshot() == before
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_default_of_a_column_that_comes_later_is_the_value_of_older_rows(
+    backwards: bool, make_lake: MakeLake
+) -> None:
+    """A row that is new has the default only until a value of it comes, however old."""
+    lake = make_lake(IGNORING, PLAIN, **{"format-version": "3"})
+    lake.epoch([change(5, a=5), change(5, a=6, id=2), change(5, id=3)])
+    SchemaEvolution(lake.table().schema()).add("extra", "long", default=9).apply(lake.config.ref)
+    lake.schema = PLAIN.append(pa.field("extra", pa.int64()))
+    late = [change(3, extra=7), change(8, extra=7, id=2), change(5, extra=7, id=3)]
+    late += [change(1, extra=7, id=4), change(2, id=4), change(2, id=5)]
+    for each in reversed(late) if backwards else late:
+        lake.epoch([each])
+    found = [tuple(each[name] for name in ("id", "seq", "a", "extra")) for each in lake.rows()]
+    assert sorted(found) == [(1, 5, 5, 9), (2, 8, 6, 7), (3, 5, None, 9), (4, 2, None, 7), (5, 2, None, 9)]
+
+
+@pytest.mark.parametrize("strategy", some(["merge_on_read", "copy_on_write"]))
+@pytest.mark.parametrize("mode", [UNCHANGED, IGNORING], ids=["unchanged", "nulls"])
+def test_a_table_of_keys_only(mode: Upsert, strategy: Strategy, make_lake: MakeLake) -> None:
+    columns = ["id", "part", "seq", "op", *(["missing"] if mode is UNCHANGED else [])]
+    lake = make_lake(replace(mode, strategy=strategy), pa.schema([SCHEMA.field(name) for name in columns]))
+    lake.epoch([change(1), change(5, id=2), change(3)])
+    lake.epoch([change(2), change(4, "d", id=2), change(4, "d", id=3)])
+    lake.epoch([change(4, "d"), change(3, id=3), change(5, id=3)])
+    assert [(each["id"], each["seq"]) for each in lake.rows()] == [(2, 5), (3, 5)]
 
 
 def test_older_values_keep_their_sequence_if_its_column_is_renamed(make_lake: MakeLake) -> None:

@@ -155,6 +155,10 @@ def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         raise pa.ArrowNotImplementedError("times are not numbers")
     if (t.is_timestamp(source) and t.is_time(data_type)) or (t.is_boolean(data_type) and is_number(source)):
         raise pa.ArrowNotImplementedError(f"no {source} is a {data_type}")
+    if t.is_null(data_type):
+        if column.null_count < len(column):
+            raise pa.ArrowInvalid("a column of nulls has no values")
+        return pa.nulls(len(column))
     if t.is_decimal128(data_type):
         return _decimal(column, data_type)
     if t.is_floating(data_type):

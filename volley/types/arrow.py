@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from volley.types.names import CheckedSchema
 
 __all__ = [
-    *("ROLE", "Datum", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "inferred_schema"),
+    *(
+        "ROLE",
+        "Datum",
+        "arrow_of",
+        "arrow_schema",
+        "arrow_type",
+        "canonical_schema",
+        "canonical_type",
+        "inferred_schema",
+    ),
     *("is_any_list", "is_number", "read_schema", "type_name"),
 ]
 
@@ -46,7 +55,7 @@ _NANOSECONDS = {pa.timestamp("ns", "UTC"): "timestamp", pa.timestamp("ns"): "tim
 
 def arrow_type(data_type: TypeLike) -> pa.DataType:
     """Return the Arrow type of a name such as ``long``, ``decimal(10,2)`` or ``array<string>``, or of a Python type."""
-    return _arrow(Parser(check_type(data_type)).only_type())
+    return arrow_of(Parser(check_type(data_type)).only_type())
 
 
 def arrow_schema(schema: CheckedSchema) -> pa.Schema:
@@ -54,13 +63,14 @@ def arrow_schema(schema: CheckedSchema) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     if isinstance(schema, str):
-        return pa.schema([pa.field(name, _arrow(parsed)) for name, parsed in Parser(schema).columns()])
+        return pa.schema([pa.field(name, arrow_of(parsed)) for name, parsed in Parser(schema).columns()])
     pairs = schema.items() if isinstance(schema, Mapping) else schema
     return pa.schema([pa.field(name, arrow_type(text)) for name, text in pairs])
 
 
-def _arrow(parsed: ParsedType) -> pa.DataType:
-    fields = [(name, _arrow(inner)) for name, inner in parsed.fields]
+def arrow_of(parsed: ParsedType) -> pa.DataType:
+    """Return the Arrow type of a parsed type."""
+    fields = [(name, arrow_of(inner)) for name, inner in parsed.fields]
     match parsed.name:
         case "decimal":
             return pa.decimal128(*parsed.numbers)
@@ -92,7 +102,7 @@ def type_name(data_type: pa.DataType) -> str:
         return f"array<{type_name(data_type.value_type)}>"
     if data_type in _NANOSECONDS:
         return f"{_NANOSECONDS[data_type]}({NANOSECONDS})"
-    return next((name for name in SIMPLE if _arrow(ParsedType(name)) == data_type), str(data_type))
+    return next((name for name in SIMPLE if arrow_of(ParsedType(name)) == data_type), str(data_type))
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:

@@ -32,6 +32,7 @@ __all__ = [
         "NANOSECONDS",
         "READ",
         "SIMPLE",
+        "TABLE_TYPES",
         "ParsedType",
         "Parser",
         "TypeLike",
@@ -64,6 +65,8 @@ _NAMES = (*SIMPLE, *_OTHER_NAMES, "decimal", "array", "map", "struct")
 MOMENTS = ("timestamp", "timestamp_ntz")
 MICROSECONDS, NANOSECONDS = 6, 9
 """The digits behind the second of ``timestamp``, and of ``timestamp(9)``."""
+TABLE_TYPES = {"variant": "string", "geometry": "binary", "geography": "binary", "unknown": "string"}
+"""Types that columns of tables have, and what columns of streams are where a table's are that."""
 DIGITS = "precision is 1 to 38, scale 0 to the precision"
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z_0-9]+)|(.))")
 READ = "aAbBdDeFhHIjmMpRSTyYz%"
@@ -84,10 +87,15 @@ class ParsedType:
 
 
 class Parser:
-    """A recursive-descent parser: ``decimal(10,2)``, ``array<string>``, ``struct<a: int, b: map<string, long>>``."""
+    """A recursive-descent parser: ``decimal(10,2)``, ``array<string>``, ``struct<a: int, b: map<string, long>>``.
 
-    def __init__(self, text: str) -> None:
+    Args:
+        of_tables: True: also knows `TABLE_TYPES`, with what stands in brackets as a part of their name.
+    """
+
+    def __init__(self, text: str, of_tables: bool = False) -> None:
         self._text = text
+        self._of_tables = of_tables
         self._tokens = [
             (m[1] is not None, m[2] or m[3] if m[1] is None else m[1].replace("``", "`"))
             for m in _TOKEN.finditer(text.rstrip())
@@ -120,7 +128,28 @@ class Parser:
             nested = self._nested(name)
             self._expect(">")
             return nested
-        raise ConfigError(f"unknown type {name!r} in {self._text!r}", hint=near(name, _NAMES))
+        if name in TABLE_TYPES and self._of_tables:
+            return ParsedType(name + self._brackets())
+        raise ConfigError(f"unknown type {name!r} in {self._text!r}", hint=self._other(name))
+
+    def _other(self, name: str) -> str:
+        """Return the way out of a type that is not known."""
+        if name in TABLE_TYPES:
+            return (
+                f"columns of tables have it: SchemaEvolution(…).add(column, {name!r}); "
+                f"that of a stream is then a {TABLE_TYPES[name]}"
+            )
+        return near(name, (*_NAMES, *TABLE_TYPES) if self._of_tables else _NAMES)
+
+    def _brackets(self) -> str:
+        """Parse what stands in brackets behind a name, as it is; return it with them, empty if there are none."""
+        if self._peek() != "(":
+            return ""
+        first = self._position
+        while self._peek() not in (")", None):
+            self._position += 1
+        self._expect(")")
+        return "".join(token for _, token in self._tokens[first : self._position])
 
     def _moment(self, name: str) -> ParsedType:
         self._expect("(")

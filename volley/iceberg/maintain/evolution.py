@@ -85,7 +85,8 @@ class SchemaEvolution:
         Args:
             column: Its dotted name; a list of names if one of them has a dot.
             data_type: A name such as ``"long"`` or ``"array<string>"``, a Python, Arrow or Iceberg type. In tables of
-                format version 3 also ``"variant"``, ``"geometry(EPSG:4326)"`` or ``"geography"``.
+                format version 3 also ``"variant"``, ``"geometry(EPSG:4326)"``, ``"geography"``, and ``"unknown"`` for a
+                column without values; in lists, maps and structs, too: ``"map<string, variant>"``.
             default: Its value in rows that are there, and in rows that are written without the column; None = null.
                 Tables have defaults from format version 3 on.
             required: True: it never has nulls; it needs a default.
@@ -267,14 +268,14 @@ def _type(data_type: Any) -> IcebergType:
     import pyarrow as pa
     from pyiceberg.types import IcebergType
 
-    from volley.iceberg.pyiceberg_private.types import named
+    from volley.iceberg.maintain.named_types import type_named
     from volley.iceberg.schema.conversion import iceberg_of
     from volley.types.arrow import arrow_type
 
     if isinstance(data_type, IcebergType):
         return data_type
-    if isinstance(data_type, str) and data_type.startswith(("variant", "geometry", "geography")):
-        return named(data_type)
+    if isinstance(data_type, str):
+        return type_named(data_type)
     return iceberg_of(data_type if isinstance(data_type, pa.DataType) else arrow_type(data_type), 3)
 
 

@@ -257,6 +257,10 @@ class _Folding:
         run = np.empty(len(order), np.int64)
         run[order] = np.cumsum(~tied)
         last = run[self._last[chosen]]
+        data_type = self.writer.schema.field(OLDER).type
+        if not sources:
+            # The table has only keys and what a sequence is.
+            return pa.nulls(len(last), data_type)
         older = [(versions < 0) | (run[versions] != last) for versions in sources.values()]
         rows = np.concatenate([np.flatnonzero(flags) for flags in older])
         by_row = np.argsort(rows, kind="stable")
@@ -267,7 +271,7 @@ class _Folding:
         counts = np.bincount(rows, minlength=len(last))
         ends = pa.array(np.append(0, np.cumsum(counts)), pa.int32(), mask=np.append(counts == 0, False))
         values = self._as_entries(ids, versions)
-        return pa.ListArray.from_arrays(ends, values).cast(self.writer.schema.field(OLDER).type)
+        return pa.ListArray.from_arrays(ends, values).cast(data_type)
 
     def _as_entries(self, ids: _Numbers, versions: _Numbers) -> pa.StructArray:
         none = versions < 0
