@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
 from volley import (
@@ -50,7 +51,7 @@ def made(folder: Path, version: str = "3") -> IcebergSinkConfig:
 SCHEMA = "id long, inner struct<a: long>, items array<struct<a: long>>, by map<string, struct<a: long>>"
 
 
-def write(folder: Path, table: IcebergSinkConfig, rows: list[dict[str, Any]], schema: str = SCHEMA) -> None:
+def write(folder: Path, table: IcebergSinkConfig, rows: Any, schema: str = SCHEMA) -> None:
     number = sum(1 for _ in folder.iterdir())
     environment = Environment(checkpoint_dir=str(folder / f"checkpoints-{number}"))
     environment.from_source(MemorySource(rows, schema=schema)).to_sink(IcebergSink(table)).execute(f"job {number}")
@@ -83,6 +84,32 @@ def test_every_type_has_defaults_as_the_specification_writes_them(tmp_path: Path
     for row in rows_of(table):
         assert [row[f"c{number}"] for number in range(len(values))] == values
     assert rows_of(table)[1]["inner"] is None
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_nanoseconds_have_defaults_with_all_digits(tmp_path: Path, strategy: Any) -> None:
+    table = made(tmp_path)
+    evolution = SchemaEvolution(table.ref.load().schema())
+    evolution = evolution.add("at", "timestamp(9)", default="2024-01-01T00:00:00.123456789Z", required=True)
+    evolution.add("wall", "timestamp_ntz(9)", default=datetime(1969, 12, 31, 23, 59, 59, 999_999)).apply(table.ref)
+    metadata = json.loads(Path(table.ref.load().metadata_location.removeprefix("file://")).read_text())
+    written = [field.get("initial-default") for field in metadata["schemas"][-1]["fields"][-2:]]
+    assert written == ["2024-01-01T00:00:00.123456789+00:00", "1969-12-31T23:59:59.999999000"]
+    write(tmp_path, table, [{"id": 2}])
+    number = 1_704_067_200_123_456_789
+    rows = IcebergTable(table.ref).rows
+    assert rows.filter("at = '2024-01-01 00:00:00.123456789Z'").to_arrow().num_rows == 2
+    assert rows.filter("at = '2024-01-01 00:00:00.123456788Z'").to_arrow().num_rows == 0
+    # The key of an upsert is the default of rows that have none.
+    upserts = table.with_commit_mode(Upsert(["at"], strategy=strategy))
+    given = pa.table({"id": [3, 4], "at": pa.array([number, number + 1], pa.timestamp("ns", "UTC"))})
+    write(tmp_path, upserts, given, "id long, at timestamp(9)")
+    for compacted in (False, True):
+        if compacted:
+            IcebergTable(table.ref).compact(rewrite_all=True)
+        found = IcebergTable(table.ref).to_arrow().sort_by("id").select(["id", "at", "wall"])
+        numbers = [found[name].cast(pa.int64()).to_pylist() for name in ("id", "at", "wall")]
+        assert numbers == [[3, 4], [number, number + 1], [-1_000, -1_000]]
 
 
 def evolved(folder: Path) -> IcebergSinkConfig:
@@ -146,6 +173,8 @@ def test_version_2_is_refused_by_name(tmp_path: Path) -> None:
         ("double", float("nan")),
         ("array<int>", [1]),
         ("timestamp(9)", 1),
+        ("timestamp(9)", "yesterday"),
+        ("timestamp_ntz(9)", datetime(2300, 1, 1)),
     ],
 )
 def test_defaults_that_are_no_values_are_refused(data_type: str, default: Any) -> None:

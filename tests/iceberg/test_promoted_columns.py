@@ -13,7 +13,19 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, LongType, NestedField, StructType, UnknownType
 
 from volley import Environment, IcebergStorage, MemorySource, SchemaEvolution, col
-from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergTable, TableRef
+from volley.iceberg import (
+    Delete,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergTable,
+    Insert,
+    TableRef,
+    Update,
+    Upsert,
+    changes_between,
+)
 from volley.types.arrow import arrow_type
 
 DAYS = [date(1969, 12, 31), date(2024, 2, 29), None]
@@ -60,6 +72,35 @@ def test_dates_are_read_as_midnights(ref: TableRef) -> None:
     assert rows_of(ref) == EXPECTED
     IcebergTable(ref).compact(rewrite_all=True)
     assert rows_of(ref) == EXPECTED
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_upserts_find_what_were_dates(ref: TableRef, tmp_path: Path, strategy: Any) -> None:
+    kind = {"timestamp": "timestamp_ntz", "timestamp_ns": "timestamp_ntz(9)"}[
+        str(ref.load().schema().fields[1].field_type)
+    ]
+    midnight, later, march = datetime(2024, 2, 29), datetime(2024, 2, 29, 1), datetime(2024, 3, 1)
+    steps = [
+        ("at", [{"id": 10, "at": midnight, "inner": None}, {"id": 11, "at": later, "inner": {"at": later}}]),
+        ("id", [{"id": 0, "at": march, "inner": None}]),
+    ]
+    for number, (key, rows) in enumerate(steps):
+        config = IcebergSinkConfig.from_table(ref).with_commit_mode(Upsert([key], strategy=strategy))
+        source = MemorySource(rows, schema=f"id long, at {kind}, inner struct<at: {kind}>")
+        environment = Environment(checkpoint_dir=str(tmp_path / f"checkpoints-{number}"))
+        environment.from_source(source).to_sink(IcebergSink(config)).execute(f"job {number}")
+    expected = [(0, march, None), (2, None, None), (10, midnight, None), (11, later, later)]
+    assert rows_of(ref) == expected
+    changes = [*changes_between(ref, None)]
+    inserted = {each.row["id"]: each.row["at"] for each in changes if isinstance(each, Insert)}
+    assert inserted == {**dict(enumerate([datetime(1969, 12, 31), midnight, None])), 10: midnight, 11: later}
+    assert [each.row["at"] for each in changes if isinstance(each, Delete)] == [midnight]
+    updates = [(each.before["at"], each.after["at"]) for each in changes if isinstance(each, Update)]
+    assert updates == [(datetime(1969, 12, 31), march)]
+    stream = Environment().from_source(IcebergSource(IcebergSourceConfig(ref))).to_arrow().sort_by("id")
+    assert stream["at"].cast(pa.timestamp("us")).to_pylist() == [at for _, at, _ in expected]
+    IcebergTable(ref).compact(rewrite_all=True, sort_by=["at desc"])
+    assert rows_of(ref) == expected
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,35 @@ def test_updates_are_paired_without_keys(lake: Lake, strategy: Strategy) -> None
             assert not [*changes_between(lake.config.ref, start)]
 
 
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("strategy", some(STRATEGIES))
+def test_nested_columns_change(tmp_path: Path, strategy: Strategy, version: str) -> None:
+    """By ids in version 3, by the values of rows in version 2."""
+    kinds = {
+        **{"id": pa.int64(), "s": pa.struct({"a": pa.int64(), "deep": pa.struct({"id": pa.string()})})},
+        **{"l": pa.list_(pa.struct({"id": pa.int64()})), "m": pa.map_(pa.string(), pa.list_(pa.float64()))},
+    }
+    lake = Lake(tmp_path, Upsert(["id"], strategy=strategy), pa.schema(kinds), **{"format-version": version})
+
+    def row(number: int, step: int) -> Row:
+        deep = {"id": None if number % 3 else f"s{step}"}
+        return {
+            **{"id": number, "s": None if number % 5 == 4 else {"a": step, "deep": deep}},
+            **{"l": [{"id": step}, None][: number % 3], "m": [("k", [float(step), None])] if number % 2 else None},
+        }
+
+    lake.epoch([row(number, 0) for number in range(12)])
+    for step in (1, 2):
+        before, start = rows_of(lake), head(lake)
+        lake.epoch([row(number, step * (number % 2)) for number in range(step, 9 + 3 * step)])
+        after = rows_of(lake)
+        assert bag(changes_between(lake.config.ref, start, keys="id")) == expected(before, after, set())
+        changed = {key for key in before.keys() & after.keys() if before[key] != after[key]}
+        anew = set() if version == "3" else changed
+        assert bag(changes_between(lake.config.ref, start)) == expected(before, after, anew)
+    lake.close()
+
+
 def test_rows_that_are_written_anew_with_other_ids_do_not_change(lake: Lake) -> None:
     rows = [change(number, 0, name=f"n{number}") for number in range(10)]
     lake.epoch(rows)

@@ -1,7 +1,8 @@
 """Types of format version 3 in schemas of pyiceberg 0.12: ``variant``, which it lacks, and references of geometries.
 
-By the specification these have no quotes, as ``geometry(EPSG:4326)``; pyiceberg reads and writes them with quotes,
-which Iceberg's Java library takes for a part of the reference.
+Also defaults of columns of nanoseconds, for which it reads no metadata. By the specification references have no quotes,
+as ``geometry(EPSG:4326)``; pyiceberg reads and writes them with quotes, which Iceberg's Java library takes for a part
+of the reference.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from functools import wraps
 from typing import Any
 
 import pyiceberg.types as types_of_iceberg
+from pyiceberg.conversions import from_json, to_json
 from pyiceberg.exceptions import ValidationError
+from pyiceberg.expressions.literals import LongLiteral
 from pyiceberg.types import (
     DEFAULT_GEOGRAPHY_ALGORITHM,
     DEFAULT_GEOGRAPHY_CRS,
@@ -23,10 +26,13 @@ from pyiceberg.types import (
     ListType,
     MapType,
     NestedField,
+    TimestampNanoType,
+    TimestamptzNanoType,
 )
 
 from volley.errors import ConfigError
 from volley.iceberg.schema.foreign_types import VariantType
+from volley.iceberg.schema.nanoseconds import NanosecondsLiteral, of_text, text_of
 
 __all__ = ["named"]
 
@@ -93,6 +99,22 @@ def _name_by(kind: type[GeometryType | GeographyType], name: Callable[[Any], str
     kind.model_rebuild(force=True)
 
 
+def _nanoseconds(data_type: IcebergType, value: str | int) -> int:
+    """Return a default as nanoseconds since 1970."""
+    number = of_text(value, data_type) if isinstance(value, str) else value
+    if number is None:
+        raise ValueError(f"default {value!r} is no {data_type}")
+    return number
+
+
+def _literal(self: LongLiteral, data_type: IcebergType) -> NanosecondsLiteral:
+    return NanosecondsLiteral(self.value)
+
+
+for _kind in (TimestampNanoType, TimestamptzNanoType):
+    vars(LongLiteral)["to"].register(_kind, _literal)
+    from_json.register(_kind, _nanoseconds)  # type: ignore[arg-type]
+    to_json.register(_kind, text_of)  # type: ignore[arg-type]
 NestedField.__init__ = _knowing(NestedField.__init__, "type", "field_type")  # type: ignore[method-assign]
 ListType.__init__ = _knowing(ListType.__init__, "element", "element_type")  # type: ignore[method-assign]
 MapType.__init__ = _knowing(MapType.__init__, "value", "value_type")  # type: ignore[method-assign]
