@@ -36,7 +36,11 @@ _Positions = np.ndarray[Any, Any]
     plots=("write_ms", "read_ms"),
     bounds=[
         Limit(figure, unit, most=most, of=_VECTORS, beside=_POSITIONS)
-        for figure, unit, most in (("write_ms", "CPU", 0.25), ("read_ms", "CPU", 0.1), ("megabytes", "bytes", 0.65))
+        for figure, unit, most in (
+            ("write_ms", "CPU to write", 0.25),
+            ("read_ms", "CPU to read", 0.1),
+            ("megabytes", "bytes", 0.65),
+        )
     ],
 )
 def deletes(run: Run) -> None:

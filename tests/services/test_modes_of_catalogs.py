@@ -90,7 +90,7 @@ def read(config: IcebergSinkConfig) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
 def test_rows_are_changed_by_key_and_followed(lake: Lake, tmp_path: Path, strategy: Any) -> None:
-    job = Job(lake.config(), strategy)
+    job = Job(lake.config(), lake.strategy(strategy))
     job.epoch(upserts(*ROWS[:3]), upserts(*ROWS[3:]))
     assert lake.rows(job.config) == ROWS
     if lake.name == "nessie":
@@ -107,7 +107,7 @@ def test_rows_are_changed_by_key_and_followed(lake: Lake, tmp_path: Path, strate
 
 def test_rows_come_out_of_order_and_deletions_are_remembered(lake: Lake) -> None:
     """The first epoch of an empty table has deletions alone."""
-    job = Job(lake.config(), sequence="cents")
+    job = Job(lake.config(), lake.strategy("auto"), sequence="cents")
     deletion = {"id": 1, "city": None, "cents": 50, "op": "d"}
     if lake.name == "nessie":
         with pytest.raises(ConfigError, match="remembers deletions"):
@@ -134,7 +134,7 @@ def revenue(config: IcebergSinkConfig) -> MaterializedView:
 
 
 def test_a_view_is_kept_up_to_date(lake: Lake) -> None:
-    job = Job(lake.config())
+    job = Job(lake.config(), lake.strategy("auto"))
     job.epoch(upserts(*ROWS))
     view = revenue(job.config)
 
@@ -177,7 +177,7 @@ def test_a_table_of_format_1_that_another_client_has_upgraded(lake: Lake, tmp_pa
     assert read(config) == ROWS
     copy = Copy(config, tmp_path)
     assert copy.rows() == ROWS
-    job = Job(config, "merge_on_read")
+    job = Job(config, lake.strategy("merge_on_read"))
     job.epoch(NEXT)
     assert lake.table(config).metadata.format_version == 2
     assert lake.rows(config) == read(config) == CHANGED
