@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from volley.contracts.reports import DeadLetter
-from volley.contracts.rows import Note, Tallies
+from volley.contracts.rows import Note, SeenColumns, Tallies
 
 __all__ = ["Epoch", "WriteResult"]
 
@@ -51,6 +51,7 @@ class WriteResult:
         notes: What the driver should warn of, such as a field in no column; with a task's first result.
         tallies: What the task has counted of its rows; with its first result.
         letters: The last few rows that it sent to dead letters; with its first result.
+        seen: What it has seen of columns that its sources lack; with its first result, whose rows don't count then.
 
     Example:
         >>> result = WriteResult().with_batch(rows=10).with_batch(rows=30)
@@ -71,6 +72,7 @@ class WriteResult:
     notes: tuple[Note, ...] = ()
     tallies: Tallies = field(default_factory=dict, hash=False)
     letters: tuple[DeadLetter, ...] = ()
+    seen: tuple[SeenColumns, ...] = ()
 
     def with_batch(self, rows: int) -> WriteResult:
         """Return the result with one more batch of this many rows."""

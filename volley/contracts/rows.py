@@ -7,15 +7,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     *("BadLetter", "BadRow", "LetterRows", "LostInput", "Note", "NotesBox", "PositionedBatch", "Tallies"),
-    *("UnknownField", "UnmetExpectation", "keep_letter", "note_lost", "note_unknown", "note_unmet", "numbered"),
-    *("taken_letters", "taken_notes", "taken_tallies", "tally", "undoing"),
+    *("Seen", "SeenColumns", "UnknownField", "UnmetExpectation", "has_seen", "keep_letter", "note_lost", "note_seen"),
+    *("note_unknown", "note_unmet", "numbered", "taken_letters", "taken_notes", "taken_seen", "taken_tallies", "tally"),
+    "undoing",
 ]
 
 Tallies = Mapping[str, int]
@@ -194,6 +195,34 @@ class UnmetExpectation:
         return "the job's status and metrics count such rows; mend them at their source, or change the expectation"
 
 
+class Seen(NamedTuple):
+    """What was seen of a field that a schema lacks, or of a value for which a column is too narrow.
+
+    Args:
+        path: The names of the fields down to it; None = an item of a list.
+        type: The name of its type, ``"long"``, say.
+    """
+
+    path: tuple[str | None, ...]
+    type: str
+
+    @property
+    def column(self) -> str:
+        """The outermost field."""
+        return str(self.path[0])
+
+
+class SeenColumns(NamedTuple):
+    """What a task has seen of a source's rows, in their order: the job must be planned anew for them.
+
+    Args:
+        source: The folder below the job's checkpoint that keeps it.
+    """
+
+    source: str
+    seen: tuple[Seen, ...]
+
+
 Note = UnknownField | LostInput | UnmetExpectation
 """What the driver warns of."""
 
@@ -236,6 +265,23 @@ def taken_notes() -> tuple[Note, ...]:
 def note_unmet(name: str, row: str) -> None:
     """Note a row that does not meet an expectation; of a task, the first one of each."""
     _note(UnmetExpectation(name, row[:_LONGEST_ROW]))
+
+
+def note_seen(source: str, seen: Iterable[Seen]) -> None:
+    """Note what this thread has seen of a source's rows, for the task that it runs, whose rows are then not written."""
+    noted: dict[str, dict[Seen, None]] = vars(_noted).setdefault("seen", {})
+    noted.setdefault(source, {}).update(dict.fromkeys(seen))
+
+
+def has_seen() -> bool:
+    """Return True if this thread has noted something that `taken_seen` returns."""
+    return bool(vars(_noted).get("seen"))
+
+
+def taken_seen() -> tuple[SeenColumns, ...]:
+    """Return what this thread has seen since the last call."""
+    noted: dict[str, dict[Seen, None]] = vars(_noted).pop("seen", {})
+    return tuple(SeenColumns(source, tuple(seen)) for source, seen in noted.items())
 
 
 def keep_letter(letter: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -16,6 +16,9 @@ from volley.columns.unknown import unknown_columns
 from volley.contracts.rows import note_unknown
 from volley.errors import SourceError
 from volley.formats.options import KEEPING
+
+if TYPE_CHECKING:
+    from volley.formats.json_seen import Sight
 
 __all__ = ["LARGEST_VALUE", "Columns", "InputFile", "WholeFile", "case_of", "fault_at", "megabytes", "no_match"]
 
@@ -33,12 +36,14 @@ class Columns:
         on_unknown: ``"warn"``, ``"keep"``, ``"rescue"``, ``"fail"`` or ``"drop"``.
         kept_in: The name of the column that keeps other fields as JSON.
         seen: The names of other fields that were seen in texts so far: later ones are expected to have them, too.
+        sight: What was seen of columns that are inferred; None = none is.
     """
 
     schema: pa.Schema
     on_unknown: str = "drop"
     kept_in: str | None = None
     seen: set[str] = dataclasses.field(default_factory=set, repr=False, compare=False)
+    sight: Sight | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def keeps(self) -> bool:

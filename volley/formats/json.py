@@ -23,7 +23,7 @@ from volley.formats.json_shapes import has_maps, listed, reshaped, restored
 if TYPE_CHECKING:
     from volley.formats.json_columns import ObjectReader
 
-__all__ = ["check", "fault", "inferred", "parsed", "quick_reader"]
+__all__ = ["check", "fault", "inferred", "is_rounded", "parsed", "quick_reader"]
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
@@ -227,11 +227,12 @@ def _rounded(value: Any, data_type: pa.DataType) -> Iterator[Number]:
         values = dict(value)
         for field in data_type:
             yield from _rounded(values.get(field.name), field.type)
-    elif isinstance(value, Number) and pa.types.is_floating(data_type) and _is_rounded(value):
+    elif isinstance(value, Number) and pa.types.is_floating(data_type) and is_rounded(value):
         yield value
 
 
-def _is_rounded(number: Number) -> bool:
+def is_rounded(number: Number) -> bool:
+    """Return True if a number is a whole one that a double would round."""
     return len(number) <= _LONGEST_DOUBLE and _WHOLE.fullmatch(number) is not None and int(float(number)) != int(number)
 
 

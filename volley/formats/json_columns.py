@@ -174,10 +174,12 @@ class ObjectReader:
     def _kind(self, data_type: pa.DataType) -> tuple[Any, Read]:
         """Return the type of Python's values for a column, and what makes an array of them."""
         t = pa.types
-        if t.is_struct(data_type):
+        if t.is_struct(data_type) and data_type.num_fields:
             return self._structs(data_type)
         if t.is_list(data_type):
             return self._lists(data_type)
+        if t.is_null(data_type):
+            return type(None), lambda values: (pa.array(values, data_type), 0)
         if t.is_int32(data_type) or t.is_int64(data_type):
             limit = 2 ** (data_type.bit_width - 1)
             kind = Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]

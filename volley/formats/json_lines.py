@@ -20,6 +20,7 @@ from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
 from volley.formats.json import check, fault, inferred
 from volley.formats.json_chunks import chunks_of_objects, elements, elements_of, is_array, last_cut, part_of_objects
+from volley.formats.json_contract import parser_of
 from volley.formats.json_objects import spans_of_objects
 from volley.formats.json_parser import JsonParser
 from volley.formats.options import JsonOptions
@@ -249,7 +250,7 @@ def rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield lines or elements as rows, missing fields as nulls, and a `BadRow` for each that can't be read."""
-    parser, has_bad = JsonParser(file.columns_or(schema), schema, options.epoch), False
+    parser, has_bad = parser_of(file.columns_or(schema), schema, options.epoch), False
     for place, before, chunk in texts_of(file, part):
         items = None if has_bad else _whole(place, chunk, before, parser)
         if items is None:

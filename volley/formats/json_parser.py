@@ -37,7 +37,7 @@ from volley.formats.rows import Sorted, in_order, sort_good
 if TYPE_CHECKING:
     from volley.formats.json_columns import ObjectReader
 
-__all__ = ["JsonParser"]
+__all__ = ["Good", "JsonParser", "Likely", "UnitsOf"]
 
 _MANY = 10
 _FEW = 5
@@ -55,7 +55,7 @@ _MOST_DIGITS = 4_000
 _ERRORS = (pa.ArrowException, SourceError)
 
 
-class _Good(NamedTuple):
+class Good(NamedTuple):
     """A text that seems good.
 
     Args:
@@ -251,10 +251,10 @@ class JsonParser:
         table = in_order(pa.Table.from_batches(batches).combine_chunks(), np.argsort(numbers, kind="stable"))
         return Sorted(table.combine_chunks().to_batches(), np.sort(numbers).tolist(), faults)
 
-    def _rescued(self, number: int, text: bytes, alone: bool) -> _Good | None:
+    def _rescued(self, number: int, text: bytes, alone: bool) -> Good | None:
         """Return an object without the values that don't fit, which are kept; None if it stays bad."""
         found = self._rescue.rescue(text)
-        unit = _Good(number, text, found.text, [found.fields], [found.rest]) if found else None
+        unit = Good(number, text, found.text, [found.fields], [found.rest]) if found else None
         return None if unit and alone and _not_alone(unit) else unit
 
     def _looked_at(self, texts: Sequence[bytes], place: str, alone: bool) -> Sorted:
@@ -263,9 +263,9 @@ class JsonParser:
         good = []
         for number, text in enumerate(texts):
             judged = self._judged(number, text)
-            if alone and isinstance(judged, _Good):
+            if alone and isinstance(judged, Good):
                 judged = _not_alone(judged) or judged
-            if isinstance(judged, _Good):
+            if isinstance(judged, Good):
                 good.append(judged)
             else:
                 faults[number] = judged
@@ -278,17 +278,11 @@ class JsonParser:
         self._note_in([unit for unit in good if unit.number not in rows.faults], place)
         return rows
 
-    def _judged(self, number: int, text: bytes) -> _Good | str:
+    def _judged(self, number: int, text: bytes) -> Good | str:
         """Return a text that seems good, or why it is bad."""
-        try:
-            objects: list[Any] = decoded(text.decode().removeprefix("\ufeff"))
-        except UnicodeDecodeError as error:
-            return why_no_object(text) or f"not UTF-8 ({error.reason})"
-        except RecursionError:
-            return _Good(number, text, text, [()], [None])
-        except ValueError:
-            unsure = _Good(number, text, text, [()], [None])
-            return unsure if b"\0" in text else why_no_object(text) or unsure
+        objects = self._objects_in(text)
+        if not isinstance(objects, list):
+            return objects or Good(number, text, text, [()], [None])
         check, odd = self._check, is_odd(text)
         for fields in objects:
             is_object = isinstance(fields, tuple)
@@ -303,7 +297,19 @@ class JsonParser:
         except SourceError as error:
             return error.message
         plain = text.removeprefix(BOM_UTF8)
-        return _Good(number, text, check.readable(objects, plain) if odd else plain, objects, rests)
+        return Good(number, text, check.readable(objects, plain) if odd else plain, objects, rests)
+
+    @staticmethod
+    def _objects_in(text: bytes) -> list[Any] | str | None:
+        """Return the values of a text, or why it has none; None if Python can't tell."""
+        try:
+            return decoded(text.decode().removeprefix("\ufeff"))
+        except UnicodeDecodeError as error:
+            return why_no_object(text) or f"not UTF-8 ({error.reason})"
+        except RecursionError:
+            return None
+        except ValueError:
+            return None if b"\0" in text else why_no_object(text)
 
     def _have_rests(self, objects: Iterable[Fields]) -> bool:
         is_kept = self.columns.keeps
@@ -315,7 +321,7 @@ class JsonParser:
             raise SourceError(_NOT_APART)
         return rests
 
-    def _rows(self, good: Sequence[_Good]) -> Sorted:
+    def _rows(self, good: Sequence[Good]) -> Sorted:
         """Return the rows of texts; raise if Arrow refuses one of them."""
         batches = self._parsed(b"\n".join(unit.text for unit in good), self._unexpected)
         numbers = [unit.number for unit in good for _ in unit.objects]
@@ -382,7 +388,7 @@ class JsonParser:
             names = self._unknown_in(text.split(b"\n"))
         self._note_names(names, place)
 
-    def _note_in(self, good: Sequence[_Good], place: str) -> None:
+    def _note_in(self, good: Sequence[Good], place: str) -> None:
         if self.columns.on_unknown == "warn":
             objects = (fields for unit in good for fields in unit.objects)
             self._note_names({name for fields in objects for name in unknown_in(fields, self._names)}, place)
@@ -419,7 +425,7 @@ class JsonParser:
         return batch.append_column(pa.field(name, pa.string()), column)
 
 
-def _not_alone(good: _Good) -> str | None:
+def _not_alone(good: Good) -> str | None:
     """Return why a text is not one object and nothing else, not even a byte order mark."""
     if not (good.source.startswith(b"{") and good.source.endswith(b"}")):
         return "not a JSON object"

@@ -32,12 +32,14 @@ class Rescue:
     Args:
         schema: The columns, without the one for other fields.
         epoch: The unit of numbers that are timestamps; None = there are none.
+        refuses: True: a value with a field that its column lacks does not fit.
     """
 
-    def __init__(self, schema: pa.Schema, epoch: str | None) -> None:
+    def __init__(self, schema: pa.Schema, epoch: str | None, refuses: bool = False) -> None:
         self._schema, self._epoch = schema, epoch
         self._columns = {field.name: pa.schema([field]) for field in schema}
-        self._check = ObjectCheck(schema, "keep", (), epoch)
+        self._unexpected = "error" if refuses else "ignore"
+        self._check = ObjectCheck(schema, "fail" if refuses else "keep", (), epoch)
 
     def rescue(self, text: bytes) -> Rescued | None:
         """Return a bad object without the values that make it bad; None if it is bad for another reason.
@@ -45,7 +47,7 @@ class Rescue:
         A field whose name is there twice does not fit, and one in which a value within does not fit goes as a whole.
         """
         fields = fields_of(text)
-        names = self._fitting(fields)
+        names = self.fitting(fields)
         fitting = tuple(pair for pair in fields if pair[0] in names)
         others = tuple(pair for pair in fields if pair[0] not in names)
         if not any(name in self._columns for name, _ in others) or oddity_in(others):
@@ -55,9 +57,9 @@ class Rescue:
         except _ERRORS:
             return None
         new = encoded(fitting).encode()
-        return Rescued(fitting, new, rest) if rest and self._fits(new, self._schema) else None
+        return Rescued(fitting, new, rest) if rest and self.fits(new) else None
 
-    def _fitting(self, fields: Fields) -> Collection[str]:
+    def fitting(self, fields: Fields) -> Collection[str]:
         """Return the names of the columns that have a value that fits."""
         counts = Counter(name for name, _ in fields)
         likely = {
@@ -68,9 +70,13 @@ class Rescue:
             return likely.keys()
         return {name for name, text in likely.items() if self._fits(text, self._columns[name])}
 
+    def fits(self, text: bytes) -> bool:
+        """Return True if objects have nothing but what fits."""
+        return self._fits(text, self._schema)
+
     def _fits(self, text: bytes, schema: pa.Schema) -> bool:
         try:
-            parsed(text, schema, "ignore", (), self._epoch)
+            parsed(text, schema, self._unexpected, (), self._epoch)
         except _ERRORS:
             return False
         return True

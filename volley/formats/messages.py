@@ -13,16 +13,21 @@ import pyarrow as pa
 
 from volley.columns.bisect import sort_failing
 from volley.columns.letters import column_in, payload_of
-from volley.contracts.rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch, undoing
 from volley.errors import SourceError, message_of
 from volley.formats.input_file import Columns
+from volley.formats.json_contract import parser_of
 from volley.formats.json_parser import JsonParser
+from volley.formats.json_seen import Sight
 from volley.formats.options import KEEPING
 from volley.formats.rows import Sorted, strict
 
 __all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError", "decode_errors"]
 
 Values = Sequence[bytes | None]
+decode_errors = (pa.ArrowInvalid, SourceError)
+"""What a decoder raises if a value is bad."""
+
 _OPENED, _CLOSED = b"{}"
 
 
@@ -83,6 +88,7 @@ class JsonValues:
     Args:
         on_unknown: What to do with other fields: ``"warn"``, ``"keep"``, ``"rescue"``, ``"fail"`` or ``"drop"``.
         epoch: The unit of numbers that are timestamps; None = there are none.
+        sight: What was seen of columns that are inferred; None = none is.
     """
 
     format: ClassVar[str] = "json"
@@ -91,16 +97,30 @@ class JsonValues:
     on_unknown: str
     unknown: str = "unknown"
     epoch: str | None = None
+    sight: Sight | None = None
 
     @property
     def schema(self) -> pa.Schema:
         return self.columns.append(pa.field(self.unknown, pa.string())) if self.on_unknown in KEEPING else self.columns
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
-        batches = self._parser.parse(_text_of(values), place)
+        try:
+            batches = self._parser.parse(_text_of(values), place)
+        except decode_errors:
+            if self.sight is None:
+                raise
+            return self._settled(values, place)
         if sum(batch.num_rows for batch in batches) != len(values):
             raise SourceError("several JSON objects in one message")
         return _one(batches)
+
+    def _settled(self, values: Values, place: str) -> pa.RecordBatch:
+        """Return the rows of values that have more than their columns; raise if one is bad."""
+        with undoing():
+            rows = self.sort(values, place)
+            if rows.faults:
+                raise SourceError(next(iter(rows.faults.values())))
+            return rows.batch
 
     def sort(self, values: Values, place: str = "") -> Sorted:
         return self._parser.sort(_stripped(values), place, alone=True)
@@ -119,7 +139,8 @@ class JsonValues:
 
     @cached_property
     def _parser(self) -> JsonParser:
-        return JsonParser(Columns(self.columns, self.on_unknown, self.unknown), self.schema, self.epoch)
+        columns = Columns(self.columns, self.on_unknown, self.unknown, sight=self.sight)
+        return parser_of(columns, self.schema, self.epoch)
 
 
 @dataclass(frozen=True)
@@ -199,9 +220,6 @@ def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
-
-decode_errors = (pa.ArrowInvalid, SourceError)
-"""What a decoder raises if a value is bad."""
 
 _HINT = "give the sink a dead_letter for such messages, or declare a schema that fits them"
 _REASON = 400

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal, get_args
 
 from volley.checks import count_or_zero, flag, keep, names, one_of, optional
 from volley.errors import ConfigError
+from volley.formats.contract import INFER, RESCUED, Contract, contract_of
 from volley.types.names import READ, unknown_directives
 from volley.types.schemas import check_schema, column_names
 
@@ -19,36 +20,78 @@ __all__ = [
     "JsonOptions",
     "NoOptions",
     "OnUnknown",
+    "Policy",
     "check_columns",
     "fate_of_unknown",
+    "kept_in",
     "on_unknown",
     "parts_of",
+    "policy_of",
     "value_schema",
 ]
 
 # The columns of formats whose columns are not declared, or are no fields of JSON.
 _PLAIN = {"avro": (), "protobuf": (), "string": ("value",), "raw": ("value",)}
 
-OnUnknown = Literal["warn", "keep", "rescue", "fail", "drop"]
+OnUnknown = Literal["warn", "keep", "rescue", "evolve", "fail", "drop"]
 """What a source does with fields that its schema lacks."""
+
+Policy = OnUnknown | Contract
+"""The same, and what it does with values that don't fit."""
 
 KEEPING = ("keep", "rescue")
 """The choices that add a column for what is in no other."""
 
 
-def on_unknown(name: str, value: Any) -> OnUnknown:
+def on_unknown(name: str, value: Any) -> Policy:
     """Return what to do with unknown fields; ``"ignore"`` is the name that ``"drop"`` had in Volley 0.2.
 
     Raises:
         ConfigError: If the value is unknown.
     """
+    if isinstance(value, Contract):
+        return value
+    if isinstance(value, Mapping):
+        return _contract(name, value)
     value = "drop" if value == "ignore" else value
     checked: Any = one_of(get_args(OnUnknown))(name, value)
     policy: OnUnknown = checked
     return policy
 
 
-def fate_of_unknown(policy: OnUnknown, column: str, by_row: bool = True) -> str:
+def _contract(name: str, values: Mapping[str, Any]) -> Contract:
+    known = Contract.__dataclass_fields__
+    for key in values:
+        one_of([*known])(name, key)
+    return Contract(**values)
+
+
+def policy_of(schema: Any, policy: Policy) -> tuple[Any, Policy]:
+    """Return a schema without the word ``"infer"``, and what to do with unknown fields.
+
+    Raises:
+        ConfigError: If nothing is declared, and unknown fields don't become columns.
+    """
+    if schema != INFER:
+        return schema, policy
+    policy = "evolve" if policy == "warn" else policy
+    contract = contract_of(policy)
+    if contract is None or contract.new_columns != "evolve":
+        raise ConfigError(
+            f"schema={INFER!r} declares no column, and on_unknown={policy!r} makes none",
+            hint='on_unknown="evolve", or Contract(new_columns="evolve", …); or declare the columns',
+        )
+    return (), policy
+
+
+def kept_in(policy: Policy, unknown: str) -> str | None:
+    """Return the column that keeps what is in no other, given its name for unknown fields; None if there is none."""
+    if policy == "keep":
+        return unknown
+    return RESCUED if policy == "rescue" or contract_of(policy) else None
+
+
+def fate_of_unknown(policy: Policy, column: str, by_row: bool = True) -> str:
     """Return what becomes of fields that a source's schema lacks, as a clause.
 
     Args:
@@ -60,14 +103,16 @@ def fate_of_unknown(policy: OnUnknown, column: str, by_row: bool = True) -> str:
         >>> fate_of_unknown("keep", "file_unknown")
         'fields that the schema lacks are kept in file_unknown'
     """
+    if contract := contract_of(policy):
+        return str(contract)
     fates = {
         "warn": "are left out, and each is warned of once",
         "keep": f"are kept in {column}",
-        "rescue": f"and values that don't fit it are kept in {column}",
+        "rescue": f"and values that don't fit it are kept in {RESCUED}",
         "fail": "make their row a bad row" if by_row else "are an error",
         "drop": "are left out without a warning",
     }
-    return f"fields that the schema lacks {fates[policy]}"
+    return f"fields that the schema lacks {fates[str(policy)]}"
 
 
 def value_schema(value_format: str, schema: Any) -> Any:
@@ -83,7 +128,10 @@ def value_schema(value_format: str, schema: Any) -> Any:
     if value_format not in ("string", "raw"):
         if schema is None:
             name = "JSON" if value_format == "json" else value_format
-            raise ConfigError(f"{name} needs a schema", hint='schema="id long, name string"; or value_format="raw"')
+            ways = ' or "infer"' if value_format == "json" else ""
+            raise ConfigError(
+                f"{name} needs a schema", hint=f'schema="id long, name string"{ways}; or value_format="raw"'
+            )
         return check_schema(schema)
     if schema is not None:
         raise ConfigError(f"value_format={value_format!r} has one column, value; no schema", hint="leave schema out")
@@ -104,7 +152,7 @@ def parts_of(include: Any, known: Sequence[str]) -> tuple[str, ...]:
     return parts
 
 
-def check_columns(value_format: str, schema: Any, policy: OnUnknown, unknown: str, added: Iterable[str]) -> None:
+def check_columns(value_format: str, schema: Any, policy: Policy, unknown: str, added: Iterable[str]) -> None:
     """Check that the columns of messages have names of their own.
 
     Args:
@@ -117,11 +165,12 @@ def check_columns(value_format: str, schema: Any, policy: OnUnknown, unknown: st
     Raises:
         ConfigError: If two columns have one name, or the policy does not apply to the format.
     """
-    takes_none = value_format in _PLAIN or (policy in KEEPING and value_format != "json")
+    column = kept_in(policy, unknown)
+    takes_none = value_format in _PLAIN or (column is not None and value_format != "json")
     if policy != "warn" and takes_none:
         raise ConfigError(f"on_unknown={policy!r} is for JSON, not for {value_format}", hint="leave it out")
     values = _PLAIN[value_format] if value_format in _PLAIN else [] if schema is None else column_names(schema)
-    columns = [*values, *added, *([unknown] if policy in KEEPING else [])]
+    columns = [*values, *added, *([] if column is None else [column])]
     for number, name in enumerate(columns):
         if name in columns[:number]:
             raise ConfigError(

@@ -11,6 +11,7 @@ __all__ = [
         "FAILURE",
         "FENCE",
         "FILE_LOG",
+        "INFERRED",
         "INITIAL_OFFSET",
         "JOB_RUN",
         "JOIN_LIST",
@@ -65,6 +66,7 @@ JOIN_ROWS = StateFormat("join-rows")
 # Sources.
 INITIAL_OFFSET = StateFormat("initial-offset")
 SCHEMA = StateFormat("schema")
+INFERRED = StateFormat("inferred-schema")
 FILE_LOG = StateFormat("file-log")
 LISTED = StateFormat("listed")
 MERGED_FILE_LOG = StateFormat("merged-file-log")

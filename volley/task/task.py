@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from volley.columns.letters import shown
 from volley.contracts.epoch import WriteResult
-from volley.contracts.rows import BadRow, numbered, taken_letters, taken_notes, taken_tallies
+from volley.contracts.rows import BadRow, has_seen, numbered, taken_letters, taken_notes, taken_seen, taken_tallies
 from volley.contracts.sink import TaskWriter, Writer
 from volley.contracts.source import Split, SplitReader
 from volley.errors import VolleyError
@@ -155,7 +155,9 @@ class Task:
                 if step.exchange:
                     yield from ((to, (sink, data)) for rows in results[sink].committables for to, data in rows)
                     told = results[sink]
-                    own[sink] = WriteResult(notes=told.notes, tallies=told.tallies, letters=told.letters)
+                    own[sink] = WriteResult(
+                        notes=told.notes, tallies=told.tallies, letters=told.letters, seen=told.seen
+                    )
             yield 0, (number, tuple(own))
 
     def take(self, records: Iterable[Record]) -> Iterator[tuple[tuple[int, int], tuple[WriteResult, ...]]]:
@@ -205,7 +207,7 @@ class Task:
         """
         attempt, is_spark_task = task_and_attempt()[1], task_context() is not None
         # Those of an attempt that failed.
-        taken_notes(), taken_tallies(), taken_letters()
+        taken_notes(), taken_tallies(), taken_letters(), taken_seen()
         try:
             counted = write(writers)
             self._reach("in-task", attempt, is_spark_task)
@@ -215,7 +217,8 @@ class Task:
                 replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed
             )
             letters = tuple(map(shown, taken_letters()))
-            results = replace(first, notes=taken_notes(), tallies=taken_tallies(), letters=letters), *others
+            told = replace(first, notes=taken_notes(), tallies=taken_tallies(), letters=letters, seen=taken_seen())
+            results = told, *others
             self._reach("after-task", attempt, is_spark_task)
             if self.counts:
                 self.counts.add(results, counted)
@@ -278,6 +281,9 @@ class Task:
         """Feed the rows of a split, and its bad rows to the dead letters; return their number."""
         count = 0
         for rows in gathered(self.plan.readers[split.reader].read_tolerant(split.split)):
+            if has_seen():
+                # The epoch is read again, with more columns: what is left of the split only tells which.
+                continue
             sorter.write(rows)
             count += 1 if isinstance(rows, BadRow) else rows.batch.num_rows
         return count
@@ -286,6 +292,8 @@ class Task:
         """Feed the rows of a split; return their number."""
         before, reached = 0, [writer for sink in self.plan.trees[split.reader].sinks if (writer := writers[sink])]
         for batch in self.plan.readers[split.reader].read(split.split):
+            if has_seen():
+                continue
             self._feed(split.reader, batch, writers, partial(self._position, split, before), counted)
             before += batch.num_rows
             if reached and all(writer.is_full for writer in reached):
