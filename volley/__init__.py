@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         TableReplacedError,
         VolleyError,
     )
+    from volley.formats.contract import Contract
     from volley.formats.packed_rows import pack_rows
     from volley.iceberg import (
         Append,
@@ -178,6 +179,7 @@ __all__ = [
     "ConfigError",
     "ConfiguredPipeline",
     "ConsoleSink",
+    "Contract",
     "DataStream",
     "Dataset",
     "Delete",
@@ -369,6 +371,7 @@ _MODULES = {
     "contracts.epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
     "metrics.figures": ["EpochProgress", "FinishedEpoch", "TableFigures"],
+    "formats.contract": ["Contract"],
     "formats.packed_rows": ["pack_rows"],
     "iceberg.views.following": ["ViewFollower"],
     "iceberg.views.values": ["ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],

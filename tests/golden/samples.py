@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tests.windows.local import LocalStep, windows
 from volley import (
+    Contract,
     Environment,
     Epoch,
     FileSink,
@@ -49,11 +50,13 @@ from volley.connectors.postgres.types import TableColumn
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.keys import KeyStore, digest
 from volley.connectors.webhook.log import Log, LogFolder
+from volley.contracts.rows import Seen, SeenColumns
 from volley.engine.binding import Binding
 from volley.engine.checkpoint import Checkpoint
 from volley.engine.joins import JoinedTables
 from volley.engine.records import Landed
 from volley.engine.runs import RunRecorder, runs_of
+from volley.formats.inferred import Inferred
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.parking import Backlog, ParkedRows, ParkingWriter
 from volley.metrics.figures import FinishedEpoch
@@ -194,6 +197,27 @@ def write_inferred(folder: Path) -> None:
 def read_inferred(folder: Path) -> object:
     source = FileSource(folder / "in", format="json")
     return source.open(SourceContext(str(folder / "state"))).schema
+
+
+_SEEN = [
+    Seen(("id",), "long"),
+    Seen(("address", "city"), "string"),
+    Seen(("tags", None), "string"),
+    Seen(("n",), "long"),
+    Seen(("id",), "string"),
+]
+
+
+def _columns(folder: Path) -> Inferred:
+    return Inferred(str(folder / "state"), pa.schema({"n": pa.int32()}), Contract(types="evolve"))
+
+
+def write_seen(folder: Path) -> None:
+    _columns(folder).learn([SeenColumns(str(folder / "state"), tuple(_SEEN))])
+
+
+def read_seen(folder: Path) -> object:
+    return _columns(folder).kept().schema
 
 
 def write_file_log(folder: Path) -> None:
@@ -407,6 +431,7 @@ SAMPLES = {
     "deduplicate": Sample(write_deduplicate, read_deduplicate, exact=False),
     "join": Sample(write_join, read_join, exact=False),
     "schema": Sample(write_inferred, read_inferred, exact=False),
+    "inferred-schema": Sample(write_seen, read_seen),
     "file-log": Sample(write_file_log, read_file_log),
     "listed": Sample(write_listed, read_listed),
     "merged-file-log": Sample(write_merged_file_log, read_merged_file_log, exact=False),

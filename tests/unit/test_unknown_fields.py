@@ -227,14 +227,14 @@ def test_fields_of_messages_are_noted_with_the_place() -> None:
 
 
 def test_all_sources_have_the_same_choices() -> None:
-    sources: list[Callable[[Any], str]] = [
+    sources: list[Callable[[Any], Any]] = [
         lambda policy: FileSource("a.json", on_unknown=policy).on_unknown,
         lambda policy: KafkaSource("b:1", "t", schema="id long", on_unknown=policy).on_unknown,
         lambda policy: WebhookSource(schema="id long", on_unknown=policy).on_unknown,
     ]
     for source in sources:
-        assert [source(policy) for policy in ("warn", "keep", "rescue", "fail", "drop", "ignore")] == [
-            *("warn", "keep", "rescue", "fail", "drop", "drop")
+        assert [source(policy) for policy in ("warn", "keep", "rescue", "evolve", "fail", "drop", "ignore")] == [
+            *("warn", "keep", "rescue", "evolve", "fail", "drop", "drop")
         ]
 
 
@@ -245,7 +245,8 @@ def test_all_sources_have_the_same_choices() -> None:
         ("drop", "are left out without a warning"),
         ("fail", "make their row a bad row"),
         ("keep", "are kept in {}_unknown"),
-        ("rescue", "and values that don't fit it are kept in {}_unknown"),
+        ("rescue", "and values that don't fit it are kept in rescued"),
+        ("evolve", ": evolve; values that don't fit it: rescue"),
     ],
 )
 def test_explain_tells_what_becomes_of_them(policy: Any, fate: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,7 +257,7 @@ def test_explain_tells_what_becomes_of_them(policy: Any, fate: str, capsys: pyte
     }
     for prefix, source in sources.items():
         Environment().from_source(source).explain()
-        assert f": fields that the schema lacks {fate.format(prefix)}" in capsys.readouterr().out
+        assert f": fields that the schema lacks {fate.format(prefix)}".replace(" :", ":") in capsys.readouterr().out
     if policy == "fail":
         Environment().from_source(FileSource("a.parquet", on_unknown=policy)).explain()
         assert "fields that the schema lacks are an error; several" in capsys.readouterr().out

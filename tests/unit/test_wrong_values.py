@@ -19,6 +19,7 @@ from volley import (
     AzureQueue,
     BearerAuth,
     ConsoleSink,
+    Contract,
     DataStream,
     Environment,
     FileSink,
@@ -281,6 +282,11 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         PubSubSubscription,
         {"name": "projects/p/subscriptions/s"},
         {"name": "", "list_every": DURATION, "endpoint_url": "None"},
+    ),
+    (
+        Contract,
+        {},
+        {"new_columns": "", "types": "", "columns": "dict"},
     ),
     (FileSink, {"path": "out"}, {"path": "x", "format": "", "storage_options": "dict"}),
     (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from volley.contracts.capabilities import check_capabilities
 from volley.contracts.datasets import Dataset
 from volley.contracts.reports import Lag, Probe
-from volley.contracts.rows import BadRow, PositionedBatch, numbered
+from volley.contracts.rows import BadRow, PositionedBatch, SeenColumns, numbered
 from volley.errors import PlanError, SourceError
 
 if TYPE_CHECKING:
@@ -244,9 +244,14 @@ class Reader(SplitReader):
         """True if `lag` tells something: it is asked behind each epoch. The default is False."""
         return False
 
+    @property
+    def learns(self) -> bool:
+        """True if its columns may grow by what its rows have: `learn` keeps it. The default is False."""
+        return False
+
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        check_capabilities(cls, Reader, {"acknowledges": "committed", "knows_lag": "lag"})
+        check_capabilities(cls, Reader, {"acknowledges": "committed", "knows_lag": "lag", "learns": "learn"})
 
     @abstractmethod
     def initial_offset(self) -> Offset:
@@ -313,6 +318,19 @@ class Reader(SplitReader):
             Exception: Any; the job logs it as a warning and goes on.
         """
         return None
+
+    def learn(self, seen: Sequence[SeenColumns]) -> None:
+        """Keep durably what tasks have seen (`note_seen`) of columns that its schema lacks.
+
+        Called on the driver before anything of the epoch is committed, if the reader `learns`; the job then opens the
+        source anew, whose reader has these columns, and reads the epoch again. The default does nothing.
+
+        Args:
+            seen: What the tasks have seen, of all sources, in the order of the splits.
+
+        Raises:
+            OSError: If it can't be kept.
+        """
 
     def nothing(self) -> SourceError | None:
         """Return the error of a bounded run that finds no rows at all, not even ones that an earlier run has read.

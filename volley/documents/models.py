@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -186,9 +186,12 @@ def _hints_of(settings: Any, names: Collection[str]) -> dict[str, Any]:
 
 def _type_of(hint: Any, keys: Any = None) -> Any:
     """Return the type of a document's field for the annotation of a dataclass' field, and the class of its keys."""
-    if keys is not None:
-        return Annotated[model_of(keys), AfterValidator(given)]
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if keys is not None:
+        union: Any = Annotated[model_of(keys), AfterValidator(given)]
+        for part in parts:
+            union = part | union if get_origin(part) is Literal else union
+        return union
     ours = Size if {int, str} <= set(parts) else next((_TYPES[part] for part in _TYPES if part in parts), None)
     if ours is None:
         return hint

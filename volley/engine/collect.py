@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 import pyarrow as pa
 
@@ -79,16 +79,24 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
     rows_of_all = graph.rebuilt([node], _windowed)[0]
     (write,) = with_schemas([nodes.Write(rows_of_all, MemorySink("rows"), dead_letter=MemorySink("rejected"))])
     with TemporaryDirectory(prefix="volley-") as state:
-        reads = _readable(write)
-        readers = [_opened(write, read, Path(state, f"source-{number}")) for number, read in enumerate(reads)]
-        known = {id(read): reader.schema for read, reader in zip(reads, readers, strict=True)}
-        # Check every step before the tables are read: joins that don't fit can't be indexed.
-        Schemas(lambda read: known[id(read)]).known(write)
-        job = graph.JobGraph.of(with_rows([write]))
-        run, rows = _Run(job, readers, Schemas(lambda read: known[id(read)]), state), _KeptRows(limit)
-        with suppress(_Enough):
-            run.feed(rows)
-        return pa.Table.from_batches(rows.batches, run.schema)
+        while (rows := _collected(write, limit, state)) is None:
+            pass
+        return rows
+
+
+def _collected(write: nodes.Write, limit: int | None, state: str) -> pa.Table | None:
+    """Return the rows of a sink; None if they have columns that their source lacks, and has once it is opened anew."""
+    reads = _readable(write)
+    readers = [_opened(write, read, Path(state, f"source-{number}")) for number, read in enumerate(reads)]
+    known = {id(read): reader.schema for read, reader in zip(reads, readers, strict=True)}
+    # Check every step before the tables are read: joins that don't fit can't be indexed.
+    Schemas(lambda read: known[id(read)]).known(write)
+    job = graph.JobGraph.of(with_rows([write]))
+    run, rows = _Run(job, readers, Schemas(lambda read: known[id(read)]), mkdtemp(dir=state)), _KeptRows(limit)
+    with suppress(_Enough):
+        if not run.feed(rows):
+            return None
+    return pa.Table.from_batches(rows.batches, run.schema)
 
 
 _TIME = "_volley_time"
@@ -157,16 +165,26 @@ class _Run:
             states = keyed_states(self._operators, self._plan, merging, state, 1, lambda epoch: self._ends)
             self._levels = Levels("show", job, sources, self._plan, merging, states, [metrics], metrics)
 
-    def feed(self, rows: Writer) -> None:
-        """Feed a writer with the rows that come out."""
+    def feed(self, rows: Writer) -> bool:
+        """Feed a writer with the rows that come out; return False if rows had columns that their source lacks."""
         for epoch, splits in enumerate(self._epochs()):
             if self._levels is None:
-                list(Task(epoch, self._plan, (rows,))(splits))
+                has_learned = self._learn(Task(epoch, self._plan, (rows,))(splits))
             else:
-                self._run(self._levels, epoch, list(splits), rows)
-
+                has_learned = self._run(self._levels, epoch, list(splits), rows)
+            if has_learned:
+                return False
         if self._levels is not None and self._levels.of_job.watermark is None:
             self._feed_all_of_none(self._levels, rows.open(0))
+        return True
+
+    def _learn(self, tasks: Iterable[tuple[WriteResult, ...]]) -> bool:
+        """Have the readers keep what tasks have seen of columns that they lack; return False if it is nothing."""
+        seen = [columns for results in tasks for result in results for columns in result.seen]
+        for reader in self._readers:
+            if seen and reader.learns:
+                reader.learn(seen)
+        return bool(seen)
 
     def _feed_all_of_none(self, levels: Levels, rows: TaskWriter) -> None:
         """Feed the row of each aggregate of all rows: no row has come to it."""
@@ -177,13 +195,17 @@ class _Run:
                 for sink, batch in tree.outputs(row):
                     self._plan.sinks[sink].write(batch, rows)
 
-    def _run(self, levels: Levels, epoch: int, splits: Sequence[InputSplit], rows: Writer) -> None:
+    def _run(self, levels: Levels, epoch: int, splits: Sequence[InputSplit], rows: Writer) -> bool:
+        """Run an epoch of a plan with keyed steps; return True if its rows had columns that their source lacks."""
         task = levels.task(Task(epoch, self._plan, (rows,)), [True])
         # A task that reads has the rows of one source, whose clock they move.
         of_reader = [[split for split in splits if split.reader == number] for number in range(len(self._readers))]
         results = [result for own in of_reader for result in task(own)]
+        if self._learn(results):
+            return True
         levels.run(lambda stage, merges, _: run_here(stage, merges), task, of_sources(range(len(results)), results))
         levels.record()
+        return False
 
     def _epochs(self) -> Iterator[Iterator[InputSplit]]:
         """Yield the splits of each epoch of what the readers have now."""

@@ -24,14 +24,21 @@ from volley.engine.options import JobContext
 from volley.engine.progress import Phases
 from volley.engine.records import Landed, RunStart
 from volley.engine.sinks import DeadLetterSinks, OpenSink, writers_of
-from volley.errors import CommitStateUnknownError, ExpectationError, LayoutChangedError, PlanError, VolleyError
+from volley.errors import (
+    CommitStateUnknownError,
+    ExpectationError,
+    LayoutChangedError,
+    PlanError,
+    SchemaChangedError,
+    VolleyError,
+)
 from volley.metrics.metrics import LAST_LETTERS
 from volley.plan.nodes import Expect
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import PlannedEpochs, SparkLog
 from volley.spark.run import EpochCounters, evaluate, run_merges, run_sources
 from volley.spark.session import runs_once_locally
-from volley.task.failpoints import reach
+from volley.task.failpoints import LEARNED_POINT, reach
 from volley.task.joined_rows import begin_epoch
 from volley.task.task import InputSplit, Task, of_sources, run_here
 from volley.telemetry.traces import Span
@@ -43,6 +50,7 @@ __all__ = ["EpochResult", "Epochs"]
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 4
+_SHOWN = 8
 # In bytes. The driver reads and writes them in some 10 ms, as long as Spark takes for a job without any.
 _SMALL = 1 << 20
 
@@ -279,11 +287,27 @@ class Epochs:
                 results = run_sources(context, reading, inputs, frame)
         tasks = [result for _, result in results]
         self.notes.record(tasks)
+        self._learn(epoch, tasks)
         if self.levels is not None:
             with self.phases("merge"):
                 tasks = self.levels.run(partial(run_merges, context), task, results)
         self._count(tasks)
         return [[task[index] for task in tasks] for index in range(len(self.all_sinks))]
+
+    def _learn(self, epoch: Epoch, tasks: Sequence[Sequence[WriteResult]]) -> None:
+        """Raise SchemaChangedError if rows have columns that their source lacks: it keeps them, to be opened anew."""
+        seen = [columns for results in tasks for result in results for columns in result.seen]
+        if not seen:
+            return
+        for number, sink in enumerate(self.all_sinks):
+            sink.committer.abort(epoch, [task[number] for task in tasks if number < len(task)])
+        reach("before-learned", epoch.number)
+        for reader in self.plan.readers:
+            if reader is not None and reader.learns:
+                reader.learn(seen)
+        reach(LEARNED_POINT, epoch.number)
+        names = sorted({each.column for columns in seen for each in columns.seen})
+        raise SchemaChangedError(f"rows of epoch {epoch.number} have columns that were not there: {names[:_SHOWN]}")
 
     def _count(self, tasks: Sequence[Sequence[WriteResult]]) -> None:
         """Sum up what the tasks of this attempt have counted; what one before has counted does not count."""

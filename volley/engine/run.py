@@ -29,6 +29,7 @@ from volley.engine.checkpoint import note_hanging
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.query import OwnQuery, Query, SparkQuery
 from volley.errors import CatalogUnreachableError, CommitStateUnknownError, JobError, SourceError, VolleyError
+from volley.formats.contract import DROPPED, RESCUED_VALUES
 from volley.metrics.figures import FinishedEpoch
 from volley.spark.errors import translate
 from volley.spark.session import STOP_SECONDS
@@ -264,6 +265,7 @@ class Run:
             outcome = Outcome.of(name, result.tallies)
             metrics.record_expectation(name, outcome.rows, outcome.failed, outcome.unknown)
         metrics.record_letters(result.last_letters)
+        metrics.record_unfit(result.tallies.get(RESCUED_VALUES, 0), result.tallies.get(DROPPED, 0))
 
     def _attempt(self, frame: DataFrame | None, epoch: Epoch) -> EpochResult:
         """Run an epoch once; what an attempt before has counted does not count."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from volley.checks import keep, mapping, one_of
 
-__all__ = ["INFER", "RESCUED", "Contract", "Fate", "contract_of"]
+__all__ = ["DROPPED", "INFER", "RESCUED", "RESCUED_VALUES", "Contract", "Fate", "contract_of"]
 
 Fate = Literal["evolve", "rescue", "drop", "fail"]
 """What becomes of a field that the schema lacks, or of a value that does not fit its column."""
@@ -18,6 +18,9 @@ INFER = "infer"
 
 RESCUED = "rescued"
 """The column of what is rescued."""
+
+DROPPED, RESCUED_VALUES = "values dropped", "values rescued"
+"""What tasks count of values that are in no column."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,12 @@ class Contract:
         """True if rows may change the schema."""
         return "evolve" in (self.new_columns, self.types, *self.columns.values())
 
+    @property
+    def fixed(self) -> Contract:
+        """The same contract for columns that don't change: what would change them is rescued."""
+        fates = {name: _fixed(fate) for name, fate in self.columns.items()}
+        return Contract(_fixed(self.new_columns), _fixed(self.types), fates)
+
     def __str__(self) -> str:
         """Return what becomes of fields and values, as a clause."""
         named = "".join(f"; {name!r}: {fate}" for name, fate in self.columns.items())
@@ -78,6 +87,10 @@ def contract_of(policy: str | Contract) -> Contract | None:
     if isinstance(policy, Contract):
         return policy
     return Contract() if policy == "evolve" else None
+
+
+def _fixed(fate: Fate) -> Fate:
+    return "rescue" if fate == "evolve" else fate
 
 
 def _fates(name: str, value: Any) -> Mapping[str, Fate]:

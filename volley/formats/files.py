@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from volley.errors import ConfigError, SourceError
 from volley.formats.change_options import CHANGES, ChangeFormat, ChangeOptions
-from volley.formats.options import CsvOptions, JsonOptions, NoOptions, OnUnknown
+from volley.formats.options import CsvOptions, JsonOptions, NoOptions, Policy
 from volley.secrets import redact_uri
 
 __all__ = [
@@ -194,7 +194,7 @@ class Files:
     declared: Any
     must_exist: bool
     include: tuple[str, ...] = ()
-    on_unknown: OnUnknown = "drop"
+    on_unknown: Policy = "drop"
     exclude: tuple[str, ...] = ()
     on_replaced: OnReplaced = "warn"
 

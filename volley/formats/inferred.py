@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from volley.contracts.rows import Seen, SeenColumns
+from volley.contracts.rows import Seen, SeenColumns, taken_seen
+from volley.contracts.source import Reader
 from volley.errors import SourceError
 from volley.formats.contract import RESCUED, Contract
 from volley.storage.paths import filesystem
@@ -20,7 +21,7 @@ from volley.storage.remembered import replace as replace_file
 from volley.storage.state_formats import INFERRED
 from volley.types.arrow import arrow_type
 
-__all__ = ["DEEPEST", "EMPTY_OBJECT", "LONGEST_NAME", "NOTHING", "Inferred", "wide_schema"]
+__all__ = ["DEEPEST", "EMPTY_OBJECT", "LONGEST_NAME", "NOTHING", "Inferred", "learn_first", "learn_from", "wide_schema"]
 
 NOTHING, EMPTY_OBJECT = "null", "{}"
 """What is seen of values without a type."""
@@ -29,6 +30,7 @@ DEEPEST, LONGEST_NAME = 10, 255
 """How deep a column may be in others, and how long its name; what goes beyond that is rescued."""
 
 _MOST_COLUMNS = 1_000
+_FIRST_ROWS = 1_000
 _MOST_DIGITS = 38
 _NO_NAME = re.compile("[\0.\ud800-\udfff]")
 _OPEN = (None, pa.null(), pa.struct([]))
@@ -217,6 +219,26 @@ class Inferred:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def learn_first(reader: Reader, inferred: Inferred | None) -> bool:
+    """Keep what the first rows of a source have, unless something is kept; return True if its reader is to be remade.
+
+    A job's steps may then name these columns from the start. They are the ones that the first epoch would find.
+    """
+    if inferred is None or inferred.is_kept or not inferred.contract.evolves:
+        return False
+    start = reader.initial_offset()
+    end = reader.latest_offset(start, _FIRST_ROWS, None)
+    splits = reader.splits(start, end) if end != start else []
+    return learn_from(reader.read_tolerant(splits[0]), inferred) if splits else False
+
+
+def learn_from(rows: Iterator[object], inferred: Inferred) -> bool:
+    """Keep what the first of some rows have, and the others of their piece of text; return False if it is nothing."""
+    taken_seen()
+    next(rows, None)
+    return inferred.learn(taken_seen())
 
 
 def wide_schema(schema: pa.Schema, shapes: Iterable[Seen]) -> pa.Schema:

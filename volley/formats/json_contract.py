@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from volley.contracts.rows import tally
 from volley.errors import SourceError
-from volley.formats.contract import RESCUED, Contract
+from volley.formats.contract import DROPPED, RESCUED, RESCUED_VALUES, Contract
 from volley.formats.input_file import Columns
 from volley.formats.json import is_rounded, parsed, quick_reader
 from volley.formats.json_faults import ObjectCheck, is_odd
@@ -29,10 +29,7 @@ from volley.formats.rows import Sorted
 if TYPE_CHECKING:
     from volley.formats.json_columns import ObjectReader
 
-__all__ = ["DROPPED", "RESCUED_VALUES", "ContractParser", "parser_of"]
-
-DROPPED, RESCUED_VALUES = "values dropped", "values rescued"
-"""What tasks count of values that are in no column."""
+__all__ = ["ContractParser", "parser_of"]
 
 _ERRORS = (pa.ArrowException, SourceError)
 _LONGEST_NAME = 100

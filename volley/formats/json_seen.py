@@ -60,6 +60,12 @@ class Sight:
         self.note()
         return True
 
+    def see(self, seen: Iterable[Seen]) -> None:
+        """Take into account what is seen beside the objects, as the names of folders."""
+        self._seen.update(dict.fromkeys(seen))
+        self._widen()
+        self.note()
+
     def note(self) -> None:
         """Note what is new, for the task that this thread runs."""
         if self.news:

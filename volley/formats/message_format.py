@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from volley.formats.change_options import ChangeOptions
 from volley.formats.newer_schemas import KINDS, NewerSchemas, Subject
+from volley.formats.options import Policy, kept_in
 from volley.formats.schema_registry import Registry
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class MessageFormat:
         options: Those of a format of changes.
         nanoseconds: True: timestamps with nanoseconds have all digits, those of Protobuf too; False: microseconds.
         alone: True: Avro may be any type, the column ``value`` if it is no record; False: it is a record.
+        reserved: Names of columns that the source adds.
     """
 
     name: str
@@ -38,11 +40,12 @@ class MessageFormat:
     registry: Registry | None
     subject: str | None
     message: str | None
-    on_unknown: str
+    on_unknown: Policy
     unknown: str
     options: Mapping[str, Any]
     nanoseconds: bool = False
     alone: bool = False
+    reserved: Collection[str] = ()
 
     def decoder(self, state: str) -> Decoder:
         """Return what decodes values.
@@ -59,7 +62,7 @@ class MessageFormat:
                 return self._framed_json(state)
             case "debezium" if self.registry is not None:
                 return self._changes(state, self.registry)
-        return self._plain()
+        return self._plain(state)
 
     def newer(self, state: str) -> NewerSchemas | None:
         """Return what notices messages with fields that the kept schema lacks; None if no schema of a registry is read.
@@ -82,9 +85,9 @@ class MessageFormat:
         from volley.formats.json_schema_values import JsonSchemaValues, from_text
 
         if self.schema is not None:
-            return FramedValues(self._plain())
+            return FramedValues(self._plain(state))
         schema = from_text(self._subject.merged(state))
-        return FramedValues(JsonSchemaValues(schema, self.on_unknown, self.unknown))
+        return FramedValues(JsonSchemaValues(schema, str(self.on_unknown), self.unknown))
 
     def _changes(self, state: str, registry: Registry) -> Decoder:
         from volley.formats.changes.avro import columns_of_avro
@@ -97,12 +100,13 @@ class MessageFormat:
         else:
             columns = columns_of_avro(self._subject.merged(state).decode(), shape_of(self.name, options).path or ())
             options.check(self.name, columns)
-        return ChangeValues(canonical_schema(columns), self.name, options, self.on_unknown, registry)
+        return ChangeValues(canonical_schema(columns), self.name, options, str(self.on_unknown), registry)
 
-    def _plain(self) -> Decoder:
+    def _plain(self, state: str) -> Decoder:
         from volley.formats.decoders import decoder_of
 
-        return decoder_of(self.name, self.schema, self.on_unknown, self.unknown, self.options)
+        unknown = kept_in(self.on_unknown, self.unknown) or self.unknown
+        return decoder_of(self.name, self.schema, self.on_unknown, unknown, self.options, state, self.reserved)
 
     def _avro(self, state: str) -> Decoder:
         from volley.formats.avro import AvroValues, as_record

@@ -15,6 +15,7 @@ from volley.columns.bisect import sort_failing
 from volley.columns.letters import column_in, payload_of
 from volley.contracts.rows import BadRow, PositionedBatch, undoing
 from volley.errors import SourceError, message_of
+from volley.formats.inferred import Inferred
 from volley.formats.input_file import Columns
 from volley.formats.json_contract import parser_of
 from volley.formats.json_parser import JsonParser
@@ -252,6 +253,12 @@ class MessageRows:
     decoder: Decoder
     schema: pa.Schema
     metadata: Callable[[Sequence[pa.Field], Any], list[pa.Array]]
+
+    @property
+    def inferred(self) -> Inferred | None:
+        """The columns of the values, if rows may change them."""
+        sight = self.decoder.sight if isinstance(self.decoder, JsonValues) else None
+        return None if sight is None else sight.columns
 
     def read(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of each chunk.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from volley.contracts.reports import DeadLetter, Lag, TableTotals
 from volley.metrics.exposition import Description, described, families
 from volley.metrics.figures import EpochProgress, ExpectationFigures, Histogram, NodeFigures, TableFigures
-from volley.metrics.snapshot import BUILD, LOSSES, SERIES, Figures, MetricsSnapshot
+from volley.metrics.snapshot import BUILD, LOSSES, SERIES, UNFIT, Figures, MetricsSnapshot
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -63,7 +63,7 @@ _TOTALS = described(TableTotals, "table_")
 _EXPECTATION = described(ExpectationFigures, "expectation_")
 _RUNNING = described(EpochProgress, "running_epoch_")
 DESCRIPTIONS = (
-    *(*SERIES, _STATE, _RESTARTS, LOSSES, BUILD, _EPOCH, _WATERMARK, _READ, _SOURCE_WATERMARK),
+    *(*SERIES, _STATE, _RESTARTS, LOSSES, *UNFIT, BUILD, _EPOCH, _WATERMARK, _READ, _SOURCE_WATERMARK),
     *(*_LAG, *_TABLE, *_TOTALS, *_EXPECTATION, *_RUNNING),
 )
 """All metrics of a job, whether it has them now or not."""
@@ -265,6 +265,10 @@ class Metrics(Figures):
         """Count losses of input that a source passed over."""
         self._count(inputs_lost=losses)
 
+    def record_unfit(self, rescued: int, dropped: int) -> None:
+        """Count values that a contract rescues or drops."""
+        self._count(values_rescued=rescued, values_dropped=dropped)
+
     def record_epoch(self, number: int) -> None:
         """Keep the number of an epoch that is in every sink."""
         self._last_epoch = number
@@ -394,7 +398,7 @@ class Metrics(Figures):
         if self.state is not None:
             yield from families(prefix, [_STATE], [({**job, "state": name}, name == self.state) for name in _STATES])
             yield from families(prefix, [_RESTARTS], [(job, self)])
-        yield from families(prefix, [LOSSES, BUILD, _EPOCH, _WATERMARK], [(job, self)])
+        yield from families(prefix, [LOSSES, *UNFIT, BUILD, _EPOCH, _WATERMARK], [(job, self)])
         yield from families(prefix, [_READ], [({**job, "source": name}, rows) for name, rows in self.by_source.items()])
         lags = [({**job, "source": name}, lag) for name, lag in self.lags.items()]
         yield from families(prefix, _LAG, lags)

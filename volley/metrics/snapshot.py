@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-__all__ = ["BUILD", "LOSSES", "SERIES", "Figures", "MetricsSnapshot"]
+__all__ = ["BUILD", "LOSSES", "SERIES", "UNFIT", "Figures", "MetricsSnapshot"]
 
 _NO_COMMITS = Histogram.empty((0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0))
 _NO_BATCHES = Histogram.empty((10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 1_000_000.0))
@@ -136,6 +136,8 @@ class MetricsSnapshot(Figures):
             clock), and ones without a time.
         inputs_lost: Losses that a source passed over as it was told to, as a topic that is gone, and files that were
             written again after they were found; of a job only.
+        values_rescued, values_dropped: Values of JSON that a contract puts into the column ``rescued``, or leaves out;
+            of a job only.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
         commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
 
@@ -167,6 +169,8 @@ class MetricsSnapshot(Figures):
     rows_ahead: int = _counter("Rows that keyed steps reject, as they are too far ahead of the clock")
     rows_untimed: int = _counter("Rows that keyed steps reject, as they have no time")
     inputs_lost: int = 0
+    values_rescued: int = 0
+    values_dropped: int = 0
     seconds_since_last_commit: float | None = field(
         default=None,
         compare=False,
@@ -186,7 +190,7 @@ class MetricsSnapshot(Figures):
 
     def _collect(self, prefix: str) -> Iterator[Metric]:
         yield from families(prefix, SERIES, [({}, self)])
-        yield from families(prefix, [LOSSES, BUILD], [({}, self)])
+        yield from families(prefix, [LOSSES, *UNFIT, BUILD], [({}, self)])
 
 
 _DERIVED: dict[str, tuple[str, str, Callable[[MetricsSnapshot], Any]]] = {
@@ -219,6 +223,20 @@ LOSSES = Description(
     "written again after they were found",
     lambda job: job.snapshot().inputs_lost,
 )
+UNFIT = [
+    Description(
+        "values_rescued",
+        "counter",
+        "Values of JSON in the column rescued, as they fit no other",
+        lambda job: job.snapshot().values_rescued,
+    ),
+    Description(
+        "values_dropped",
+        "counter",
+        "Values of JSON that a contract leaves out",
+        lambda job: job.snapshot().values_dropped,
+    ),
+]
 BUILD = Description("build", "info", "Versions of Volley and Python", lambda _: versions())
 
 

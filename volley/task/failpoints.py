@@ -14,6 +14,7 @@ __all__ = [
         "EXPIRY_POINTS",
         "FILE_LOG_POINTS",
         "JOIN_POINTS",
+        "LEARNED_POINT",
         "LOAD_POINT",
         "LOG",
         "MANIFEST_POINTS",
@@ -95,8 +96,12 @@ RECEIVER_POINTS = ("before-sync", "after-sync")
 The number after the @ is that of the write, from 0, since the receiver's start."""
 
 SCHEMA_POINT = "after-schema"
-"""The failpoint of a source of a registry's messages when it is opened: the schema is kept, and no table has it yet.
-The number after the @ is that of its columns."""
+"""The failpoint of a source of a registry's messages, or of JSON whose columns evolve, when it is opened: the schema is
+kept, and no table has it yet. The number after the @ is that of its columns."""
+
+LEARNED_POINT = "after-learned"
+"""The driver's failpoint behind an epoch's tasks that have seen new columns: these are kept, and the job is not planned
+anew. ``before-learned`` precedes it: they are not kept."""
 
 STATISTICS_POINTS = ("before-statistics-commit", "after-statistics-commit")
 """The failpoints of a computation of statistics: their file is written, and is not committed; it is. The number after

@@ -19,20 +19,24 @@ from volley.connectors.files.notifications import FileNotifications
 from volley.connectors.files.opening import ReplacedError, input_files, reading, url_of
 from volley.connectors.files.unread import Unread
 from volley.contracts.reports import Lag
-from volley.contracts.rows import BadRow, PositionedBatch, note_lost
+from volley.contracts.rows import BadRow, PositionedBatch, Seen, SeenColumns, note_lost
 from volley.contracts.source import Offset, PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
+from volley.formats.contract import RESCUED, contract_of
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
+from volley.formats.inferred import Inferred, learn_from
 from volley.formats.input_file import Columns, InputFile
-from volley.formats.options import KEEPING, CsvOptions, JsonOptions
+from volley.formats.json_seen import Sight
+from volley.formats.options import CsvOptions, JsonOptions, kept_in
 from volley.formats.rows import strict
 from volley.secrets import redact_uri
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import SCHEMA
+from volley.task.failpoints import SCHEMA_POINT, reach
 from volley.types.arrow import arrow_schema, canonical_schema, inferred_schema, read_schema
 
-__all__ = ["FileReader", "FileSplit", "folders_of", "open_reader", "preview"]
+__all__ = ["FileReader", "FileSplit", "check_declared", "folders_of", "open_reader", "preview"]
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
@@ -85,6 +89,14 @@ class FileReader(Reader):
 
     def stop(self) -> None:
         close_inbox(self.log.folder)
+
+    @property
+    def learns(self) -> bool:
+        return self.columns.sight is not None
+
+    def learn(self, seen: Sequence[SeenColumns]) -> None:
+        if self.columns.sight is not None:
+            self.columns.sight.columns.learn(seen)
 
     @property
     def acknowledges(self) -> bool:
@@ -181,7 +193,9 @@ class FileReader(Reader):
     ) -> Iterator[tuple[InputFile, FileColumns]]:
         """Yield a file, or those in it, each with what sets the columns that it does not have itself."""
         texts = folders_of(self.files, logged.path)
-        if texts:
+        if texts and self.columns.sight is not None:
+            self.columns.sight.see(Seen((name,), "string") for name in texts)
+        elif texts:
             self.columns.check_unknown(logged.path, pa.schema({name: pa.string() for name in texts}))
         values = folder_values(logged.path, texts, self.content)
         rows_before = self._format.reader.rows_before if "row" in self.files.include and part[0] else None
@@ -209,19 +223,23 @@ def preview(files: Files, context: SourceContext) -> pa.Schema | None:
 
 def declared(files: Files) -> pa.Schema | None:
     """Return the schema that a FileSource's settings declare; None if it is inferred."""
-    schema = _declared(files)
+    contract = contract_of(files.on_unknown)
+    schema = None if contract and contract.evolves else _declared(files)
     return None if schema is None else with_included(_content(files, schema), files.include)
 
 
 def payload_decoder(files: Files, format: str, schema: pa.Schema) -> PayloadDecoder | None:
     """Return what decodes lines of files that were bad rows; None for a format that has none."""
-    added = {*with_included(pa.schema([]), files.include).names, UNKNOWN}
+    added = {*with_included(pa.schema([]), files.include).names, kept_in(files.on_unknown, UNKNOWN)}
     columns = pa.schema([field for field in schema if field.name not in added])
     if format == files.format == "json":
+        from volley.formats.decoders import payload_values
         from volley.formats.messages import JsonValues
 
         epoch = files.options.epoch if isinstance(files.options, JsonOptions) else None
-        return JsonValues(columns, files.on_unknown, UNKNOWN, epoch)
+        if contract := contract_of(files.on_unknown):
+            return replace(payload_values(schema, contract, [*added]), epoch=epoch)
+        return JsonValues(columns, str(files.on_unknown), kept_in(files.on_unknown, UNKNOWN) or UNKNOWN, epoch)
     if format.startswith("csv ") and isinstance(files.options, CsvOptions):
         from volley.formats.csv_salvage import CsvValues
 
@@ -245,28 +263,70 @@ def open_reader(
     if declared is None:
         declared = _infer_once(files, log, f"{context.state}/schema.arrow")
         FORMATS[files.format].reader.check(declared)
-    content = _content(files, declared)
+    reader = _reader(files, context, declared, log, limit, notifications)
+    if reader.columns.sight is not None and _learns_first(reader):
+        reader = _reader(files, context, declared, log, limit, notifications)
+    reach(SCHEMA_POINT, len(reader.schema))
+    return reader
+
+
+def check_declared(files: Files, what: str) -> None:
+    """Raise ConfigError if columns are inferred from row to row.
+
+    Args:
+        what: What needs the same columns in all its rows.
+    """
+    if (contract := contract_of(files.on_unknown)) and contract.evolves:
+        raise ConfigError(f"{what} can't have columns that evolve", hint="declare a schema; or leave schema out")
+
+
+def _learns_first(reader: FileReader) -> bool:
+    """Keep the columns of the first file, unless some are kept; return True if the reader is to be made anew."""
+    files, sight = reader.files, reader.columns.sight
+    if sight is None or sight.columns.is_kept or not sight.columns.contract.evolves:
+        return False
+    # The log stays as it is, as for a schema of the first file.
+    listed = [*reader.log.files(), *list_files(files.url, files.storage_options, reader.log, files.exclude)]
+    first = next((file for file in listed if file.size), None)
+    return first is not None and learn_from(reader.read_tolerant([(first, (0, 1))]), sight.columns)
+
+
+def _reader(
+    files: Files,
+    context: SourceContext,
+    declared: pa.Schema,
+    log: FileLog,
+    limit: int | None,
+    notifications: FileNotifications | None,
+) -> FileReader:
+    columns = Columns(declared, str(files.on_unknown), kept_in(files.on_unknown, UNKNOWN))
+    if contract := contract_of(files.on_unknown):
+        reserved = with_included(pa.schema([]), files.include).names
+        inferred = Inferred(context.state, declared, contract, reserved).kept()
+        columns = Columns(inferred.schema, "rescue", RESCUED, sight=Sight(inferred))
+    content = _content(files, columns.schema)
     all_columns = with_included(content, files.include)
     if _can_prune(files) and context.columns is not None and context.columns <= set(all_columns.names):
         # At least one column: batches without columns lose their number of rows on the way.
         content = pa.schema([field for field in content if field.name in context.columns] or [*content][:1])
-    content = as_keys(content, context.keys)
+    if columns.sight is None:
+        content = as_keys(content, context.keys)
     schema = with_included(content, files.include)
-    columns = Columns(declared, files.on_unknown, UNKNOWN)
     parallelism, dictionaries = context.parallelism, context.dictionaries
     return FileReader(files, columns, content, schema, log, parallelism, dictionaries, limit, notifications)
 
 
 def _content(files: Files, declared: pa.Schema) -> pa.Schema:
     """Return the columns of files, with the one that keeps other fields."""
-    if files.on_unknown not in KEEPING:
+    name = kept_in(files.on_unknown, UNKNOWN)
+    if name is None:
         return declared
-    if UNKNOWN in declared.names:
+    if name in declared.names:
         raise ConfigError(
-            f"the files have a column {UNKNOWN!r}, and on_unknown={files.on_unknown!r} adds one",
+            f"the files have a column {name!r}, and on_unknown={files.on_unknown!r} adds one",
             hint='on_unknown="warn"',
         )
-    return declared.append(pa.field(UNKNOWN, pa.string()))
+    return declared.append(pa.field(name, pa.string()))
 
 
 def _can_prune(files: Files) -> bool:
@@ -275,7 +335,7 @@ def _can_prune(files: Files) -> bool:
 
 def _needs_all(files: Files) -> bool:
     """Return True if all columns must be read: which fields of a JSON object are unknown shows only beside them."""
-    return files.format == "json" and files.on_unknown in (*KEEPING, "fail")
+    return files.format == "json" and (files.on_unknown == "fail" or kept_in(files.on_unknown, UNKNOWN) is not None)
 
 
 def _log_of(context: SourceContext) -> FileLog:

@@ -19,8 +19,18 @@ from volley.contracts.extracts import Extracts, ExtractSource
 from volley.contracts.source import PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, brief_methods, near
 from volley.formats.change_options import CHANGES, check_options
+from volley.formats.contract import INFER, Contract, contract_of
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, OnReplaced, format_of
-from volley.formats.options import KEEPING, CsvOptions, NoOptions, OnUnknown, fate_of_unknown, on_unknown, value_schema
+from volley.formats.options import (
+    CsvOptions,
+    NoOptions,
+    Policy,
+    fate_of_unknown,
+    kept_in,
+    on_unknown,
+    policy_of,
+    value_schema,
+)
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
@@ -56,7 +66,8 @@ class FileSource(ExtractSource):
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. Missing columns are null; a folder below the path such as
             ``day=2026-01-01`` gives the column `day` of its files a value, as in Hive. None = infer it from the names
-            of such folders and the first file with rows, once for a checkpoint's life; declaring it is safer. Columns
+            of such folders and the first file with rows, once for a checkpoint's life; declaring it is safer.
+            ``"infer"`` = of JSON, from all rows, as ``on_unknown="evolve"`` does beside declared columns. Columns
             that no step uses are not read (CSV: they are), so that a bad value in them is no fault; with a dead letter
             all are read. Values of other types are cast; a value that the cast would change makes its row a bad row.
             96-bit timestamps of older Parquet writers are truncated to microseconds.
@@ -84,7 +95,8 @@ class FileSource(ExtractSource):
         storage_options: Options of the fsspec file system; secrets in them are never shown.
         on_unknown: What to do with fields that the schema, declared or inferred, lacks: ``"warn"`` (the default) leaves
             them out and warns once of each, with the file; ``"keep"`` keeps those of JSON as JSON in the column
-            ``file_unknown``; ``"rescue"`` keeps there also values that don't fit their column, which is then null;
+            ``file_unknown``; ``"rescue"`` keeps them in ``rescued``, with values that don't fit their column, which is
+            then null; ``"evolve"`` makes fields of JSON columns, and rescues values that don't fit; or a `Contract`;
             ``"fail"`` makes a JSON row that has one a bad row, and is an error for a file of another format;
             ``"drop"`` leaves them out. A JSON row without any field of the schema is a bad row, unless they are kept;
             a file of another format without any is an error.
@@ -107,13 +119,13 @@ class FileSource(ExtractSource):
     options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"keys": CsvOptions})
     include: Sequence[str] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    on_unknown: OnUnknown = "warn"
+    on_unknown: Policy = field(default="warn", metadata={"keys": Contract})
     exclude: Sequence[str] = ()
     on_replaced: OnReplaced = "warn"
     notifications: FileNotifications | None = None
 
     def __post_init__(self) -> None:
-        keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
+        keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count))
         keep(self, options=mapping, storage_options=mapping, on_unknown=on_unknown)
         keep(self, notifications=optional(of_type(FileNotifications, 'SqsQueue("https://sqs.…")')))
         keep(self, exclude=names, on_replaced=one_of(get_args(OnReplaced)))
@@ -124,14 +136,21 @@ class FileSource(ExtractSource):
                 f"FileSource format {name!r} of {redact_uri(self._url)!r} is unknown", hint=near(str(name), FORMATS)
             )
         object.__setattr__(self, "format", name)
-        if self.on_unknown in KEEPING and name != "json":
-            raise ConfigError(
-                f"on_unknown={self.on_unknown!r} is for JSON, not for {name}", hint="declare the columns to keep"
-            )
+        self._keep_schema(name)
         keep(self, include=_include)
         _options(name, self.options)
         if name in CHANGES:
             check_options(name, value_schema(name, self.schema), self.options)
+
+    def _keep_schema(self, name: str) -> None:
+        schema, policy = policy_of(self.schema, self.on_unknown)
+        object.__setattr__(self, "on_unknown", policy)
+        if schema:
+            keep(self, schema=schema_setting)
+        if kept_in(policy, UNKNOWN) is not None and name != "json":
+            setting = "schema='infer'" if self.schema == INFER else f"on_unknown={policy!r}"
+            hint = "leave it out: the first file tells the columns" if self.schema == INFER else "declare the columns"
+            raise ConfigError(f"{setting} is for JSON, not for {name}", hint=hint)
 
     @property
     def identity(self) -> str:
@@ -163,7 +182,9 @@ class FileSource(ExtractSource):
 
     def extracts(self, context: SourceContext, version: str | int | date | None) -> Extracts:
         from volley.connectors.files.extracts import FileExtracts, FileStates
-        from volley.connectors.files.reader import open_reader
+        from volley.connectors.files.reader import check_declared, open_reader
+
+        check_declared(self._files(), "extracts that are compared")
 
         # Extracts that were read may be archived.
         reader = open_reader(replace(self._files(), must_exist=False), context, None)
@@ -187,6 +208,13 @@ class FileSource(ExtractSource):
     def _url(self) -> str:
         return os.fspath(self.path)
 
+    @property
+    def _declared(self) -> Any:
+        """The columns that are declared; None = those of the first file are."""
+        contract = contract_of(self.on_unknown)
+        is_open = self.schema is None and contract is not None and contract.new_columns == "evolve"
+        return () if is_open else policy_of(self.schema, self.on_unknown)[0]
+
     def _files(self) -> Files:
         assert self.format is not None
         return Files(
@@ -194,7 +222,7 @@ class FileSource(ExtractSource):
             self.format,
             _options(self.format, self.options),
             self.storage_options,
-            self.schema,
+            self._declared,
             must_exist=self.bounded,
             include=tuple(self.include),
             on_unknown=self.on_unknown,

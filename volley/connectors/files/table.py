@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from volley.connectors.files.listing import LoggedFile, check_not_empty, list_files
-from volley.connectors.files.reader import FileReader, open_reader
+from volley.connectors.files.reader import FileReader, check_declared, open_reader
 from volley.contracts.dimension import DimensionReader, Version
 from volley.contracts.source import SourceContext
 from volley.errors import SnapshotNotFoundError, SourceError
@@ -25,6 +25,7 @@ class FileDimensionReader(DimensionReader):
     """Reads the files of a FileSource that are there, as often as they change; their schema is that of the first."""
 
     def __init__(self, files: Files) -> None:
+        check_declared(files, "a table that is joined")
         reader = _opened(files, None)
         # One that was inferred stays as it is.
         self._files = replace(files, declared=reader.columns.schema)

@@ -27,7 +27,7 @@ from volley.connectors.kafka.offsets import (
 )
 from volley.connectors.kafka.ranges import Messages, RangeReader, metadata_columns, metadata_fields
 from volley.contracts.reports import Lag
-from volley.contracts.rows import BadRow, PositionedBatch, note_lost
+from volley.contracts.rows import BadRow, PositionedBatch, SeenColumns, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
 from volley.formats.messages import Decoder, MessageRows
@@ -122,6 +122,14 @@ class KafkaReader(Reader):
                 if self.newer is not None:
                     self.newer.check(framed.values)
                 yield framed.with_tombstones() if self.keyed else framed
+
+    @property
+    def learns(self) -> bool:
+        return self.rows.inferred is not None
+
+    def learn(self, seen: Sequence[SeenColumns]) -> None:
+        if self.rows.inferred is not None:
+            self.rows.inferred.learn(seen)
 
     @property
     def acknowledges(self) -> bool:

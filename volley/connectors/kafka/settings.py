@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args
 
 from volley.checks import names, of_type, one_of
 from volley.errors import ConfigError
-from volley.formats.options import value_schema
+from volley.formats.contract import contract_of
+from volley.formats.options import Policy, value_schema
 
 __all__ = [
     "METADATA",
@@ -162,8 +163,13 @@ def check_nanoseconds(nanoseconds: bool, value_format: str, key_format: str | No
         )
 
 
-def check_rescue(policy: str, schema: Any, registry: str | None) -> None:
+def check_rescue(policy: Policy, schema: Any, registry: str | None) -> None:
     """Refuse to rescue what does not fit a registry's schema: such messages were not written by it."""
+    if registry is not None and contract_of(policy) is not None:
+        raise ConfigError(
+            f"on_unknown={policy!r} is for JSON without a registry, whose schemas evolve by themselves",
+            hint="leave out on_unknown, and schema='infer'; or the registry",
+        )
     if policy == "rescue" and registry is not None and schema is None:
         raise ConfigError(
             "on_unknown='rescue' is for declared columns, not for those of a registry",

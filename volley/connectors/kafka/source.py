@@ -18,8 +18,9 @@ from volley.contracts.reports import PROBE_SECONDS, Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import brief_methods
 from volley.formats.change_options import CHANGES, ChangeFormat, ChangeOptions, check_options
+from volley.formats.contract import INFER, Contract, contract_of
 from volley.formats.message_format import MessageFormat
-from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of
+from volley.formats.options import Policy, check_columns, fate_of_unknown, on_unknown, parts_of, policy_of
 from volley.formats.schema_registry import Registry
 from volley.secrets import redacted_html, redacted_repr
 from volley.storage.remembered import read_or_create
@@ -55,9 +56,10 @@ class KafkaSource(Source):
             columns are those of the rows, and ``_op``, ``_seq`` and ``_unchanged``, which tell an upsert what to do. A
             message that is no change is no row.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
-            dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. For Avro, the schema to read
-            into, as JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes,
-            as bytes, base64 or the path of a file (``.desc``, ``.pb``, ``.binpb``); or a .proto file, as text or path.
+            dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null; ``"infer"`` = they are found in
+            the messages, as ``on_unknown="evolve"`` does beside declared ones. For Avro, the schema to read into, as
+            JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes, as bytes,
+            base64 or the path of a file (``.desc``, ``.pb``, ``.binpb``); or a .proto file, as text or path.
             None = the registry's latest schema of the subject; what later ones have besides is read from their first
             message on.
         key_format: The format of a message's key: ``"json"``, ``"avro"``, ``"protobuf"``, ``"string"``, or a number as
@@ -70,8 +72,9 @@ class KafkaSource(Source):
             ``"timestamp"``, ``"topic"``, ``"partition"``, ``"offset"``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
             and warns once of each, ``"keep"`` keeps them as JSON in the column ``kafka_unknown``, ``"rescue"`` keeps
-            there also values that don't fit their column, which is then null, ``"fail"`` makes the message a bad row,
-            ``"drop"`` leaves them out. A message without any field of the schema is bad, unless they are kept.
+            them in ``rescued``, with values that don't fit their column, which is then null, ``"evolve"`` makes them
+            columns, and rescues values that don't fit, ``"fail"`` makes the message a bad row, ``"drop"`` leaves them
+            out; or a `Contract`. A message without any field of the schema is bad, unless they are kept.
         starting_offsets: Where a new job starts: ``"earliest"`` (the default), ``"latest"``, or offsets by topic and
             partition, ``{"events": {0: 123}}``; other partitions start at their earliest offset.
         starting_timestamp: Start a new job with the first message at or after this time; replaces `starting_offsets`.
@@ -120,7 +123,7 @@ include=('key', 'offset'))
     key_subject: str | None = None
     key_message: str | None = None
     include: Sequence[str] = ()
-    on_unknown: OnUnknown = "warn"
+    on_unknown: Policy = field(default="warn", metadata={"keys": Contract})
     starting_offsets: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] = field(
         default="earliest", hash=False
     )
@@ -158,7 +161,11 @@ include=('key', 'offset'))
         settings.check_nanoseconds(self.nanoseconds, self.value_format, self.key_format)
         settings.check_registry(self.value_format, self.registry, self.subject, self.message, self.key_format)
         named = self.subject is not None or len(self.topics or ()) == 1
-        self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, named))
+        schema, policy = policy_of(self.schema, self.on_unknown)
+        self._keep("on_unknown", policy)
+        if self.schema != INFER:
+            self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, named))
+            schema = self.schema
         named = self.key_subject is not None or len(self.topics or ()) == 1
         key = settings.key_schema(
             self.key_format, self.key_schema, self.registry, named, self.key_subject, self.key_message
@@ -166,14 +173,17 @@ include=('key', 'offset'))
         self._keep("key_schema", key)
         self._keep("include", parts_of(self.include, METADATA))
         settings.check_key(self.key_format, self.include)
-        added = [*check_options(self.value_format, self.schema, self.options, has_keys=True)]
-        added += [f"kafka_{part}" for part in self.include]
-        settings.check_rescue(self.on_unknown, self.schema, self.registry)
-        check_columns(self.value_format, self.schema, self.on_unknown, UNKNOWN, added)
+        added = [*check_options(self.value_format, schema, self.options, has_keys=True), *self._added]
+        settings.check_rescue(self.on_unknown, schema, self.registry)
+        check_columns(self.value_format, schema, self.on_unknown, UNKNOWN, added)
         self._keep("topics", settings.topics_of(self.topics, self.pattern))
 
     def _keep(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    @property
+    def _added(self) -> list[str]:
+        return [f"kafka_{part}" for part in self.include]
 
     @property
     def identity(self) -> str:
@@ -193,6 +203,8 @@ include=('key', 'offset'))
 
         if self._asks(self.value_format, self.schema) or self._asks(self.key_format, self.key_schema):
             return None
+        if (contract := contract_of(self.on_unknown)) and contract.evolves:
+            return None
         return rows_of(self._decoder(context), self.include, self._keys(context)).schema
 
     def declared(self) -> pa.Schema | None:
@@ -204,6 +216,7 @@ include=('key', 'offset'))
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.kafka.offsets import parse_offset
         from volley.connectors.kafka.reader import KafkaReader, beginning, rows_of
+        from volley.formats.inferred import learn_first
 
         client = Client(str(self.bootstrap_servers), dict(self.properties), seconds("timeout", self.timeout))
         cluster = Cluster(client, tuple(self.topics or ()), self.pattern, self.publish_group)
@@ -214,9 +227,7 @@ include=('key', 'offset'))
         # Spark asks for the initial offset again after a crash in the first epoch; "latest" would have moved by then.
         initial = read_or_create(f"{context.state}/initial-offset.json", INITIAL_OFFSET, first, parse_offset)
         rows = rows_of(self._decoder(context), self.include, self._keys(context))
-        # The schema is kept, and the tables don't have it yet.
-        reach(SCHEMA_POINT, len(rows.schema))
-        return KafkaReader(
+        reader = KafkaReader(
             cluster=cluster,
             rows=rows,
             schema=rows.schema,
@@ -230,9 +241,21 @@ include=('key', 'offset'))
             max_rows_per_split=self.max_rows_per_split,
             limit=self.max_rows_per_epoch,
         )
+        if learn_first(reader, rows.inferred):
+            rows = rows_of(self._decoder(context), self.include, self._keys(context))
+            reader = replace(reader, rows=rows, schema=rows.schema)
+        # The schema is kept, and the tables don't have it yet.
+        reach(SCHEMA_POINT, len(rows.schema))
+        return reader
 
     def payload_decoder(self, format: str, schema: pa.Schema) -> PayloadDecoder | None:
-        return self._decoder(SourceContext("")) if format == self.value_format == "json" else None
+        if format != self.value_format or format != "json":
+            return None
+        if contract := contract_of(self.on_unknown):
+            from volley.formats.decoders import payload_values
+
+            return payload_values(schema, contract, self._added)
+        return self._decoder(SourceContext(""))
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html
@@ -279,6 +302,7 @@ include=('key', 'offset'))
         registry = self._registry(self.value_format)
         subject = self.subject or (f"{self.topics[0]}-value" if self.topics else None)
         return MessageFormat(
-            *(self.value_format, self.schema, registry, subject, self.message, self.on_unknown, UNKNOWN),
-            *(self.options, self.nanoseconds),
+            *(self.value_format, policy_of(self.schema, self.on_unknown)[0], registry, subject, self.message),
+            *(self.on_unknown, UNKNOWN, self.options, self.nanoseconds),
+            reserved=tuple(self._added),
         )

@@ -19,7 +19,7 @@ from volley.connectors.webhook.frames import Entry, Frame, FrameHead, frames, he
 from volley.connectors.webhook.log import LogFolder, LogSegment, Mark
 from volley.connectors.webhook.process import ReceiverProcess
 from volley.contracts.reports import Lag
-from volley.contracts.rows import BadRow, PositionedBatch
+from volley.contracts.rows import BadRow, PositionedBatch, SeenColumns
 from volley.contracts.source import Offset, Reader
 from volley.errors import SourceError
 from volley.formats.messages import Decoder, MessageRows, decode_errors
@@ -44,6 +44,7 @@ class WebhookReader(Reader):
 
     acknowledges = True
     knows_lag = True
+    learns = True
 
     folder: LogFolder
     rows: MessageRows
@@ -100,6 +101,10 @@ class WebhookReader(Reader):
             return Lag(self.name, rows=0, seconds=0.0)
         first = next(_heads(segment, begin.position, end.position))
         return Lag(self.name, rows=end.requests - begin.requests, seconds=max(0.0, time.time() - first.time / 1e6))
+
+    def learn(self, seen: Sequence[SeenColumns]) -> None:
+        if self.rows.inferred is not None:
+            self.rows.inferred.learn(seen)
 
     def start(self) -> None:
         if self.receiver is None:

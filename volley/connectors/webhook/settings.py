@@ -11,11 +11,14 @@ from volley.checks import names, optional, text
 from volley.connectors.webhook.auth import Auth, ServerTls
 from volley.connectors.webhook.keys import json_path
 from volley.errors import ConfigError
+from volley.formats.contract import Contract
+from volley.types.schemas import column_names
 
 if TYPE_CHECKING:
     from volley.formats.messages import Decoder
 
 __all__ = [
+    "check_contract",
     *("METADATA", "UNKNOWN", "ReceiverSettings"),
     *("check_headers", "check_idempotency", "check_origins", "check_path"),
 ]
@@ -59,6 +62,19 @@ def check_path(name: str, value: Any) -> str:
     if not re.fullmatch(r"/[\w./~%-]*", text(name, value)) or value in ("/healthz", "/readyz"):
         raise ConfigError(f"{name} {value!r} is not valid", hint='for example "/events"; not /healthz, /readyz')
     return str(value)
+
+
+def check_contract(contract: Contract | None, on_bad: str, schema: Any) -> None:
+    """Check that the receiver knows the columns by which a contract makes bodies bad, to reject these."""
+    if contract is None or on_bad != "reject" or not contract.evolves:
+        return
+    unknown = [name for name, fate in contract.columns.items() if fate == "fail" and name not in column_names(schema)]
+    if unknown or contract.types == "fail":
+        what = f"columns={unknown[0]!r}" if unknown else "types"
+        raise ConfigError(
+            f"{what} fails by a column that may be inferred: a body would be bad when it was answered",
+            hint='declare the column in the schema, and name it in columns; or on_bad="dead_letter"',
+        )
 
 
 def check_idempotency(name: str, value: Any) -> str | None:

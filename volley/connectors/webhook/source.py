@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,11 +31,22 @@ from volley.contracts.reports import Probe
 from volley.contracts.source import PayloadDecoder, Reader, Source, SourceContext
 from volley.errors import ConfigError, brief_methods
 from volley.formats.change_options import CHANGES, ChangeFormat, ChangeOptions, check_options
-from volley.formats.options import OnUnknown, check_columns, fate_of_unknown, on_unknown, parts_of, value_schema
+from volley.formats.contract import INFER, Contract, contract_of
+from volley.formats.options import (
+    Policy,
+    check_columns,
+    fate_of_unknown,
+    kept_in,
+    on_unknown,
+    parts_of,
+    policy_of,
+    value_schema,
+)
 from volley.secrets import redacted_html, redacted_repr
 from volley.storage.paths import absolute, write_and_delete
 from volley.storage.remembered import read_or_create
 from volley.storage.state_formats import INITIAL_OFFSET
+from volley.task.failpoints import SCHEMA_POINT, reach
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +71,8 @@ class WebhookSource(Source):
         port: The TCP port; 0 = a free one.
         path: The path of requests. ``/healthz`` answers 200, ``/readyz`` 503 while requests are refused.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
-            dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null.
+            dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. ``"infer"`` = they are found in
+            the bodies, as ``on_unknown="evolve"`` does beside declared ones.
         value_format: The format of bodies. ``"json"`` (the default): an object, its fields are the columns.
             An array of objects is a row for each; the fields of a form are those of an object, as texts.
             ``"cloudevents"``: CloudEvents 1.0, in the binary, structured or batch mode; its attributes and ``data``
@@ -72,8 +84,9 @@ class WebhookSource(Source):
         header_columns: Columns to add, with the headers that they have: ``{"event": "X-GitHub-Event"}``.
         on_unknown: What to do with JSON fields that the schema lacks: ``"warn"`` (the default) leaves them out
             and warns once of each, ``"keep"`` keeps them as JSON in the column ``http_unknown``, ``"rescue"`` keeps
-            there also values that don't fit their column, which is then null, ``"fail"`` makes the body bad,
-            ``"drop"`` leaves them out. A body without any field of the schema is bad, unless they are kept.
+            them in ``rescued``, with values that don't fit their column, which is then null, ``"evolve"`` makes them
+            columns, and rescues values that don't fit, ``"fail"`` makes the body bad, ``"drop"`` leaves them out; or a
+            `Contract`. A body without any field of the schema is bad, unless they are kept.
         on_bad: What to do with a body that does not fit the format and schema: ``"reject"`` it with status 400 (the
             default), or store it and send it to the sink's ``"dead_letter"``.
         auth: Who may send: `HmacAuth`, `PublicKeyAuth`, `SnsAuth` or `BearerAuth`; others get 401. None = everyone
@@ -120,7 +133,7 @@ class WebhookSource(Source):
     value_format: Literal["json", "cloudevents", "string", "raw"] | ChangeFormat = "json"
     include: Sequence[str] = ()
     header_columns: Mapping[str, str] = field(default_factory=dict, hash=False)
-    on_unknown: OnUnknown = "warn"
+    on_unknown: Policy = field(default="warn", metadata={"keys": Contract})
     on_bad: Literal["reject", "dead_letter"] = "reject"
     auth: Auth | None = None
     idempotency: str | None = None
@@ -152,11 +165,15 @@ class WebhookSource(Source):
         keep(self, tls=optional(of_type(ServerTls, 'ServerTls("server.pem", "server.key")')))
         if not isinstance(self.auth, Auth | None):
             raise ConfigError("auth is of another type", hint=_AUTH_HINT)
-        object.__setattr__(self, "schema", value_schema(self._format, self.schema))
+        schema, policy = policy_of(self.schema, self.on_unknown)
+        object.__setattr__(self, "on_unknown", policy)
+        if self.schema != INFER:
+            schema = value_schema(self._format, self.schema)
+            object.__setattr__(self, "schema", schema)
         object.__setattr__(self, "include", parts_of(self.include, settings.METADATA))
-        added = [*check_options(self.value_format, self.schema, self.options)]
-        added += [*(f"http_{part}" for part in self.include), *self.header_columns]
-        check_columns(self._format, self.schema, self.on_unknown, settings.UNKNOWN, added)
+        added = [*check_options(self.value_format, schema, self.options), *self._added]
+        check_columns(self._format, schema, self.on_unknown, settings.UNKNOWN, added)
+        settings.check_contract(contract_of(self.on_unknown), self.on_bad, () if schema is None else schema)
         if "key" in self.include and self.idempotency is None:
             raise ConfigError("include has the key, and requests have none", hint='idempotency="header:…"')
         if self.idempotency == "cloudevents" != self.value_format:
@@ -165,14 +182,19 @@ class WebhookSource(Source):
             )
 
     @property
+    def _added(self) -> list[str]:
+        return [*(f"http_{part}" for part in self.include), *self.header_columns]
+
+    @property
     def identity(self) -> str:
         return f"http:{self.path}"
 
-    def preview(self, context: SourceContext) -> pa.Schema:
-        return self._rows().schema
+    def preview(self, context: SourceContext) -> pa.Schema | None:
+        return self.declared()
 
-    def declared(self) -> pa.Schema:
-        return self._rows().schema
+    def declared(self) -> pa.Schema | None:
+        contract = contract_of(self.on_unknown)
+        return None if contract and contract.evolves else self._rows("").schema
 
     def probes(self) -> Sequence[Probe]:
         # Opening would make a log, and a receiver would take requests that no job reads.
@@ -193,14 +215,15 @@ class WebhookSource(Source):
         from volley.connectors.webhook.log import LogFolder
         from volley.connectors.webhook.process import ReceiverProcess
         from volley.connectors.webhook.reader import WebhookReader, parse_offset
+        from volley.formats.inferred import learn_first
 
         folder = LogFolder(_local(self.folder or f"{context.state}/log"))
-        rows = self._rows()
+        rows = self._rows(context.state)
 
         def first() -> bytes:
             return json.dumps({"log": folder.id, **asdict(folder.released)}).encode()
 
-        return WebhookReader(
+        reader = WebhookReader(
             folder=folder,
             rows=rows,
             schema=rows.schema,
@@ -210,9 +233,20 @@ class WebhookSource(Source):
             name=self.path,
             receiver=None if self.bounded else ReceiverProcess(self._receiver(folder.path)),
         )
+        if learn_first(reader, rows.inferred):
+            rows = self._rows(context.state)
+            reader = replace(reader, rows=rows, schema=rows.schema)
+        reach(SCHEMA_POINT, len(rows.schema))
+        return reader
 
     def payload_decoder(self, format: str, schema: pa.Schema) -> PayloadDecoder | None:
-        return self._decoder(warns=True) if format == self._format == "json" else None
+        if format != self._format or format != "json":
+            return None
+        if contract := contract_of(self.on_unknown):
+            from volley.formats.decoders import payload_values
+
+            return payload_values(schema, contract, self._added)
+        return self._decoder(warns=True)
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html
@@ -222,17 +256,21 @@ class WebhookSource(Source):
         """The format of events."""
         return "json" if self.value_format == "cloudevents" else self.value_format
 
-    def _rows(self) -> MessageRows:
+    def _rows(self, state: str) -> MessageRows:
         from volley.connectors.webhook.reader import rows_of
 
-        return rows_of(self._decoder(warns=True), self.include, list(self.header_columns))
+        return rows_of(self._decoder(warns=True, state=state), self.include, list(self.header_columns))
 
-    def _decoder(self, warns: bool) -> Decoder:
+    def _decoder(self, warns: bool, state: str = "") -> Decoder:
         """Return what decodes bodies; the tasks warn of unknown fields, the receiver does not look for them."""
         from volley.formats.decoders import decoder_of
 
-        policy = "drop" if self.on_unknown == "warn" and not warns else self.on_unknown
-        return decoder_of(self._format, self.schema, policy, settings.UNKNOWN, self.options)
+        schema, policy = policy_of(self.schema, self.on_unknown)
+        if not warns:
+            contract = contract_of(policy)
+            policy = contract.fixed if contract else "drop" if policy == "warn" else policy
+        unknown = kept_in(policy, settings.UNKNOWN) or settings.UNKNOWN
+        return decoder_of(self._format, schema, policy, unknown, self.options, state, self._added)
 
     def _receiver(self, folder: str) -> settings.ReceiverSettings:
         from volley.connectors.webhook.signatures import verifier
