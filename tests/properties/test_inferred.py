@@ -145,10 +145,10 @@ def check(seed: int) -> None:
                 assert same(row.get(field), value), (field, value, row)
 
 
-@pytest.mark.parametrize("block", [0, *map(nightly, range(1, 20))])
+@pytest.mark.parametrize("block", [0, *map(nightly, range(1, 100))])
 def test_columns_and_rows_are_the_same_however_a_stream_is_cut(block: int) -> None:
-    """A thousand streams at night; fifty of them before."""
-    for seed in range(block * 50, block * 50 + 50):
+    """A thousand streams at night; ten of them before."""
+    for seed in range(block * 10, block * 10 + 10):
         try:
             check(seed)
         except (AssertionError, SourceError) as error:

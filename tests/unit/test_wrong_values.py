@@ -265,7 +265,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"path": "in/*.json"},
         {
             **{"path": "", "format": "None", "schema": "None", "max_files_per_epoch": "None 5", "bounded": FLAG},
-            **{"options": "dict", "include": "list", "storage_options": "dict", "on_unknown": ""},
+            **{"options": "dict", "include": "list", "storage_options": "dict", "on_unknown": "dict"},
             **{"exclude": "x list", "on_replaced": "", "notifications": "None"},
         },
     ),
@@ -303,7 +303,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         KAFKA,
         {
             **{"bootstrap_servers": "x", "topics": "x", "pattern": "None", "value_format": "", "schema": ""},
-            **{"include": "list", "on_unknown": "", "starting_offsets": "dict", "starting_timestamp": "None"},
+            **{"include": "list", "on_unknown": "dict", "starting_offsets": "dict", "starting_timestamp": "None"},
             **{"key_format": "None", "key_schema": "None", "key_subject": "None", "key_message": "None"},
             **{"bounded": FLAG, "max_rows_per_epoch": "None 5", "min_rows_per_split": "5", "max_rows_per_split": ""},
             **{"on_lost_offsets": "", "registry": "None", "subject": "None", "message": "None", "nanoseconds": ""},
@@ -446,7 +446,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"schema": "id long"},
         {
             **{"port": "5", "path": "", "schema": "", "value_format": "", "include": "list", "header_columns": "dict"},
-            **{"on_unknown": "", "on_bad": "", "auth": "None", "idempotency": "None", "remember_keys": DURATION},
+            **{"on_unknown": "dict", "on_bad": "", "auth": "None", "idempotency": "None", "remember_keys": DURATION},
             **{"host": "x", "tls": "None", "max_body": "5", "max_waiting": "5", "max_staged": "5"},
             **{"max_connections": "5", "max_rate": "None 5", "timeout": DURATION, "folder": "None x"},
             **{"trusted_proxies": "list", "allowed_origins": "x list"},

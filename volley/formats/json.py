@@ -66,6 +66,7 @@ def parsed(
     unexpected: str = "ignore",
     names: Collection[str] | None = None,
     epoch: str | None = None,
+    lenient: bool = True,
 ) -> list[pa.RecordBatch]:
     """Return the objects of a text as rows; missing fields are null.
 
@@ -75,6 +76,7 @@ def parsed(
         names: The names of all columns of the source, of which each object that has fields needs one; None = those of
             the schema. Empty = it needs none.
         epoch: The unit of numbers that are timestamps, ``"ms"``, say; None = there are none.
+        lenient: False: raise for a value that is no text in a column of strings, whose JSON is read else.
 
     Raises:
         SourceError: If the text is not UTF-8, a value doesn't fit, or an object has none of the columns.
@@ -82,9 +84,11 @@ def parsed(
     """
     _check_text(text)
     if epoch is not None:
-        return _with_epochs(text, schema, unexpected, names, epoch)
+        return _with_epochs(text, schema, unexpected, names, epoch, lenient)
     asked = listed(schema)
     if asked is not schema and has_maps(schema.types):
+        if not lenient:
+            raise SourceError("maps are read leniently")
         text = reshaped(text, schema)
     check_exponents(text, asked)
     columns = _asked(asked)
@@ -92,7 +96,7 @@ def parsed(
     try:
         table = _table(text, options)
     except pa.ArrowInvalid as error:
-        if (other := _readable(text, asked, str(error))) != text:
+        if lenient and (other := _readable(text, asked, str(error))) != text:
             return [_restored(batch, schema) for batch in parsed(other, asked, unexpected, names)]
         if _NO_TIMESTAMP not in str(error):
             raise
@@ -105,14 +109,16 @@ def parsed(
 
 
 def _with_epochs(
-    text: bytes, schema: pa.Schema, unexpected: str, names: Collection[str] | None, epoch: str
+    text: bytes, schema: pa.Schema, unexpected: str, names: Collection[str] | None, epoch: str, lenient: bool
 ) -> list[pa.RecordBatch]:
     """Return rows of which timestamps are numbers, all of them whole ones if it is to be quick."""
     whole = pa.schema([field.with_type(_with_type_of_times(field.type, pa.int64())) for field in schema])
     if whole != schema:
         with suppress(pa.ArrowInvalid, SourceError):
-            return [_of_epochs(batch, schema, epoch) for batch in parsed(text, whole, unexpected, names)]
-    return parsed(reshaped(text, schema, epoch), schema, unexpected, names)
+            return [
+                _of_epochs(batch, schema, epoch) for batch in parsed(text, whole, unexpected, names, lenient=lenient)
+            ]
+    return parsed(reshaped(text, schema, epoch), schema, unexpected, names, lenient=lenient)
 
 
 def _of_epochs(batch: pa.RecordBatch, schema: pa.Schema, epoch: str) -> pa.RecordBatch:

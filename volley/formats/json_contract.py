@@ -48,7 +48,7 @@ class ContractParser(JsonParser):
     """Parses by the contract of `columns`, and notes what is new for the next plan of the job."""
 
     def parse(self, text: bytes, place: str) -> list[pa.RecordBatch]:
-        batches = [self._shaped(batch) for batch in parsed(text, self._wide, "error", (), self.epoch)]
+        batches = [self._shaped(batch) for batch in parsed(text, self._wide, "error", (), self.epoch, lenient=False)]
         if _LONG_NUMBER.search(text) and any(map(_may_be_rounded, batches)):
             raise SourceError("a double would round a whole number")
         self._sight.note()
@@ -141,12 +141,17 @@ class ContractParser(JsonParser):
         Raises:
             SourceError: If the contract makes the row a bad one, or a value can't be kept.
         """
-        known = tuple((name, _pruned(value, self._names[name])) for name, value in fields if name in self._names)
+        declared, types = self._declared, self._types
+        # What has no value in it is null in a column that nobody has declared, whatever its type.
+        fields = tuple(pair for pair in fields if pair[0] in declared or has_value(pair[1]))
+        known = tuple(
+            (name, _pruned(value, types[name], declared.get(name))) for name, value in fields if name in types
+        )
         fits = self._rescue.fitting(known) if surely else self._likely_to_fit(known)
         fits = {name for name, value in known if name in fits and not _rounds(value, self._types[name])}
         kept = []
         for name, value in fields:
-            if name in fits or (name not in self._names and not has_value(value)):
+            if name in fits:
                 continue
             fate = self._contract.of_value(name) if name in self._names else self._contract.of_field(name)
             if fate == "fail":
@@ -179,8 +184,9 @@ class ContractParser(JsonParser):
 
         In columns that nobody has declared, lists and objects without a value in them are null.
         """
-        declared = {field.name: field.type for field in self._sight.columns.declared}
-        columns = [narrowed(batch.column(field.name), field.type, declared.get(field.name)) for field in self._known]
+        columns = [
+            narrowed(batch.column(field.name), field.type, self._declared.get(field.name)) for field in self._known
+        ]
         return pa.RecordBatch.from_arrays([*columns, pa.nulls(batch.num_rows)], schema=_with_one(self._known))
 
     def _kept(self, batch: pa.RecordBatch, rests: list[str | None] | None) -> pa.RecordBatch:
@@ -211,6 +217,10 @@ class ContractParser(JsonParser):
         return {}
 
     @cached_property
+    def _declared(self) -> dict[str, pa.DataType]:
+        return {field.name: field.type for field in self._sight.columns.declared}
+
+    @cached_property
     def _types(self) -> dict[str, pa.DataType]:
         return {field.name: field.type for field in self._known}
 
@@ -232,15 +242,24 @@ def _with_one(schema: pa.Schema) -> pa.Schema:
     return schema if RESCUED in schema.names else schema.append(pa.field(RESCUED, pa.null()))
 
 
-def _pruned(value: Any, names: Names | None) -> Any:
-    """Return a value without fields that its column lacks and that have no value in them."""
-    if names is None:
+def _pruned(value: Any, data_type: pa.DataType, declared: pa.DataType | None) -> Any:
+    """Return a value without fields that nobody has declared and that have no value in them.
+
+    Args:
+        declared: The type of it that is declared; None = none is.
+    """
+    if isinstance(value, list) and pa.types.is_list(data_type):
+        item = declared.value_type if declared is not None and pa.types.is_list(declared) else None
+        return [_pruned(each, data_type.value_type, item) for each in value]
+    if not isinstance(value, tuple) or not pa.types.is_struct(data_type):
         return value
-    if isinstance(value, list):
-        return [_pruned(item, names) for item in value]
-    if not isinstance(value, tuple):
-        return value
-    return tuple((name, _pruned(inner, names.get(name))) for name, inner in value if name in names or has_value(inner))
+    types = {field.name: field.type for field in data_type}
+    known = {} if declared is None else {field.name: field.type for field in declared}
+    return tuple(
+        (name, _pruned(inner, types.get(name, pa.null()), known.get(name)))
+        for name, inner in value
+        if name in known or has_value(inner)
+    )
 
 
 def _rounds(value: Any, data_type: pa.DataType) -> bool:

@@ -145,7 +145,7 @@ class FileSource(ExtractSource):
     def _keep_schema(self, name: str) -> None:
         schema, policy = policy_of(self.schema, self.on_unknown)
         object.__setattr__(self, "on_unknown", policy)
-        if schema:
+        if schema is not None and self.schema != INFER:
             keep(self, schema=schema_setting)
         if kept_in(policy, UNKNOWN) is not None and name != "json":
             setting = "schema='infer'" if self.schema == INFER else f"on_unknown={policy!r}"
