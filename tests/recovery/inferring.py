@@ -24,11 +24,11 @@ def write(folder: Path) -> None:
         (folder / "in" / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def run(folder: Path) -> Job:
+def run(folder: Path, master: str = "local[2]") -> Job:
     """Read all files."""
     config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
     source = FileSource(folder / "in", format="json", schema="infer", max_files_per_epoch=1)
-    environment = Environment("local[1]", checkpoint_dir=str(folder / "checkpoints"))
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
     return environment.from_source(source).to_sink(IcebergSink(config)).execute("inferring")
 
 

@@ -33,7 +33,7 @@ def check(folder: Path) -> None:
 @pytest.mark.parametrize("point", some(POINTS))
 def test_killed_between_what_was_seen_and_the_rows(drivers: Drivers, tmp_path: Path, point: str) -> None:
     inferring.write(tmp_path)
-    drivers.die(point, inferring.run, tmp_path)
+    drivers.die(point, inferring.run, tmp_path, "local[1]")
     inferring.run(tmp_path)
     check(tmp_path)
 
@@ -42,6 +42,6 @@ def test_killed_between_what_was_seen_and_the_rows(drivers: Drivers, tmp_path: P
 def test_killed_again_and_again(drivers: Drivers, tmp_path: Path) -> None:
     inferring.write(tmp_path)
     for point in (f"{LEARNED_POINT}@1", "before-commit@1", "before-learned@2", f"{LEARNED_POINT}@2", "after-files@2"):
-        drivers.die(point, inferring.run, tmp_path)
+        drivers.die(point, inferring.run, tmp_path, "local[1]")
     inferring.run(tmp_path)
     check(tmp_path)
