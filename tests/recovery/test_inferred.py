@@ -23,9 +23,8 @@ POINTS = [
 
 def check(folder: Path) -> None:
     table = load(folder)
-    assert table.scan().to_arrow().sort_by("id").to_pylist() == [
-        {name: row[name] for name in table.schema().column_names} for row in inferring.expected()
-    ]
+    rows = table.scan().to_arrow().sort_by("id")
+    assert rows.to_pylist() == [{name: row[name] for name in rows.column_names} for row in inferring.expected()]
     epochs = [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
     assert epochs == ["0", "1", "2"]
 
