@@ -88,10 +88,9 @@ def test_both_write_and_read_a_table_in_turn(is_shredded: bool, lake: Lake) -> N
     )
     assert any("typed_value" in str(file.schema) for file in files(lake, name)) == is_shredded
     expected = both(lake, name)
-    if not is_shredded:
-        (texts,) = spark_sql(lake, f"select id, to_json(v) v from volley.db.{name}")
-        ours = IcebergTable(lake.config(name)).to_arrow().to_pylist()
-        assert {row["id"]: row["v"] for row in ours} == {row["id"]: row["v"] for row in texts}
+    (texts,) = spark_sql(lake, f"select id, to_json(v) v from volley.db.{name}")
+    ours = IcebergTable(lake.config(name)).to_arrow().to_pylist()
+    assert {row["id"]: row["v"] for row in ours} == {row["id"]: row["v"] for row in texts}
     added = {1000: '{"new": [1, {"x": 1.25}], "t": "é"}', 1001: None, 1002: "null"}
     write(lake, name, 0, [{"id": key, "v": text} for key, text in added.items()], None, TEXTS)
     expected |= {key: text and (json.loads(text),) for key, text in added.items()}
@@ -142,3 +141,33 @@ def test_spark_reads_typed_values_of_a_column_that_volley_added(lake: Lake) -> N
     assert rows[0] == {"id": 1, "n": None, "at": None, "b": None, "kind": None}
     assert (rows[1]["n"], rows[1]["b"]) == (1 << 40, b"\x00\xff")
     assert rows[1]["kind"] == "OBJECT<at: TIMESTAMP, b: BINARY, d: VOID, n: BIGINT>"
+
+
+@pytest.mark.parametrize("strategy", ["copy_on_write", "merge_on_read"])
+def test_spark_reads_types_of_tables_that_are_nested_and_columns_without_values(lake: Lake, strategy: Any) -> None:
+    name = f"nested_{strategy}"
+    spark_sql(
+        lake,
+        f"create table volley.db.{name} (id int) using iceberg tblproperties ('format-version' = '3')",
+        f"insert into volley.db.{name} values (1)",
+    )
+    ref = lake.config(name).ref
+    evolution = SchemaEvolution(ref.load().schema()).add("l", "array<variant>").add("m", "map<string, variant>")
+    evolution.add("s", "struct<v: variant>").add("later", "unknown").apply(ref)
+    kinds = {"l": pa.list_(pa.string()), "m": pa.map_(pa.string(), pa.string()), "s": pa.struct({"v": pa.string()})}
+    schema = pa.schema({"id": pa.int32(), **kinds})
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "l": ["1", None], "m": [("k", '{"a":[1.5]}')], "s": {"v": "[true]"}},
+        {"id": 2, "l": [], "m": [], "s": {"v": None}},
+    ]
+    write(lake, name, 0, rows, Upsert("id", strategy=strategy), schema)
+    IcebergTable(ref).compact(rewrite_all=True)
+    (found,) = spark_sql(
+        lake,
+        "select id, to_json(get(l, 0)) l, size(l) n, to_json(m['k']) m, to_json(s.v) s, later "
+        f"from volley.db.{name} order by id",
+    )
+    assert found == [
+        {"id": 1, "l": "1", "n": 2, "m": '{"a":[1.5]}', "s": "[true]", "later": None},
+        {"id": 2, "l": None, "n": 0, "m": None, "s": None, "later": None},
+    ]
