@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from volley.connectors.function import FunctionSink
     from volley.connectors.kafka.sink import KafkaSink
     from volley.connectors.kafka.source import KafkaSource
-    from volley.connectors.mariadb.source import MariaDbSource
+    from volley.connectors.mariadb.source import MariaDbSource, MySqlSource
     from volley.connectors.memory.sink import MemorySink
     from volley.connectors.memory.source import ABORT, EOF, MemorySource
     from volley.connectors.postgres.source import PostgresSource
@@ -229,6 +229,7 @@ __all__ = [
     "Metrics",
     "MetricsSnapshot",
     "MissingDependencyError",
+    "MySqlSource",
     "NessieCatalog",
     "Offset",
     "OrphanFiles",
@@ -355,7 +356,7 @@ _MODULES = {
     "connectors.kafka.source": ["KafkaSource"],
     "connectors.memory.sink": ["MemorySink"],
     "connectors.memory.source": ["ABORT", "EOF", "MemorySource"],
-    "connectors.mariadb.source": ["MariaDbSource"],
+    "connectors.mariadb.source": ["MariaDbSource", "MySqlSource"],
     "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
     "connectors.files.notifications": ["AzureQueue", "PubSubSubscription", "SqsQueue"],

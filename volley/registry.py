@@ -44,6 +44,7 @@ CONNECTORS = {
         "volley.connectors.memory.source:MemorySource", "volley.connectors.memory.sink:MemorySink", in_yaml=False
     ),
     "mariadb": Connector("volley.connectors.mariadb.source:MariaDbSource"),
+    "mysql": Connector("volley.connectors.mariadb.source:MySqlSource"),
     "postgres": Connector("volley.connectors.postgres.source:PostgresSource"),
     "rate": Connector("volley.connectors.rate:RateSource"),
     "webhook": Connector("volley.connectors.webhook.source:WebhookSource"),

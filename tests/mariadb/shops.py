@@ -1,4 +1,4 @@
-"""What tests of MariaDB share: a database, a source of it, and its rows by plain SQL."""
+"""What tests of MariaDB and MySQL share: a database, a source of it, and its rows by plain SQL."""
 
 from __future__ import annotations
 
@@ -7,18 +7,35 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from tests.servers.mariadb import MariaDb
-from volley import MariaDbSource
+import pytest
 
-__all__ = ["Shop", "applied"]
+from tests.servers.sql import SqlServer
+from volley import MariaDbSource, MySqlSource
+
+__all__ = ["SERVERS", "Shop", "applied"]
+
+SERVERS = [pytest.param(name, marks=pytest.mark.services) for name in ("mariadb", "mysql")]
+"""The fixtures of the servers."""
 
 
 @dataclass(frozen=True)
 class Shop:
     """A database of its own, on a shared server."""
 
-    server: MariaDb
+    server: SqlServer
     name: str
+
+    @property
+    def is_mysql(self) -> bool:
+        """True if the server is MySQL."""
+        return self.server.product == "MySQL"
+
+    def series(self, last: int) -> str:
+        """A table of the numbers ``seq`` from 1."""
+        if not self.is_mysql:
+            return f"seq_1_to_{last}"
+        numbers = f"select 1 as seq union all select seq + 1 from numbers where seq < {last}"
+        return f"(with recursive numbers as ({numbers}) select seq from numbers) as series"
 
     def run(self, *statements: str) -> None:
         """Run statements, all in one transaction, as far as they take part in one."""
@@ -42,7 +59,8 @@ class Shop:
             **{"host": self.server.host, "port": self.server.port, "user": "volley", "password": "secret"},
             **{"server_id": 1000 + zlib.crc32(self.name.encode()) % 1_000_000, "tables": tables, "bounded": True},
         }
-        return MariaDbSource(**{**defaults, **settings})
+        source = MySqlSource if self.is_mysql else MariaDbSource
+        return source(**{**defaults, **settings})
 
 
 def applied(rows: list[dict[str, Any]], table: dict[Any, dict[str, Any]] | None = None, key: str = "id") -> Any:

@@ -1,4 +1,4 @@
-"""MariaDbSource under the contract of all sources, with a real server's log, staged before."""
+"""MariaDbSource and MySqlSource under the contract of all sources, with a real server's log, staged before."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from tests.contracts.test_sources import (
     test_the_target_is_not_passed,
     test_what_lies_behind_a_committed_offset_is_read_as_before,
 )
-from tests.mariadb.shops import Shop
+from tests.mariadb.shops import SERVERS, Shop
 from tests.postgres.runs import running
-from tests.servers.mariadb import MariaDb
 from volley import MariaDbSource, Reader, Source, SourceContext
 from volley.capture import segments
 from volley.connectors.mariadb import reader as mariadb_reader
@@ -81,10 +80,11 @@ class _StagedSource(Source):
         return _Staged(reader)
 
 
-@pytest.fixture(scope="module")
-def source(mariadb: MariaDb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+@pytest.fixture(scope="module", params=SERVERS)
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
     """A segment for each piece."""
-    folder, shop = tmp_path_factory.mktemp("staged"), Shop(mariadb, mariadb.database())
+    server = request.getfixturevalue(request.param)
+    folder, shop = tmp_path_factory.mktemp("staged"), Shop(server, server.database())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "_SEGMENT_MESSAGES", 1)
         patch.setattr(mariadb_reader, "_SPLIT_BYTES", 1)

@@ -1,4 +1,4 @@
-"""The driver of a capture of MariaDB dies at every point: the mirror has the rows of the server, each once."""
+"""The driver of a capture of MariaDB or MySQL dies at every point: the mirror has the rows of the server, each once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 from tests.drivers import Drivers
 from tests.mariadb.jobs import differences, mirror, mirror_all
-from tests.mariadb.shops import Shop
-from tests.servers.mariadb import MariaDb
+from tests.mariadb.shops import SERVERS, Shop
 from volley.capture.segments import Segments
 from volley.task.failpoints import LOAD_POINT
 
@@ -22,12 +21,13 @@ EPOCH_POINTS = ("before-files", "after-commit", "before-checkpoint")
 SEGMENT_POINTS = ("before-segment", "after-segment")
 
 
-@pytest.fixture
-def shop(mariadb: MariaDb) -> Iterator[Shop]:
-    made = Shop(mariadb, mariadb.database())
+@pytest.fixture(params=SERVERS)
+def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    server = request.getfixturevalue(request.param)
+    made = Shop(server, server.database())
     made.run(
         "create table orders (id int primary key, total int, note text)",
-        "insert into orders select seq, seq, concat('note ', seq) from seq_1_to_500",
+        f"insert into orders select seq, seq, concat('note ', seq) from {made.series(500)}",
     )
     yield made
     made.run(f"drop database {made.name}")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.servers.identity import TokenEndpoint
     from tests.servers.kafka import Kafka
     from tests.servers.mariadb import MariaDb
+    from tests.servers.mysql import MySql
     from tests.servers.nessie import Nessie
     from tests.servers.postgres import Postgres
     from tests.servers.rest_fixture import RestFixture
@@ -176,6 +177,15 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     from tests.servers.mariadb import MariaDb
 
     with shared(tmp_path_factory, MariaDb, "mariadb") as server:
+        yield server
+
+
+@server_fixture
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
+    """MySQL 9.7, from Debian's unstable packages."""
+    from tests.servers.mysql import MySql
+
+    with shared(tmp_path_factory, MySql, "mysql") as server:
         yield server
 
 

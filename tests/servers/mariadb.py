@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import uuid
-from contextlib import closing
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import Any
 
-import pymysql
 import pytest
 
 from tests.servers.downloads import downloaded
-from tests.servers.process import ServerProcess, free_ports, needed
+from tests.servers.process import ServerProcess, needed
+from tests.servers.sql import ACCOUNTS, SqlServer
 
 _PACKAGES = ("mariadb-server-core", "libaio1", "liburing2")
 USER = "nobody" if os.getuid() == 0 else None
@@ -30,13 +26,9 @@ _SETTINGS = (
     *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M", "--max-connections=500"),
     *(_NO_AIO, "--max-allowed-packet=64M", "--log-warnings=1"),
 )
-_ACCOUNTS = """
-create user if not exists 'volley'@'%' identified by 'secret';
-grant all on *.* to 'volley'@'%' with grant option;
-"""
 
 
-class MariaDb:
+class MariaDb(SqlServer):
     """A MariaDB server with a binary log of rows with full metadata, and one user, who has a password.
 
     Args:
@@ -44,14 +36,16 @@ class MariaDb:
         settings: Further options of the server, such as ``--gtid-domain-id=7``.
     """
 
+    product = "MariaDB"
+    status = "show master status"
+    begin_anew = "reset master"
+
     def __init__(self, folder: Path, settings: tuple[str, ...] = ()) -> None:
-        (port,) = free_ports(1)
-        self.host, self.port, self.user, self.password = "127.0.0.1", port, "volley", "secret"
-        # Not below pytest's folders: where those are root's alone, the server's user can't enter them.
-        self._home = home = Path(mkdtemp(prefix="volley-mariadb-"))
+        super().__init__()
+        home = self._home
         packages, libraries = _programs(home)
         server = packages / "usr/sbin/mariadbd"
-        (home / "accounts.sql").write_text(_ACCOUNTS)
+        (home / "accounts.sql").write_text(ACCOUNTS)
         data = home / "data"
         data.mkdir()
         if USER:
@@ -61,7 +55,7 @@ class MariaDb:
         self._fill(home, packages, [str(server), *basics], libraries)
         self._command = [
             *(str(server), *basics, f"--character-sets-dir={packages}/usr/share/mysql/charsets"),
-            *(f"--port={port}", f"--socket={home}/socket", f"--init-file={home}/accounts.sql"),
+            *(f"--port={self.port}", f"--socket={home}/socket", f"--init-file={home}/accounts.sql"),
             *(f"--pid-file={home}/pid", f"--tmpdir={home}", *_SETTINGS, *settings),
         ]
         self._process = ServerProcess("MariaDB", self._command, folder / "log", libraries, USER)
@@ -84,50 +78,6 @@ class MariaDb:
         )
         if done.returncode:
             pytest.fail(f"MariaDB's tables can't be made: {done.stderr[-2000:]}")
-
-    def start(self) -> MariaDb:
-        """Start it."""
-        self._process.start(self._process.says("ready for connections"))
-        return self
-
-    def kill(self) -> None:
-        """End it as a crash does; `start` has it recover."""
-        self._process.stop()
-
-    def stop(self) -> None:
-        """End it for good."""
-        self._process.stop()
-        subprocess.run(["sh", "-c", 'rm -rf "$0" > /dev/null 2>&1 &', self._home], check=True)
-
-    def run(self, *statements: str, database: str | None = None) -> None:
-        """Run statements, all in one transaction, as far as they take part in one."""
-        with closing(self.connect(database)) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            connection.commit()
-
-    def rows(self, query: str, database: str | None = None) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
-        with closing(self.connect(database)) as connection, connection.cursor() as cursor:
-            cursor.execute(query)
-            return list(cursor.fetchall())
-
-    def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
-        """A connection of the server's user."""
-        return pymysql.connect(
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            password=self.password,
-            database=database,
-            charset="utf8mb4",
-        )
-
-    def database(self) -> str:
-        """The name of a new database, without tables."""
-        name = f"shop_{uuid.uuid4().hex}"
-        self.run(f"create database {name}")
-        return name
 
 
 def _programs(home: Path) -> tuple[Path, dict[str, str]]:

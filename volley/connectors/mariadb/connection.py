@@ -1,4 +1,4 @@
-"""Connections to MariaDB, and what their errors mean."""
+"""Connections to servers, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -53,13 +53,15 @@ def server_errors(server: ServerAddress, doing: str) -> Iterator[None]:
         yield
     except (pymysql.Error, OSError) as error:
         text = redact(str(error.args[-1] if error.args else error), server.secrets)
-        raise SourceError(f"{server}: {doing} failed: {text}", hint=_hint(error)) from redacted(error, server.secrets)
+        raise SourceError(f"{server}: {doing} failed: {text}", hint=_hint(error, server)) from redacted(
+            error, server.secrets
+        )
 
 
-def _hint(error: BaseException) -> str:
+def _hint(error: BaseException, server: ServerAddress) -> str:
     code = error.args[0] if error.args else None
     if code in _DENIED:
-        return "grant select, replication slave, binlog monitor on *.* to the job's user, and check its password"
+        return f"grant {server.dialect.grants} on *.* to the job's user, and check its password"
     return "check host, port, and that the server runs; then start the job again"
 
 

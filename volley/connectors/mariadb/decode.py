@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from volley.capture.changes import DELETE, INSERT, UPDATE, Numbers, TableChanges, Transactions, Truncation
-from volley.connectors.mariadb.fields import Fields, groups, set_bytes
+from volley.connectors.mariadb.binaryjson import decimal_groups
+from volley.connectors.mariadb.fields import Fields, set_bytes
 from volley.connectors.mariadb.log import lenenc
 from volley.connectors.mariadb.messages import BEGIN, TABLE, TRUNCATE, described_table, lengths_of, numbered
 from volley.connectors.mariadb.tables import Table
@@ -114,9 +115,15 @@ def _sizes(column: TableColumn) -> tuple[int, int]:
         "set": set_bytes(len(column.labels)),
     }
     if column.type == "decimal":
-        return 0, sum(size for size, _ in groups(column.length, column.scale))
+        return 0, sum(size for size, _ in decimal_groups(column.length, column.scale))
     # An address or UUID is logged as a text of bytes, a shape as a large blob.
-    return (4, 0) if column.type == "geometry" else (0, fixed[column.type]) if column.type in fixed else (1, 0)
+    return (
+        (4, 0)
+        if column.type in ("geometry", "json", "vector")
+        else (0, fixed[column.type])
+        if column.type in fixed
+        else (1, 0)
+    )
 
 
 class _Messages:

@@ -1,10 +1,11 @@
-"""Values of MariaDB's types in Arrow: from the bytes of the binary log, a whole column at a time, and from a load."""
+"""Values in Arrow: from the bytes of the binary log, a whole column at a time, and from a load."""
 
 from __future__ import annotations
 
 import ipaddress
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,16 @@ import pyarrow.compute as pc
 
 from volley.capture.changes import Numbers
 from volley.columns.decimals import decimals_of
+from volley.connectors.mariadb.binaryjson import decimal_groups, json_text
 from volley.connectors.mariadb.tables import python_charset
 from volley.connectors.mariadb.types import TableColumn, unfit
 from volley.errors import SourceError
 
-__all__ = ["Fields", "groups", "loaded", "set_bytes"]
+__all__ = ["Fields", "loaded", "set_bytes"]
 
-_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _DAY = np.int64(86_400_000_000)
 _OFFSET_LIMIT = (1 << 31) - 1
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Fields:
@@ -121,7 +123,7 @@ class Fields:
 
     def decimals(self, column: TableColumn, nulls: bool) -> pa.Array:
         """Return decimals of groups of nine digits in big-endian bytes, negative ones inverted."""
-        parts = groups(column.length, column.scale)
+        parts = decimal_groups(column.length, column.scale)
         size = sum(size for size, _ in parts)
         data = self.bytes_of(size).copy()
         negative = data[:, 0] < 0x80
@@ -212,6 +214,14 @@ class Fields:
         )
         return texts.take(pa.array(places, mask=self.missing))
 
+    def documents(self, column: TableColumn, nulls: bool) -> pa.Array:
+        """Return the texts of MySQL's JSON values."""
+        values = self._binary().to_pylist()
+        return pa.array([None if value is None else json_text(value) for value in values], pa.string())
+
+    def vectors(self, column: TableColumn, nulls: bool) -> pa.Array:
+        return _vectors(self._binary().to_pylist(), column)
+
     def uuids(self, column: TableColumn, nulls: bool) -> pa.Array:
         return self._named(16, lambda value: str(uuid.UUID(bytes=value)))
 
@@ -238,16 +248,9 @@ _READERS: dict[str, Callable[[Fields, TableColumn, bool], pa.Array]] = {
     **{"float": Fields.floats, "double": Fields.floats, "decimal": Fields.decimals, "bit": Fields.bits},
     **{"binary": Fields.padded, "date": Fields.dates, "datetime": Fields.datetimes, "timestamp": Fields.timestamps},
     **{"time": Fields.durations, "year": Fields.years, "enum": Fields.enums, "set": Fields.sets},
+    **{"json": Fields.documents, "vector": Fields.vectors},
     **{"uuid": Fields.uuids, "inet4": Fields.addresses, "inet6": Fields.addresses},
 }
-
-
-def groups(precision: int, scale: int) -> list[tuple[int, int]]:
-    """Return the bytes and digits of each group of a decimal."""
-    whole = precision - scale
-    first, last = whole % 9, scale % 9
-    full = [(4, 9)] * (whole // 9) + [(4, 9)] * (scale // 9)
-    return ([(_DIGIT_BYTES[first], first)] if first else []) + full + ([(_DIGIT_BYTES[last], last)] if last else [])
 
 
 def set_bytes(labels: int) -> int:
@@ -263,6 +266,11 @@ def _days(years: Numbers, months: Numbers, days: Numbers) -> tuple[Numbers, Numb
     since = month.astype("M8[D]") + (days - 1).astype("m8[D]")
     fits &= since.astype("M8[M]") == month
     return since.astype(np.int64), fits
+
+
+def _vectors(values: Sequence[bytes | None], column: TableColumn) -> pa.Array:
+    lists = [None if value is None else np.frombuffer(value, "<f4") for value in values]
+    return pa.array(lists, column.data_type)
 
 
 def _printed(numbers: Numbers, scale: int, missing: Numbers) -> pa.Array:
@@ -311,6 +319,10 @@ def loaded(column: TableColumn, values: Sequence[Any], nulls: bool) -> pa.Array:
         )
     if column.type == "decimal":
         return pa.array([None if value is None else f"{value:f}" for value in values], pa.string())
+    if column.type == "vector":
+        return _vectors(values, column)
+    if column.type == "time":
+        return pa.array([None if value is None else value // _MICROSECOND for value in values], data_type)
     if pa.types.is_binary(data_type):
         return pa.array([None if value is None else bytes(value) for value in values], data_type)
     if column.type == "float":

@@ -15,7 +15,6 @@ from pymysql.cursors import SSCursor
 from volley.capture.selection import TableName
 from volley.connectors.mariadb.connection import Connection, connect, query, server_errors
 from volley.connectors.mariadb.fields import loaded
-from volley.connectors.mariadb.positions import position_of
 from volley.connectors.mariadb.settings import ANEW, ServerAddress
 from volley.connectors.mariadb.tables import Table, described
 from volley.connectors.mariadb.types import quoted
@@ -30,7 +29,7 @@ __all__ = ["Loads", "StagedLoad"]
 _BATCH_ROWS = 20_000
 _FILE_ROWS = 500_000
 _FILES_A_LOAD = 1_000_000
-_CHANGED = 1412
+_CHANGED, _GONE = 1412, 1146
 _ATTEMPTS = 5
 
 
@@ -71,8 +70,8 @@ class Loads:
                 try:
                     return self._stage(server, names, nulls)
                 except pymysql.Error as error:
-                    # A table was altered after the snapshot began.
-                    if error.args[0] != _CHANGED:
+                    # A table was altered after the snapshot began, or dropped before.
+                    if error.args[0] not in (_CHANGED, _GONE):
                         raise
             return self._stage(server, names, nulls)
 
@@ -81,10 +80,9 @@ class Loads:
         before = {str(load.table.name) for load in earlier}
         with closing(connect(server)) as connection:
             query(connection, "set session transaction isolation level repeatable read")
-            query(connection, "start transaction with consistent snapshot")
-            status = dict(query(connection, "show status like 'binlog_snapshot_%'"))
-            position = position_of(status["Binlog_snapshot_file"], int(status["Binlog_snapshot_position"]))
-            tables = [table for table in (described(connection, name) for name in names) if table is not None]
+            there = [name for name in names if described(connection, name) is not None]
+            position = server.dialect.begin_snapshot(connection, server, there)
+            tables = [table for table in (described(connection, name) for name in there) if table is not None]
             values: list[dict[str, object]] = []
             for number, table in enumerate(tables, len(earlier) + 1):
                 files = self._write(connection, number, table, nulls)

@@ -8,26 +8,37 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pymysql
 
 from volley.connectors.mariadb.connection import connect, one, query
 from volley.connectors.mariadb.positions import log_file, position_of
-from volley.connectors.mariadb.settings import ServerAddress
+from volley.connectors.mariadb.settings import ANEW, ServerAddress
 from volley.errors import SourceError
 
 __all__ = [
     *("DELETE_ROWS", "GTID", "HEARTBEAT", "INSERT_ROWS", "QUERY", "ROTATE", "TABLE_MAP", "UPDATE_ROWS"),
-    *("XA_PREPARE", "XID", "BinaryLog", "Event"),
+    *("XA_PREPARE", "XID", "BinaryLog", "Event", "is_gtid", "opens_transaction", "statement"),
 ]
 
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, XA_PREPARE, GTID = 2, 4, 15, 16, 19, 27, 38, 162
+_GTIDS = (33, 34, 42, GTID)
+"""Of MySQL: with an id, without one, with an id that has a tag; of MariaDB."""
+_LONG_HEARTBEAT = 41
 INSERT_ROWS, UPDATE_ROWS, DELETE_ROWS = 23, 24, 25
 _INCIDENT = 26
 # Compressed events, and what they are without: those of rows of version 1 and 2, and of statements.
 _COMPRESSED = {165: QUERY, 166: INSERT_ROWS, 167: UPDATE_ROWS, 168: DELETE_ROWS}
-_VERSION_2 = (30, 31, 32, 39, 169, 170, 171)
+# Rows of version 2: what is said of them beside their columns is left out.
+_VERSION_2 = {30: INSERT_ROWS, 31: UPDATE_ROWS, 32: DELETE_ROWS}
+_COMPRESSED_VERSION_2 = (169, 170, 171)
+_PARTIAL, _PAYLOAD = 39, 40
+_PAYLOAD_SIZE, _PAYLOAD_CODEC, _PAYLOAD_LENGTH = 1, 2, 3
+_ZSTD, _PLAIN = 0, 255
+_HEADER_SIZE = 19
 _DUMP = 0x12
 _HEADER = struct.Struct("<xIBIIIH")
+_EVENT_HEADER = struct.Struct("<IBIIIH")
 _LONGEST_PACKET = (1 << 24) - 1
 _HEARTBEAT_NANOSECONDS = 100_000_000
 _ROWS_HEAD = 8
@@ -38,7 +49,7 @@ _QUERY_HEAD = struct.Struct("<IIBHH")
 class Event:
     """An event of the log."""
 
-    type: int
+    type: int  # its number; of rows and of global ids as the server has written them
     time: int  # when its statement began, in seconds since 1970
     end: int  # the position after it
     body: bytes
@@ -65,8 +76,7 @@ class BinaryLog:
     def _start(self, server: ServerAddress, file: str, offset: int) -> None:
         connection = self._connection
         query(connection, "set @master_binlog_checksum = @@global.binlog_checksum")
-        # What an older replica does not know would be replaced: global ids.
-        query(connection, "set @mariadb_slave_capability = 4")
+        server.dialect.register(connection)
         query(connection, "set @master_heartbeat_period = %s", _HEARTBEAT_NANOSECONDS)
         (checksum,) = one(connection, "select @@global.binlog_checksum")
         self._has_checksums = checksum == "CRC32"
@@ -99,12 +109,10 @@ class BinaryLog:
                 yield Event(ROTATE, time, position_of(self.file, offset), body)
             elif kind == FORMAT:
                 self._has_checksums = packet[-5] == 1
-            elif kind in (*_VERSION_2, _INCIDENT):
-                raise _unreadable(kind)
+            elif kind == _PAYLOAD:
+                yield from _unpacked(body, position_of(self.file, end))
             else:
-                if kind in _COMPRESSED:
-                    kind, body = _COMPRESSED[kind], _decompressed(kind, body)
-                yield Event(kind, time, position_of(self.file, end) if end else 0, body, server)
+                yield _event(kind, time, position_of(self.file, end) if end else 0, body, server)
 
     def _packet(self) -> bytes:
         parts = []
@@ -139,15 +147,54 @@ class BinaryLog:
         return packet[20:-4]
 
 
+def _event(kind: int, time: int, end: int, body: bytes, server: int) -> Event:
+    """Return an event in the one form that all servers' events have here."""
+    if kind in _VERSION_2:
+        size = int.from_bytes(body[_ROWS_HEAD : _ROWS_HEAD + 2], "little")
+        kind, body = _VERSION_2[kind], body[:_ROWS_HEAD] + body[_ROWS_HEAD + size :]
+    elif kind in _COMPRESSED:
+        kind, body = _COMPRESSED[kind], _decompressed(kind, body)
+    elif kind == _LONG_HEARTBEAT:
+        kind = HEARTBEAT
+    elif kind in (*_COMPRESSED_VERSION_2, _PARTIAL, _INCIDENT):
+        raise _unreadable(kind)
+    return Event(kind, time, end, body, server)
+
+
+def _unpacked(body: bytes, end: int) -> Iterator[Event]:
+    """Yield the events of a compressed transaction; the last one ends where the whole does."""
+    fields, at = {}, 0
+    while (kind := body[at]) != 0:
+        size, at = lenenc(body, at + 1)
+        fields[kind], _ = lenenc(body, at)
+        at += size
+    payload = memoryview(body)[at + 1 :]
+    if len(payload) != fields[_PAYLOAD_SIZE] or fields[_PAYLOAD_CODEC] not in (_ZSTD, _PLAIN):
+        raise SourceError(
+            "the binary log has a transaction of an unknown compression",
+            hint="set global binlog_transaction_compression = OFF",
+        )
+    if fields[_PAYLOAD_CODEC] == _ZSTD:
+        payload = memoryview(pa.decompress(payload, fields[_PAYLOAD_LENGTH], codec="zstd"))
+    at = 0
+    while at < len(payload):
+        time, kind, server, size, _, _ = _EVENT_HEADER.unpack_from(payload, at)
+        inner, at = bytes(payload[at + _HEADER_SIZE : at + size]), at + size
+        yield _event(kind, time, end if at == len(payload) else 0, inner, server)
+
+
 def _unreadable(kind: int) -> SourceError:
     if kind == _INCIDENT:
         return SourceError(
             "the binary log has an incident: the server could not log changes",
-            hint='load the tables anew: start with fresh=True, into="replace"',
+            hint=ANEW,
         )
-    return SourceError(
-        f"the binary log has events of type {kind}, as MySQL writes them", hint="this source reads the log of MariaDB"
-    )
+    if kind == _PARTIAL:
+        return SourceError(
+            "the binary log has parts of JSON values only (binlog_row_value_options of a session)",
+            hint=f"set it to '', and {ANEW}",
+        )
+    return SourceError(f"the binary log has events of type {kind}, which this source does not read", hint=ANEW)
 
 
 def _decompressed(kind: int, body: bytes) -> bytes:
@@ -176,6 +223,17 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
         return first, at + 1
     size = {252: 2, 253: 3, 254: 8}[first]
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
+
+
+def is_gtid(event: Event) -> bool:
+    """Return whether an event begins a transaction, and tells its global id."""
+    return event.type in _GTIDS
+
+
+def opens_transaction(text: str) -> bool:
+    """Return whether more events of a transaction follow its first statement."""
+    upper = text.upper()
+    return upper == "BEGIN" or upper.startswith(("XA START", "XA BEGIN")) or upper.endswith(") START TRANSACTION")
 
 
 def statement(body: bytes) -> tuple[str, str]:

@@ -1,18 +1,15 @@
-"""Places in the binary log as one number, and transactions by their global ids."""
+"""Places in the binary log as one number."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from volley.errors import SourceError
 
-__all__ = ["FILE_BITS", "Gtids", "gtids_of", "gtids_text", "log_file", "position_of"]
+__all__ = ["FILE_BITS", "log_file", "position_of"]
 
 FILE_BITS = 40
 _NUMBER = re.compile(r"(.*)\.(\d+)")
-Gtids = dict[int, str]
-"""By domain, the id of the last transaction: ``domain-server-sequence``."""
 
 
 def position_of(file: str, offset: int) -> int:
@@ -35,13 +32,3 @@ def log_file(position: int, example: str) -> tuple[str, int]:
         ('binlog.000002', 4)
     """
     return f"{example.rpartition('.')[0]}.{position >> FILE_BITS:06}", position & ((1 << FILE_BITS) - 1)
-
-
-def gtids_of(text: str) -> Gtids:
-    """Return the ids of a text such as ``0-1-44,7-2-3``."""
-    return {int(gtid.split("-")[0]): gtid for gtid in text.replace(" ", "").split(",") if gtid}
-
-
-def gtids_text(gtids: Mapping[int, str]) -> str:
-    """Return the text of ids."""
-    return ",".join(gtids[domain] for domain in sorted(gtids))

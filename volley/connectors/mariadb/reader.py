@@ -34,7 +34,7 @@ _SPLIT_BYTES = 1 << 20
 def inspect(capture: Capture) -> ChangeReader:
     """Check the server and the tables without changing anything, and return what reads their rows."""
     with connected(capture.server, f"reading the catalog for {capture.selection}") as connection:
-        check_server(connection)
+        check_server(connection, capture.server.dialect)
         tables = selected_tables(connection, capture)
     if capture.packed:
         return ChangeReader(capture, ManyTables(capture.nulls, capture.changelog, capture.sequence))
@@ -130,15 +130,15 @@ class MariaDbReader(Reader):
         capture = self.capture
         watch = Watch(capture)
         with connected(capture.server, "starting to read the binary log") as connection:
-            origin = ensure_origin(connection, capture.state)
+            origin = ensure_origin(connection, capture.server.dialect, capture.state)
             watch.begin(selected_tables(connection, capture))
-            file, offset, _ = end_of_log(connection)
+            end = end_of_log(connection, capture.server.dialect)
         self._failure.clear()
         self._receiver = LogReceiver(capture, origin, watch, self._failure)
         try:
             self._receiver.start()
             if capture.bounded:
-                self._receiver.wait_for(position_of(file, offset))
+                self._receiver.wait_for(position_of(end.file, end.offset))
         except BaseException:
             self._receiver.stop()
             raise

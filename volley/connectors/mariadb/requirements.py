@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 
 from volley.capture.rows import CHANGE, OPERATION, POSITION, SEQUENCE, UNCHANGED
 from volley.capture.selection import TableName
 from volley.connectors.mariadb.capture import Capture
 from volley.connectors.mariadb.connection import Connection, one, query
-from volley.connectors.mariadb.settings import ANEW
+from volley.connectors.mariadb.settings import ANEW, Dialect, LogEnd
 from volley.connectors.mariadb.tables import Table, described, in_selection
 from volley.errors import SourceError, SourceNotFoundError
 
 __all__ = ["check_server", "check_table", "end_of_log", "selected_tables"]
 
 _log = logging.getLogger(__name__)
-_OLDEST = (10, 5)
 _VARIABLES = """
-    select version(), @@global.log_bin, @@global.binlog_format, @@global.binlog_row_metadata
+    select @@global.log_bin, @@global.binlog_format, @@global.binlog_row_metadata
 """
 _ENGINES = """
     select t.engine, t.table_type, e.transactions from information_schema.tables t
@@ -32,15 +30,10 @@ _CASCADES = """
 """
 
 
-def check_server(connection: Connection) -> None:
+def check_server(connection: Connection, dialect: Dialect) -> None:
     """Check the server's version, and that its log has rows with the names of their columns."""
-    (version,) = one(connection, "select version()")
-    match = re.match(r"(\d+)\.(\d+)", version)
-    if "mariadb" not in version.lower():
-        raise SourceError(f"the server is MySQL {version}", hint="this source reads the binary log of MariaDB")
-    if match is None or (int(match[1]), int(match[2])) < _OLDEST:
-        raise SourceError(f"the server is MariaDB {version}", hint="10.5 or newer is needed")
-    _, is_logged, form, metadata = one(connection, _VARIABLES)
+    dialect.check(connection)
+    is_logged, form, metadata = one(connection, _VARIABLES)
     if not is_logged:
         raise SourceError("the server writes no binary log", hint="start it with log_bin, and a server_id")
     if form != "ROW":
@@ -55,17 +48,17 @@ def check_server(connection: Connection) -> None:
         )
 
 
-def end_of_log(connection: Connection) -> tuple[str, int, tuple[str, str]]:
-    """Return the file and the offset at which the log ends, and the names of databases that it has, and has not.
+def end_of_log(connection: Connection, dialect: Dialect) -> LogEnd:
+    """Return where the log ends.
 
     Raises:
         SourceError: If there is no log.
     """
-    rows = query(connection, "show master status")
+    rows = query(connection, dialect.status)
     if not rows:
         raise SourceError("the server writes no binary log", hint="start it with log_bin, and a server_id")
-    file, offset, only, ignored = rows[0][:4]
-    return str(file), int(offset), (str(only or ""), str(ignored or ""))
+    file, offset, only, ignored, *gtids = rows[0]
+    return LogEnd(str(file), int(offset), str(only or ""), str(ignored or ""), str(gtids[0]) if gtids else "")
 
 
 def selected_tables(connection: Connection, capture: Capture) -> list[Table]:
@@ -81,10 +74,10 @@ def selected_tables(connection: Connection, capture: Capture) -> list[Table]:
             raise SourceNotFoundError(
                 f"table {name} does not exist, or the user may not see it", hint=f"grant select on {name} to the user"
             )
-    *_, (only, ignored) = end_of_log(connection)
+    end = end_of_log(connection, capture.server.dialect)
     tables = []
     for name in names:
-        if (only and name.schema not in only.split(",")) or name.schema in ignored.split(","):
+        if (end.only and name.schema not in end.only.split(",")) or name.schema in end.ignored.split(","):
             raise SourceError(
                 f"the server's log leaves out database {name.schema!r} (binlog_do_db, binlog_ignore_db)",
                 hint=f"log it, or leave its tables out: exclude='{name.schema}.*'",
@@ -111,7 +104,8 @@ def check_table(connection: Connection, capture: Capture, table: Table) -> None:
             f"table {name} is of engine {engine}, which has no transactions: no load of it fits the log",
             hint=f"alter table {name} engine = InnoDB, or leave it out: exclude={name.setting!r}",
         )
-    for (constraint,) in query(connection, _CASCADES, name.schema, name.table):
+    cascades = query(connection, _CASCADES, name.schema, name.table)
+    for (constraint,) in () if capture.server.dialect.logs_cascades(connection) else cascades:
         _log.warning(
             "table %s: the log has no change that the cascade of foreign key %s makes: such rows stay as they are",
             *(name, constraint),

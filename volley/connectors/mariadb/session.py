@@ -13,7 +13,6 @@ from volley.connectors.mariadb.capture import Capture
 from volley.connectors.mariadb.connection import connect
 from volley.connectors.mariadb.log import (
     DELETE_ROWS,
-    GTID,
     HEARTBEAT,
     INSERT_ROWS,
     QUERY,
@@ -24,11 +23,13 @@ from volley.connectors.mariadb.log import (
     XID,
     BinaryLog,
     Event,
+    is_gtid,
+    opens_transaction,
     statement,
 )
 from volley.connectors.mariadb.messages import begin, change, count_numbers, table_message, truncation
 from volley.connectors.mariadb.origin import Origin, check_log
-from volley.connectors.mariadb.positions import FILE_BITS, gtids_of, gtids_text
+from volley.connectors.mariadb.positions import FILE_BITS
 from volley.connectors.mariadb.settings import ANEW
 from volley.connectors.mariadb.statements import Truncated, effects
 from volley.connectors.mariadb.tables import table_number
@@ -39,7 +40,6 @@ from volley.task.failpoints import reach
 __all__ = ["Replication"]
 
 _FULL_SECONDS = 0.5
-_STANDALONE = 1
 _KINDS = {INSERT_ROWS: INSERT, UPDATE_ROWS: UPDATE, DELETE_ROWS: DELETE}
 _ROWS_HEAD = 8
 
@@ -69,7 +69,7 @@ class Replication:
         self._open: SegmentWriter | None = None
         self._committed = 0.0
         self._position = 0
-        self._gtids: dict[int, str] = {}
+        self._gtids = capture.server.dialect.gtids_of("")
         self._described: dict[int, bytes] = {}
         # By the log's numbers of tables: the event that described each, and its own number; None = it is not read.
         self._maps: dict[int, tuple[bytes, int | None]] = {}
@@ -88,9 +88,10 @@ class Replication:
         self._chain = self._segments.chain(self._origin.position)
         self._position = self._chain.end
         gtids = self._last_gtids()
-        self._gtids = gtids_of(gtids)
+        dialect = self._capture.server.dialect
+        self._gtids = dialect.gtids_of(gtids)
         with closing(connect(self._capture.server)) as connection:
-            check_log(connection, self._origin, self._position, gtids)
+            check_log(connection, dialect, self._origin, self._position, gtids)
         self._watch.resume()
         self._segments.clear_unfinished()
         log = BinaryLog(self._capture.server, self._position, self._origin.file)
@@ -116,14 +117,15 @@ class Replication:
             self._change(_KINDS[kind], event.body)
         elif kind == TABLE_MAP:
             self._map(event.body)
-        elif kind == GTID:
+        elif is_gtid(event):
             self._begin_transaction(event)
         elif kind == XID:
             self._commit(event)
         elif kind == QUERY:
             self._query(event)
         elif kind == XA_PREPARE:
-            self._refuse_rows("is prepared for XA, and may be rolled back later", "commit without xa prepare")
+            if not event.body[0]:
+                self._refuse_rows("is prepared for XA, and may be rolled back later", "commit without xa prepare")
             self._commit(event)
         elif kind == ROTATE:
             # The server counts tables anew when it starts, in another file.
@@ -155,11 +157,9 @@ class Replication:
                 return
 
     def _begin_transaction(self, event: Event) -> None:
-        sequence, domain = int.from_bytes(event.body[:8], "little"), int.from_bytes(event.body[8:12], "little")
         self._in_transaction = True
-        self._is_standalone = bool(event.body[12] & _STANDALONE)
+        self._is_standalone = self._gtids.begin(event)
         self._begin = begin(self._position, event.time)
-        self._gtids[domain] = f"{domain}-{event.server}-{sequence}"
 
     def _commit(self, event: Event) -> None:
         self._in_transaction = False
@@ -177,6 +177,8 @@ class Replication:
             self._refuse_rows("was rolled back after it had changed a table without transactions", ANEW)
             self._commit(event)
             return
+        if opens_transaction(text):
+            self._is_standalone = False
         for effect in effects(database, text):
             self._watch.apply(effect)
             if isinstance(effect, Truncated):
@@ -236,7 +238,7 @@ class Replication:
     def _cut(self, segment: SegmentWriter) -> None:
         number, position = self._chain.next, self._position
         reach("before-segment", number)
-        messages = segment.finish(position, self._committed, {"gtids": gtids_text(self._gtids)})
+        messages = segment.finish(position, self._committed, {"gtids": self._gtids.text})
         self._open = None
         reach("after-segment", number)
         self._chain = SegmentChain(number + messages, position, position)

@@ -1,4 +1,4 @@
-"""MariaDbSource: the rows of MariaDB tables, and every change of them, exactly once."""
+"""MariaDbSource and MySqlSource: the rows of tables, and every change of them, by the binary log, exactly once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from volley.capture.selection import Selection, table_names
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from volley.connectors.mariadb.capture import Capture
 
-__all__ = ["MariaDbSource"]
+__all__ = ["MariaDbSource", "MySqlSource"]
 
 
 @brief_methods
@@ -88,6 +88,9 @@ class MariaDbSource(Source):
         MariaDbSource(host='db', user='volley', password='***', server_id=4711, tables=('shop.orders',))
     """
 
+    connector: ClassVar[str] = "mariadb"
+    _dialect: ClassVar[str] = "MariaDb"
+
     host: str
     port: int = 3306
     user: str
@@ -141,20 +144,20 @@ class MariaDbSource(Source):
         # Without the host: it may move. Another server is recognised by its log. Without the names of several tables:
         # there may be more of them later.
         rows = "*" if self._is_packed else str(self._selection.only)
-        return f"mariadb:{self.server_id}/{rows}"
+        return f"{self.connector}:{self.server_id}/{rows}"
 
     def datasets(self) -> Sequence[Dataset]:
-        server, tables = f"mariadb://{self.host}:{self.port}", self._selection.patterns or ("*.*",)
+        server, tables = f"{self.connector}://{self.host}:{self.port}", self._selection.patterns or ("*.*",)
         return [Dataset(server, str(table), "TABLE") for table in tables]
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
-        _check_installed()
+        self._check_installed()
         from volley.connectors.mariadb.reader import inspect
 
         return inspect(self._capture(context)).output.schema
 
     def open(self, context: SourceContext) -> Reader:
-        _check_installed()
+        self._check_installed()
         from volley.connectors.mariadb.reader import MariaDbReader, inspect
 
         return MariaDbReader(inspect(self._capture(context)), context.parallelism, self.max_segments_per_epoch)
@@ -172,10 +175,12 @@ class MariaDbSource(Source):
     _repr_html_ = redacted_html
 
     def _capture(self, context: SourceContext) -> Capture:
+        from volley.connectors.mariadb import dialects
         from volley.connectors.mariadb.capture import Capture
 
         return Capture(
             server=ServerAddress(
+                dialect=getattr(dialects, self._dialect)(),
                 host=self.host,
                 port=self.port,
                 user=self.user,
@@ -196,11 +201,36 @@ class MariaDbSource(Source):
             state=context.state,
         )
 
+    def _check_installed(self) -> None:
+        try:
+            import pymysql  # noqa: F401
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"{type(self).__name__} needs a package that is missing: {error}",
+                hint='pip install "volley-stream[mysql]"',
+            ) from error
 
-def _check_installed() -> None:
-    try:
-        import pymysql  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"MariaDbSource needs a package that is missing: {error}", hint='pip install "volley-stream[mysql]"'
-        ) from error
+
+@brief_methods
+@dataclass(frozen=True, repr=False, kw_only=True)
+class MySqlSource(MariaDbSource):
+    """Captures tables of MySQL 8.4 or newer: their rows first, then every change, by the binary log.
+
+    It does what `MariaDbSource` does, and has the same settings. The server must have ``gtid_mode=ON``,
+    ``binlog_format=ROW`` and ``binlog_row_metadata=FULL``, and no ``binlog_row_value_options``. A load locks the
+    tables against changes while its snapshot begins, which waits for open transactions that have changed them.
+
+    Args:
+        host: The server's host. The other settings are those of `MariaDbSource`.
+        user: A user with ``select``, ``lock tables``, ``replication slave`` and ``replication client`` on ``*.*``.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> MySqlSource(host="db", user="volley", password="secret", server_id=4711, tables="shop.orders")
+        MySqlSource(host='db', user='volley', password='***', server_id=4711, tables=('shop.orders',))
+    """
+
+    connector: ClassVar[str] = "mysql"
+    _dialect: ClassVar[str] = "MySql"

@@ -1,4 +1,4 @@
-"""Tables as MariaDB's catalog describes them, and as the binary log does."""
+"""Tables as a server's catalog describes them, and as the binary log does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["Charsets", "Table", "charsets", "described", "mapped"]
 _COLUMNS = """
     select c.table_schema, c.table_name, c.column_name, c.data_type, c.column_type, c.numeric_precision,
         c.numeric_scale, c.datetime_precision, c.character_octet_length, c.character_set_name,
-        k.ordinal_position, c.column_default is null or c.column_default = 'NULL', c.is_nullable
+        k.ordinal_position,
+        c.column_default is null or (c.column_default = 'NULL' and version() like '%%MariaDB%%'), c.is_nullable
     from information_schema.columns c
     left join information_schema.key_column_usage k on k.table_schema = c.table_schema
         and k.table_name = c.table_name and k.column_name = c.column_name and k.constraint_name = 'PRIMARY'
@@ -30,11 +31,20 @@ _COLUMNS = """
     order by c.ordinal_position
 """
 _SIZES = {"tinytext": 255, "text": 65_535, "mediumtext": 0xFFFFFF, "longtext": 0xFFFFFFFF}
-_SHAPES = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
+_SHAPES = (
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+    "geomcollection",
+)
 _KNOWN = (
     *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit"),
     *("char", "varchar", "enum", "set", "uuid", "inet4", "inet6", "binary", "varbinary", "geometry"),
-    *("date", "datetime", "timestamp", "time", "year"),
+    *("date", "datetime", "timestamp", "time", "year", "json", "vector"),
 )
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 Charsets = Mapping[int, str]
@@ -138,7 +148,7 @@ def _column(
         length = int(precision or 0)
     elif kind in ("datetime", "timestamp", "time"):
         length = int(fraction or 0)
-    elif kind in ("uuid", "inet4", "inet6", "enum", "set"):
+    elif kind in ("uuid", "inet4", "inet6", "enum", "set", "json", "vector", "geometry"):
         length = 0
     labels = tuple(label.replace("''", "'") for label in _LABEL.findall(declared)) if kind in ("enum", "set") else ()
     unsigned = " unsigned" in declared and kind not in ("enum", "set")
@@ -157,10 +167,11 @@ def _unknown(table: TableName, name: str, kind: str) -> SourceError:
 _NUMBERS = {1: "tinyint", 2: "smallint", 3: "int", 8: "bigint", 9: "mediumint", 4: "float", 5: "double"}
 _TIMES = {10: "date", 13: "year", 17: "timestamp", 18: "datetime", 19: "time"}
 _VARCHAR, _BIT, _DECIMAL, _ENUM, _SET, _BLOB, _STRING, _GEOMETRY = 15, 16, 246, 247, 248, 252, 254, 255
+_PLAIN = {_GEOMETRY: "geometry", 245: "json", 242: "vector"}
 _SIGNED_KINDS = {*_NUMBERS, 13, _DECIMAL}
 _OLD_TIMES, _COMPRESSED_TYPES = (7, 11, 12, 14), (140, 141)
 _META_BYTES = {_VARCHAR: 2, _BIT: 2, _DECIMAL: 2, _STRING: 2, _BLOB: 1, _GEOMETRY: 1, 4: 1, 5: 1, 17: 1, 18: 1, 19: 1}
-_META_BYTES |= dict.fromkeys((140, 141), 2) | {245: 1}
+_META_BYTES |= dict.fromkeys((140, 141), 2) | {245: 1, 242: 1}
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
 _KEY, _KEY_PREFIXES, _LABEL_DEFAULT, _LABEL_CHARSET = 8, 9, 10, 11
 _BINARY = 63
@@ -336,10 +347,12 @@ class _Description:
             return TableColumn(name, "char" if charset else "binary", second, charset=charset)
         if kind == _BLOB:
             return TableColumn(name, "text" if charset else "blob", (1 << 8 * first) - 1, charset=charset)
-        if kind == _GEOMETRY:
-            return TableColumn(name, "geometry")
+        if kind in _PLAIN:
+            return TableColumn(name, _PLAIN[kind])
         if kind in _OLD_TIMES:
-            raise _unknown(self.name, name, "a time in the format of MariaDB before 10.1 (alter table … force)")
+            raise _unknown(
+                self.name, name, "a time in the format before MariaDB 10.1 and MySQL 5.6 (alter table … force)"
+            )
         raise _unknown(self.name, name, "compressed" if kind in _COMPRESSED_TYPES else f"of the log's type {kind}")
 
 
@@ -360,7 +373,7 @@ _PYTHON = {
     **{"utf8": "utf_8", "utf8mb3": "utf_8", "utf8mb4": "utf_8", "ascii": "ascii", "binary": "latin_1", "": "latin_1"},
     **{"cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257", "cp850": "cp850"},
     **{"cp852": "cp852", "cp866": "cp866", "koi8r": "koi8_r", "koi8u": "koi8_u", "gbk": "gbk", "gb2312": "gb2312"},
-    **{"big5": "big5", "tis620": "tis_620"},
+    **{"big5": "big5", "tis620": "tis_620", "gb18030": "gb18030"},
 }
 
 

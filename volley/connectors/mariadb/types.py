@@ -1,4 +1,4 @@
-"""MariaDB's types in Arrow, as the catalog and as the binary log describe them."""
+"""The servers' types in Arrow, as the catalog and as the binary log describe them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volley.errors import SourceError
 __all__ = ["TableColumn", "keeps_values", "quoted", "unfit"]
 
 _INTEGERS = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
-_TEXTS = ("char", "varchar", "text", "enum", "set", "uuid", "inet4", "inet6")
+_TEXTS = ("char", "varchar", "text", "enum", "set", "uuid", "inet4", "inet6", "json")
 _BYTES = ("binary", "varbinary", "blob", "geometry")
 _LABELLED = ("enum", "set")
 _PLAIN: dict[str, pa.DataType] = {
@@ -24,6 +24,7 @@ _PLAIN: dict[str, pa.DataType] = {
     # A duration: it may be negative, and has up to 838 hours.
     "time": pa.int64(),
     "year": pa.int32(),
+    "vector": pa.list_(pa.float32()),
 }
 _UNICODE = ("utf8mb4", "utf8mb3", "utf8", "utf16", "utf32", "utf16le")
 
@@ -69,8 +70,6 @@ class TableColumn:
     def selected(self) -> str:
         """The SQL that selects what `loaded` in `fields.py` takes."""
         name = quoted(self.name)
-        if self.type == "time":
-            return f"cast(time_to_sec({name}) * 1000000 as signed)"
         if self.type == "float":
             return f"{name} + 0e0"
         if self.type == "bit" and self.length == 1:
