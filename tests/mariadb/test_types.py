@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.mariadb.shops import Shop
+from tests.mariadb.shops import SERVERS, Shop, applied
 from tests.postgres.runs import running
 from volley import SourceError
 
 UTC_MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 # The column's type, a value as SQL has it, and as the rows have it.
-VALUES: list[tuple[str, str, Any]] = [
+BOTH: list[tuple[str, str, Any]] = [
     ("tinyint", "-128", -128),
     ("tinyint unsigned", "255", 255),
     ("boolean", "2", 2),
@@ -48,7 +48,6 @@ VALUES: list[tuple[str, str, Any]] = [
     ("text", "repeat('x', 70)", "x" * 70),
     ("mediumtext character set latin1", "repeat('é', 70000)", "é" * 70000),
     ("tinytext", "''", ""),
-    ("json", """'{"a": [1, null]}'""", '{"a": [1, null]}'),
     ("binary(4)", "x'dead'", b"\xde\xad\0\0"),
     ("varbinary(300)", "x'dead00'", b"\xde\xad\0"),
     ("blob", "x'00ff'", b"\0\xff"),
@@ -67,42 +66,65 @@ VALUES: list[tuple[str, str, Any]] = [
     ("timestamp null", "'1970-01-01 00:00:01'", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
     ("time", "'-838:59:59'", -3020399000000),
     ("time(2)", "'-00:00:01.5'", -1500000),
-    ("time(6)", "'838:59:59.999999'", 3020399999999),
+    ("time(6)", "'838:59:58.999999'", 3020398999999),
     ("time(3)", "'-00:00:00.001'", -1000),
     ("year", "2026", 2026),
     ("year", "0000", 0),
+    ("point", "point(1, 2)", bytes.fromhex("000000000101000000000000000000f03f0000000000000040")),
+    ("varchar(10) character set latin2", "'ł'", "ł"),
+]
+MARIADB = [
+    ("time(6)", "'838:59:59.999999'", 3020399999999),
     ("uuid", "'00112233-4455-1677-8899-aabbccddee00'", "00112233-4455-1677-8899-aabbccddee00"),
     ("inet4", "'1.2.3.0'", "1.2.3.0"),
     ("inet6", "'2001:db8::ff00:42:8329'", "2001:db8::ff00:42:8329"),
     ("inet6", "'::ffff:1.2.3.4'", "::ffff:1.2.3.4"),
     ("inet6", "'::1'", "::1"),
-    ("point", "point(1, 2)", bytes.fromhex("000000000101000000000000000000f03f0000000000000040")),
+    ("json", """'{"a": [1, null]}'""", '{"a": [1, null]}'),
+    ("json", """'{"a":1}'""", '{"a":1}'),
 ]
+MYSQL = [
+    ("json", """'{"b":1, "a" :[1,null]}'""", '{"a": [1, null], "b": 1}'),
+    ("json", "'null'", "null"),
+    ("vector(3)", "to_vector('[1, -2.5, 3e8]')", [1.0, -2.5, 3e8]),
+    ("varchar(10) collate utf8mb4_0900_ai_ci", "'größe'", "größe"),
+    ("varchar(10) character set gb18030", "'größe €'", "größe €"),
+    ("int invisible", "7", 7),
+    ("geometry srid 4326", "st_geomfromtext('point(1 2)', 4326)",
+     bytes.fromhex("e6100000010100000000000000000000400000000000 00f03f".replace(" ", ""))),
+]  # fmt: skip
+
+
+def values_of(shop: Shop) -> list[tuple[str, str, Any]]:
+    """The values of a server's types."""
+    return [*BOTH, *(MYSQL if shop.is_mysql else MARIADB)]
 
 
 def test_each_type_has_the_same_value_in_a_load_and_in_the_log(shop: Shop, tmp_path: Path) -> None:
-    columns = ", ".join(f"c{number} {declared}" for number, (declared, *_) in enumerate(VALUES))
-    values = ", ".join(f"{value}" for _, value, _ in VALUES)
+    every = values_of(shop)
+    columns = ", ".join(f"c{number} {declared}" for number, (declared, *_) in enumerate(every))
+    values = ", ".join(f"{value}" for _, value, _ in every)
+    names = ", ".join(f"c{number}" for number in range(len(every)))
     shop.run_with("set time_zone = '+00:00'", f"create table every (id int primary key, {columns})")
-    shop.run_with("set time_zone = '+00:00'", f"insert into every values (1, {values})")
+    shop.run_with("set time_zone = '+00:00'", f"insert into every (id, {names}) values (1, {values})")
     shop.run("insert into every (id) values (2)")
     with running(shop.source("every"), tmp_path) as run:
         loaded = {row["id"]: row for row in run.epoch()}
         start = run.start
     shop.run_with(
         "set time_zone = '+05:00'",
-        "insert into every select id + 10, " + ", ".join(f"c{n}" for n in range(len(VALUES))) + " from every",
+        f"insert into every (id, {names}) select id + 10, {names} from every",
     )
     with running(shop.source("every"), tmp_path, start) as run:
         streamed = {row["id"]: row for row in run.epoch()}
     wrong = [
         (declared, sql, want, loaded[1][f"c{number}"], streamed[11][f"c{number}"])
-        for number, (declared, sql, want) in enumerate(VALUES)
+        for number, (declared, sql, want) in enumerate(every)
         if not loaded[1][f"c{number}"] == streamed[11][f"c{number}"] == want
     ]
     assert wrong == []
     for row in (loaded[2], streamed[12]):
-        assert {row[f"c{number}"] for number in range(len(VALUES))} == {None}
+        assert {row[f"c{number}"] for number in range(len(every))} == {None}
 
 
 @pytest.mark.parametrize(
@@ -132,3 +154,48 @@ def test_a_date_that_is_none_is_refused_or_null(shop: Shop, tmp_path: Path, decl
         pass
     with running(shop.source("dates", unrepresentable="null"), tmp_path / "c") as run:
         assert [row["d"] for row in run.epoch()] == [None]
+
+
+JSON = [
+    *("'1'", "'-1'", "'0'", "'32767'", "'32768'", "'-32769'", "'65536'", "'4294967296'", "'-2147483649'"),
+    *("'9223372036854775807'", "'9223372036854775808'", "'18446744073709551615'", "'18446744073709551616'"),
+    *("'1.0'", "'-0.0'", "'0.1'", "'1e14'", "'1e15'", "'1e16'", "'123456789012345.6'", "'1.5e300'", "'-2.5e-7'"),
+    *("'0.0001'", "'1e-14'", "'1e-15'", "'1e-16'", "'1.2345678901234567e-300'", "'5e-324'", "'100'", "'1e2'"),
+    *("'null'", "'true'", "'[]'", "'{}'", "'[[], {}, [null, true, false]]'", "'\"\"'", "'\"größe 😀\"'"),
+    """'"quote \\\\" backslash \\\\\\\\ slash / line \\\\n tab \\\\t bell \\\\u0007 \\\\u001f delete \\\\u007f"'""",
+    """'{"größe": {"b": [1, 2.5, "x"], "a": null}, "": 0, "long key": "long value"}'""",
+    *("json_array(repeat('x', 70000), 40000, 70000, true)", "json_object('k', repeat('y', 200), 'n', 5000000000)"),
+    "json_object('a', json_array(repeat('x', 70000)), 'b', 1, 'c', 100000)",
+    *("cast(1.50 as json)", "cast(cast(-12345678901234567890.0123456789 as decimal(40, 10)) as json)"),
+    *("cast(cast(0.00001 as decimal(10, 5)) as json)", "cast(cast(0 as decimal(3, 0)) as json)"),
+    *("cast(date'2026-01-02' as json)", "cast(timestamp'2026-01-02 03:04:05.678901' as json)"),
+    *("cast(time'-12:34:56.5' as json)", "cast(time'838:59:59' as json)", "cast(cast(now(6) as datetime) as json)"),
+    *("json_array(x'00ff10')", "json_array(b'101')", "json_array(cast(5 as unsigned), cast(5 as signed))"),
+    "cast(st_geomfromtext('point(1 2)') as json)",
+    "json_array(json_object('d', date'0001-01-01'), 1.25, cast(1.25 as double))",
+]
+
+
+@pytest.mark.parametrize("server", SERVERS[1:])
+def test_values_of_json_print_as_the_server_prints_them(
+    server: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    mysql = request.getfixturevalue(server)
+    shop = Shop(mysql, mysql.database())
+    shop.run("create table documents (id int primary key, j json)")
+    with running(shop.source("documents"), tmp_path) as run:
+        run.epoch()
+        start = run.start
+    shop.run_with("set names utf8mb4", *(f"insert into documents values ({n}, {sql})" for n, sql in enumerate(JSON)))
+    shop.run(
+        "insert into documents select id + 1000, json_object('in', j, 'list', json_array(j, j)) from documents",
+        "update documents set j = json_set(j, '$.in', 'short', '$.list[0]', 7) where id >= 1000",
+    )
+    printed = dict(shop.rows("select id, cast(j as char) from documents"))
+    with running(shop.source("documents"), tmp_path, start) as run:
+        streamed = applied(run.epoch())
+    wrong = {key: (text, streamed[key]["j"]) for key, text in printed.items() if streamed[key]["j"] != text}
+    assert wrong == {}
+    with running(shop.source("documents"), tmp_path / "again") as run:
+        assert {row["id"]: row["j"] for row in run.epoch()} == printed
+    shop.run(f"drop database {shop.name}")

@@ -37,6 +37,7 @@ from volley import (
     MaterializedView,
     MemorySink,
     MemorySource,
+    MySqlSource,
     Pipeline,
     PostgresSource,
     PublicKeyAuth,
@@ -137,6 +138,12 @@ KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
 S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
 
 DURATION, COUNT, FLAG, TEXT = "5 0.5", "5", "True", "x"
+MARIADB_VALUES = {
+    **{"host": "x", "port": "5", "user": "x", "password": "None x", "server_id": "5", "tables": "None"},
+    **{"exclude": "None", "load": "", "bounded": FLAG, "on_rewrite": "", "unrepresentable": ""},
+    **{"changelog": FLAG, "sequence": FLAG, "packed": f"None {FLAG}", "max_staged": "5"},
+    **{"max_segments_per_epoch": "None 5", "timeout": DURATION, "options": "dict"},
+}
 RUNS = (WRITTEN.start, WRITTEN.execute, WRITTEN.replay)
 STARTS = {
     "name": "x",
@@ -473,16 +480,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         },
     ),
     (ServerTls, {"certificate": "c", "key": "k"}, {"certificate": "x", "key": "x", "client_ca": "None x"}),
-    (
-        MariaDbSource,
-        MARIADB,
-        {
-            **{"host": "x", "port": "5", "user": "x", "password": "None x", "server_id": "5", "tables": "None"},
-            **{"exclude": "None", "load": "", "bounded": FLAG, "on_rewrite": "", "unrepresentable": ""},
-            **{"changelog": FLAG, "sequence": FLAG, "packed": f"None {FLAG}", "max_staged": "5"},
-            **{"max_segments_per_epoch": "None 5", "timeout": DURATION, "options": "dict"},
-        },
-    ),
+    (MariaDbSource, MARIADB, MARIADB_VALUES),
+    (MySqlSource, MARIADB, MARIADB_VALUES),
     (
         PostgresSource,
         POSTGRES,

@@ -80,7 +80,7 @@ FENCE = StateFormat("fence")
 CAPTURED_TABLE = StateFormat("captured-table")
 SEGMENT = StateFormat("segment")
 
-# MariaDB; its segments are those of PostgreSQL.
+# MariaDB and MySQL; their segments are those of PostgreSQL.
 LOG_ORIGIN = StateFormat("log-origin")
 LOGGED_TABLE = StateFormat("logged-table")
 STAGED_LOAD = StateFormat("staged-load")

@@ -33,7 +33,8 @@ def ensure_origin(connection: Connection, dialect: Dialect, state: str) -> Origi
         end = end_of_log(connection, dialect)
         gtids = dialect.gtids_before(connection, end)
         origin = Origin(end.file, position_of(end.file, end.offset), gtids, dialect.server_of(connection))
-        record.write(asdict(origin))
+        # MariaDB's has no server: what is written for it stays as it was.
+        record.write({name: value for name, value in asdict(origin).items() if value or name != "server"})
     return origin
 
 

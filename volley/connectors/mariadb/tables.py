@@ -167,13 +167,14 @@ def _unknown(table: TableName, name: str, kind: str) -> SourceError:
 _NUMBERS = {1: "tinyint", 2: "smallint", 3: "int", 8: "bigint", 9: "mediumint", 4: "float", 5: "double"}
 _TIMES = {10: "date", 13: "year", 17: "timestamp", 18: "datetime", 19: "time"}
 _VARCHAR, _BIT, _DECIMAL, _ENUM, _SET, _BLOB, _STRING, _GEOMETRY = 15, 16, 246, 247, 248, 252, 254, 255
-_PLAIN = {_GEOMETRY: "geometry", 245: "json", 242: "vector"}
+_VECTOR = 242
+_PLAIN = {_GEOMETRY: "geometry", 245: "json", _VECTOR: "vector"}
 _SIGNED_KINDS = {*_NUMBERS, 13, _DECIMAL}
 _OLD_TIMES, _COMPRESSED_TYPES = (7, 11, 12, 14), (140, 141)
 _META_BYTES = {_VARCHAR: 2, _BIT: 2, _DECIMAL: 2, _STRING: 2, _BLOB: 1, _GEOMETRY: 1, 4: 1, 5: 1, 17: 1, 18: 1, 19: 1}
 _META_BYTES |= dict.fromkeys((140, 141), 2) | {245: 1, 242: 1}
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
-_KEY, _KEY_PREFIXES, _LABEL_DEFAULT, _LABEL_CHARSET = 8, 9, 10, 11
+_KEY, _KEY_PREFIXES, _LABEL_DEFAULT, _LABEL_CHARSET, _VISIBILITY = 8, 9, 10, 11, 12
 _BINARY = 63
 
 
@@ -263,7 +264,7 @@ class _Description:
         names = self._names()
         unsigned = self._of(lambda kind: kind in _SIGNED_KINDS, self._bits())
         texts = self._of(
-            lambda kind: kind in (_VARCHAR, _BLOB, _STRING, _GEOMETRY),
+            lambda kind: kind in (_VARCHAR, _BLOB, _STRING, _VECTOR if self._is_mysql else _GEOMETRY),
             self._collations(_DEFAULT_CHARSET, _COLUMN_CHARSET),
         )
         labelled = self._of(lambda kind: kind in (_ENUM, _SET), self._collations(_LABEL_DEFAULT, _LABEL_CHARSET))
@@ -281,6 +282,11 @@ class _Description:
             )
             columns.append(_as_cataloged(column, catalog.get(column.name)))
         return Table(self.name, tuple(columns))
+
+    @property
+    def _is_mysql(self) -> bool:
+        # Which columns MySQL hides, it tells always, and MariaDB never.
+        return _VISIBILITY in self.optional
 
     def _names(self) -> list[str]:
         names, at, data = [], 0, self.optional[_COLUMN_NAME]
