@@ -74,16 +74,16 @@ def test_transactions_with_tags_and_of_other_forms(shop: Shop, tmp_path: Path) -
 
 def test_the_log_has_what_foreign_keys_delete(shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shop.run(
-        "create table lines (id int primary key, `order` int, foreign key (`order`) references orders (id) "
+        "create table items (id int primary key, `order` int, foreign key (`order`) references orders (id) "
         "on delete cascade on update cascade)",
-        "insert into lines values (10, 1), (11, 1), (20, 2)",
+        "insert into items values (10, 1), (11, 1), (20, 2)",
     )
-    with running(shop.source("lines"), tmp_path) as run:
+    with running(shop.source("items"), tmp_path) as run:
         made = applied(run.epoch())
         start = run.start
     assert "cascade" not in caplog.text
     shop.run("delete from orders where id = 1", "update orders set id = 7 where id = 2")
-    with running(shop.source("lines"), tmp_path, start) as run:
+    with running(shop.source("items"), tmp_path, start) as run:
         assert applied(run.epoch(), made) == {20: {"id": 20, "order": 7}}
 
 

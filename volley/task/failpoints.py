@@ -66,8 +66,8 @@ written, but has no name; is durable; something was acknowledged to the server. 
 segment's first message, else 0."""
 
 LOAD_POINT = "load-staged"
-"""The failpoint of a load of a MariaDB or MySQL source: its rows are staged, and it is not recorded; its receiver passes
-those of a segment, too. The number after the @ is 0."""
+"""The failpoint of a load from MariaDB or MySQL: its rows are staged, and it is not recorded; its receiver passes those
+of a segment, too. The number after the @ is 0."""
 
 JOIN_POINTS = ("before-pin", "after-pin")
 """The failpoints of an epoch that joins a table, between ``before-files`` and its tasks: the table's rows are in the

@@ -72,6 +72,8 @@ class TableColumn:
         name = quoted(self.name)
         if self.type == "float":
             return f"{name} + 0e0"
+        if self.type == "vector":
+            return f"cast({name} as binary)"
         if self.type == "bit" and self.length == 1:
             return f"{name} + 0"
         if self.type in ("date", "datetime", "timestamp"):
