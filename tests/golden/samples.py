@@ -309,7 +309,7 @@ def write_mariadb(folder: Path) -> None:
     loads.write_file(table, 1, 0, iter([[(1, "a"), (2**64 - 1, None)]]), nulls=False)
     tables = LoggedTables(state)
     tables.keep(LoggedKnown(table, frozenset({"old"}), is_gone=True))
-    origin.origin_record(state).write(asdict(origin.Origin("binlog.000001", 5, "0-1-2")))
+    origin.write_origin(state, origin.Origin("binlog.000001", 5, "0-1-2"))
 
 
 def read_mariadb(folder: Path) -> object:

@@ -12,7 +12,7 @@ from volley.errors import SourceError
 from volley.storage.remembered import Record
 from volley.storage.state_formats import LOG_ORIGIN
 
-__all__ = ["Origin", "check_log", "ensure_origin", "origin_record"]
+__all__ = ["Origin", "check_log", "ensure_origin", "origin_record", "write_origin"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,18 @@ def ensure_origin(connection: Connection, dialect: Dialect, state: str) -> Origi
         end = end_of_log(connection, dialect)
         gtids = dialect.gtids_before(connection, end)
         origin = Origin(end.file, position_of(end.file, end.offset), gtids, dialect.server_of(connection))
-        # MariaDB's has no server: what is written for it stays as it was.
-        record.write({name: value for name, value in asdict(origin).items() if value or name != "server"})
+        write_origin(state, origin)
     return origin
 
 
 def origin_record(state: str) -> Record[Origin]:
     """Return the record of where a source's changes begin."""
     return Record(f"{state}/origin.json", LOG_ORIGIN, lambda values: Origin(**values))
+
+
+def write_origin(state: str, origin: Origin) -> None:
+    """Record where a source's changes begin; without a server if there is none, as earlier versions did."""
+    origin_record(state).write({name: value for name, value in asdict(origin).items() if value or name != "server"})
 
 
 def check_log(connection: Connection, dialect: Dialect, origin: Origin, position: int, gtids: str) -> None:
