@@ -158,7 +158,8 @@ def test_values_have_the_rows_that_each_has_by_itself(seed: int) -> None:
         values = AvroValues(json.dumps(schema), None)
         _assert_same(values, data)
         at_once += resolution_of(values.text, values.text).columns(data, 0, values.schema) is not None
-    assert at_once > len(cases) * 0.9
+    # Lists of nulls, and types of no bytes, are read one by one: one schema in ten has them.
+    assert at_once > len(cases) * 0.8
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
@@ -293,6 +294,35 @@ def test_lists_of_blocks_that_tell_their_bytes_are_read() -> None:
     columns = resolution.columns(data, 0, avro_columns(json.dumps(schema)))
     assert columns is not None
     assert columns[0].to_pylist() == [[3, 4, 9], []] * 20
+
+
+_NUMBERS_AND_MORE = record(("ids", {"type": "array", "items": "long"}), ("id", "long"))
+_TEXTS_AND_MORE = record(("ids", {"type": "map", "values": "long"}), ("id", "long"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "ids", "expected"),
+    [
+        (_NUMBERS_AND_MORE, long(-2) + long(2) + long(3) + long(4), 9),
+        (_TEXTS_AND_MORE, long(-1) + long(3) + text("k") + long(4), 9),
+        # The bytes of a block are passed over, whatever is in them.
+        (_NUMBERS_AND_MORE, long(-7) + long(1) + long(3) + long(1) + long(4), 9),
+        (_NUMBERS_AND_MORE, long(-2) + long(77) + long(3) + long(4), None),
+        (_NUMBERS_AND_MORE, long(-2) + long(-2) + long(3) + long(4), None),
+        (_NUMBERS_AND_MORE, long(-1) + long(2**62) + long(3), None),
+        (_TEXTS_AND_MORE, long(-1) + long(4) + text("k") + long(4), None),
+    ],
+    ids=["items", "entries", "fewer bytes", "more bytes", "negative", "huge", "entries of more bytes"],
+)
+def test_blocks_of_a_field_that_nobody_reads_are_passed_over_by_their_bytes(
+    schema: dict[str, Any], ids: bytes, expected: int | None
+) -> None:
+    values = _of_two(json.dumps(schema), json.dumps(record(("id", "long"))))
+    data = [ids + long(0) + long(9)] * 20
+    _assert_same(values, data)
+    rows = _decoded(values, data)
+    assert expected is None or rows is not None
+    assert rows is None or rows["id"].to_pylist() == [expected] * 20
 
 
 def test_a_value_of_very_many_items_is_read_beside_others() -> None:

@@ -377,35 +377,46 @@ def _repeated(cursors: Cursors, reads: Sequence[_Read]) -> Repeated:
     return items
 
 
-def _turns(cursors: Cursors) -> Iterator[Integers]:
-    """Yield the rows that have another item; they must be moved over it before the next turn."""
+def _turns(cursors: Cursors, skips: bool = False) -> Iterator[Integers]:
+    """Yield the rows that have another item; they must be moved over it before the next turn.
+
+    Args:
+        skips: Pass over blocks that tell their size, as fastavro does for a field that nobody reads.
+    """
     rows = np.arange(len(cursors))
     while len(rows):
         cursors.count_turn()
         part = cursors.part(rows)
-        counts = _counts(part)
+        counts = _counts(part, skips)
         cursors.moved(rows, part)
-        rows, counts = rows[counts > 0], counts[counts > 0]
+        rows, counts = rows[counts != 0], counts[counts != 0]
         for turn in range(int(counts.max(initial=0))):
             cursors.count_turn()
             yield rows[counts > turn]
 
 
-def _counts(cursors: Cursors) -> Integers:
-    """Read the number of items of a block, with its bytes behind it if it is negative."""
+def _counts(cursors: Cursors, skips: bool) -> Integers:
+    """Read the number of items of a block, with its bytes behind it if it is negative.
+
+    Args:
+        skips: Pass over blocks that tell their size; their number stays negative.
+    """
     counts = from_zigzag(cursors.numbers())
     if len(rows := np.flatnonzero(counts < 0)):
         part = cursors.part(rows)
-        part.numbers()
+        if skips:
+            part.pass_over(_lengths(part))
+        else:
+            part.numbers()
         cursors.moved(rows, part)
     if (counts < -_MOST_ITEMS).any() or (counts > _MOST_ITEMS).any():
         raise UnusualError
-    return np.abs(counts)
+    return counts if skips else np.abs(counts)
 
 
 def _skip_repeated(skips: Sequence[_Skip]) -> _Skip:
     def skip(cursors: Cursors) -> None:
-        for rows in _turns(cursors):
+        for rows in _turns(cursors, skips=True):
             part = cursors.part(rows)
             for step in skips:
                 step(part)
