@@ -57,7 +57,7 @@ class Stream:
                 kinds = [self.random.randrange(9)] * 3
                 return [self._value(each, depth - 1) for each in kinds[: self.random.randrange(4)]]
             case 7 | 8 if depth:
-                return self._object(depth - 1, ["p", "q", "a"])
+                return self._object(depth - 1, ["p", "q", "a", "x.y"])
         return self.random.choice([1, "t", None])
 
 
@@ -154,3 +154,23 @@ def test_columns_and_rows_are_the_same_however_a_stream_is_cut(block: int) -> No
         except (AssertionError, SourceError) as error:
             error.add_note(f"stream {seed}")
             raise
+
+
+NO_TYPE = {
+    "long number": "1" + "0" * 40,
+    "name of no column": '{"x.y": 1, "p": null}',
+    "in a list": '[[], [{"x.y": {"p": 1}}]]',
+    "deep": '{"p": ' * 12 + "1" + "}" * 12,
+}
+
+
+@pytest.mark.parametrize("value", NO_TYPE.values(), ids=NO_TYPE)
+@pytest.mark.parametrize("later", ['"x"', "null", "[1]", '{"p": "x"}', "7"])
+def test_a_first_value_that_no_other_type_holds_is_text(value: str, later: str) -> None:
+    """Whether what comes later is in the same epoch or not."""
+    texts = [f'{{"s": {each}}}'.encode() for each in (value, later)]
+    columns, rows = read(texts, [], "infer")
+    others, other_rows = read(texts, [1], "infer")
+    assert (others.schema, other_rows) == (columns.schema, rows)
+    assert same(rows[0]["s"], json.loads(value))
+    assert rows[0]["rescued"] is None

@@ -21,13 +21,13 @@ from volley.storage.remembered import replace as replace_file
 from volley.storage.state_formats import INFERRED
 from volley.types.arrow import arrow_type
 
-__all__ = ["DEEPEST", "EMPTY_OBJECT", "LONGEST_NAME", "NOTHING", "Inferred", "learn_first", "learn_from", "wide_schema"]
+__all__ = ["DEEPEST", "EMPTY_OBJECT", "NOTHING", "Inferred", "is_name", "learn_first", "learn_from", "wide_schema"]
 
 NOTHING, EMPTY_OBJECT = "null", "{}"
 """What is seen of values without a type."""
 
-DEEPEST, LONGEST_NAME = 10, 255
-"""How deep a column may be in others, and how long its name; what goes beyond that is rescued."""
+DEEPEST, _LONGEST_NAME = 10, 255
+"""How deep a column may be in others, whose values are texts there, and how long its name."""
 
 _MOST_COLUMNS = 1_000
 _FIRST_ROWS = 1_000
@@ -113,7 +113,7 @@ class _Tree:
             return False
         taken = {*node.fields, *(() if number else self.reserved)}
         is_taken = steps[0] is not None and steps[0].casefold() in map(str.casefold, taken)
-        return node.takes(steps[0]) and not is_taken and all(map(_is_name, steps))
+        return node.takes(steps[0]) and not is_taken and all(map(is_name, steps))
 
     def _add(self, node: _Node, seen: Seen, number: int) -> bool:
         node.add(seen.path[number:], arrow_type(seen.type))
@@ -121,8 +121,9 @@ class _Tree:
         return True
 
 
-def _is_name(step: str | None) -> bool:
-    return step is None or (0 < len(step) <= LONGEST_NAME and _NO_NAME.search(step) is None)
+def is_name(step: str | None) -> bool:
+    """Return True if a column or a field can have this name; None = it is an item, which needs none."""
+    return step is None or (0 < len(step) <= _LONGEST_NAME and _NO_NAME.search(step) is None)
 
 
 def _wider(data_type: pa.DataType | None, seen: str) -> pa.DataType | None:

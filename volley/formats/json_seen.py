@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.contracts.rows import Seen, note_seen
-from volley.formats.inferred import DEEPEST, EMPTY_OBJECT, LONGEST_NAME, NOTHING, Inferred, wide_schema
+from volley.formats.inferred import DEEPEST, EMPTY_OBJECT, NOTHING, Inferred, is_name, wide_schema
 from volley.formats.json_objects import Fields, Number, decoded
 
 __all__ = ["Sight", "has_value"]
@@ -23,6 +23,8 @@ _MOST_DIGITS = 38
 _LONGEST_DOUBLE = 400
 _MOST_SHAPES = 1_000
 _MOST_SEEN = 10_000
+
+_Path = tuple[str | None, ...]
 
 
 class Sight:
@@ -80,12 +82,15 @@ class Sight:
             elif seen.type and len(self._seen) < _MOST_SEEN:
                 self._seen[seen] = None
 
-    def _kind(self, path: tuple[str | None, ...], value: Any) -> str:
-        """Return the name of a value's type; empty = it has none that a column can have."""
+    def _kind(self, path: _Path, value: Any) -> str:
+        """Return the name of a value's type; empty = no column can have it."""
         if isinstance(value, Number):
             declared = self._declared.get(path)
             return _type_of_number(value) if declared is None else _digits_of(value)
-        return {bool: "boolean", str: "string", tuple: EMPTY_OBJECT}.get(type(value), NOTHING)
+        if isinstance(value, bool) or value is None:
+            return NOTHING if value is None else "boolean"
+        # Nothing in an object or list can have a column: its JSON can.
+        return EMPTY_OBJECT if value == () else "string"
 
     def _widen(self) -> None:
         """Find out what is new of what was seen, in the order in which it was."""
@@ -94,31 +99,38 @@ class Sight:
         self.wide = wide_schema(after.schema, self._shapes)
 
 
-def _leaves(fields: Fields, before: tuple[str | None, ...]) -> Iterator[tuple[tuple[str | None, ...], Any]]:
-    """Yield what an object has, by its path; of a name that is there twice nothing."""
-    if len(before) == DEEPEST:
-        return
+def _leaves(fields: Fields, before: _Path) -> Iterator[tuple[_Path, Any]]:
+    """Yield what an object has, by its path; of a name that is there twice or that no column can have, nothing."""
     counts = Counter(name for name, _ in fields)
     for name, value in fields:
-        if counts[name] == 1 and len(name) <= LONGEST_NAME:
+        if counts[name] == 1 and is_name(name):
             yield from _leaves_of(value, (*before, name))
 
 
-def _leaves_of(value: Any, path: tuple[str | None, ...]) -> Iterator[tuple[tuple[str | None, ...], Any]]:
-    if isinstance(value, tuple) and value:
-        yield from _leaves(value, path)
-    elif isinstance(value, list) and len(path) < DEEPEST:
-        for item in value or [None]:
-            yield from _leaves_of(item, (*path, None))
-    elif not isinstance(value, list):
+def _leaves_of(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    """Yield what a value has; the value itself if it has something, and nothing in it can have a column."""
+    if not isinstance(value, (tuple, list)) or value == ():
         yield path, value
+        return
+    leaves = list(_within(value, path)) if len(path) < DEEPEST else []
+    yield from leaves
+    if has_value(value) and not any(has_value(leaf) for _, leaf in leaves):
+        yield path, value
+
+
+def _within(value: Fields | list[Any], path: _Path) -> Iterator[tuple[_Path, Any]]:
+    if isinstance(value, tuple):
+        yield from _leaves(value, path)
+        return
+    for item in value or [None]:
+        yield from _leaves_of(item, (*path, None))
 
 
 def _type_of_number(number: Number) -> str:
     if whole := _WHOLE.fullmatch(number):
         if len(whole[1]) < 19 or (len(whole[1]) < 21 and -(2**63) <= int(number) < 2**63):
             return "long"
-        return f"decimal({_MOST_DIGITS},0)" if len(whole[1]) <= _MOST_DIGITS else ""
+        return f"decimal({_MOST_DIGITS},0)" if len(whole[1]) <= _MOST_DIGITS else "string"
     return "double" if len(number) <= _LONGEST_DOUBLE and isfinite(float(number)) else ""
 
 
@@ -131,11 +143,11 @@ def _digits_of(number: Number) -> str:
     return f"decimal({max(1, before + behind)},{behind})" if before + behind <= _MOST_DIGITS else ""
 
 
-def _decimals(schema: pa.Schema) -> dict[tuple[str | None, ...], pa.DataType]:
+def _decimals(schema: pa.Schema) -> dict[_Path, pa.DataType]:
     """Return the columns, and fields and items within, that are decimals, by their paths."""
-    found = dict[tuple[str | None, ...], pa.DataType]()
+    found = dict[_Path, pa.DataType]()
 
-    def look(data_type: pa.DataType, path: tuple[str | None, ...]) -> None:
+    def look(data_type: pa.DataType, path: _Path) -> None:
         if pa.types.is_decimal(data_type):
             found[path] = data_type
         elif pa.types.is_list(data_type):

@@ -56,7 +56,7 @@ class MariaDb(Dialect):
 
     def has_gtids(self, connection: Any, file: str, offset: int, gtids: str) -> bool:
         now = self._at(connection, file, offset)
-        return now is None or self.gtids_of(now).text == self.gtids_of(gtids).text
+        return now is not None and self.gtids_of(now).text == self.gtids_of(gtids).text
 
     def _at(self, connection: Any, file: str, offset: int) -> str | None:
         (text,) = one(connection, "select binlog_gtid_pos(%s, %s)", file, offset)
