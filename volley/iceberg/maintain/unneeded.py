@@ -22,6 +22,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from volley.columns.keys.search import distinct_numbers
 from volley.errors import CatalogError, ConfigError, StorageError
 from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.pyiceberg_private.access import checks_itself
@@ -230,7 +231,7 @@ class _Names:
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._hashes: np.ndarray[Any, np.dtype[np.int64]] = np.unique(
+        self._hashes: np.ndarray[Any, np.dtype[np.int64]] = distinct_numbers(
             np.frombuffer(array("q", (hash(name_of(path)) for path in paths)), np.int64)
         )
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import NestedField
 
-from volley.columns.keys.search import whole_numbers
+from volley.columns.keys.search import distinct_numbers, whole_numbers
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.pruning import decoded_bounds
 
@@ -41,7 +41,7 @@ def ranges_of(column: pa.Array | pa.ChunkedArray) -> list[KeyRange] | None:
     """
     numbers = whole_numbers(column)
     if numbers is not None:
-        distinct = np.unique(numbers)
+        distinct = distinct_numbers(numbers)
         pieces = np.array_split(distinct, max(1, len(distinct)) if len(distinct) <= _FEW else _PIECES)
         return [(int(piece[0]), int(piece[-1])) for piece in pieces if len(piece)]
     if len(column) <= _FEW and column.nbytes <= _FEW_BYTES:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from volley.columns.compiled import whole
 from volley.columns.keys.equality import hashes, row_hashes
 from volley.columns.keys.normal import comparable, normal
+from volley.columns.keys.search import distinct_numbers
 from volley.plan.expression_nodes import ExprNode, joined
 from volley.plan.expressions import Expr, col
 
@@ -50,7 +51,7 @@ class Keys:
 
     @cached_property
     def _hashes(self) -> _Words:
-        return np.unique(row_hashes(pa.Table.from_batches([comparable(self._arrays)])))
+        return distinct_numbers(row_hashes(pa.Table.from_batches([comparable(self._arrays)])))
 
     @property
     def _arrays(self) -> list[pa.Array]:
