@@ -174,3 +174,19 @@ def test_a_first_value_that_no_other_type_holds_is_text(value: str, later: str) 
     assert (others.schema, other_rows) == (columns.schema, rows)
     assert same(rows[0]["s"], json.loads(value))
     assert rows[0]["rescued"] is None
+
+
+@pytest.mark.parametrize("others", ["payload", "ids"])
+def test_fields_that_can_be_no_columns_leave_room_for_those_that_can(others: str) -> None:
+    """An object in a column of texts, or a map, has other keys in each row: only so many fields are kept in mind."""
+    declared = pa.schema({"payload": pa.string(), "ids": pa.map_(pa.string(), pa.int64())})
+    columns = Inferred("stream", declared, Contract())
+    objects: list[Any] = [{others: {f"k{number}-{more}": more for more in range(1_000)}} for number in range(11)]
+    values = contract_values(columns)
+    for known in objects:
+        # Each is beside a value that does not fit, so that it is looked at.
+        values.decode([json.dumps({**known, "ids" if others == "payload" else "payload": [1]}).encode()])
+    taken_seen()
+    values.decode([b'{"late": 1}'])
+    (seen,) = taken_seen()
+    assert columns.with_seen(seen.seen).schema.names == ["payload", "ids", "late"]

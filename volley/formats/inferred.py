@@ -94,17 +94,34 @@ class _Tree:
     reserved: Collection[str]
     added: int = 0
 
+    def takes(self, seen: Seen) -> bool:
+        """Return True if what was seen changes something."""
+        node, number = self._place(seen)
+        if number < len(seen.path):
+            return self._is_new(node, seen, number)
+        return self._wider(node, seen) is not None
+
     def see(self, seen: Seen) -> bool:
         """Take what was seen into account; return False if it changes nothing."""
+        node, number = self._place(seen)
+        if number < len(seen.path):
+            return self._is_new(node, seen, number) and self._add(node, seen, number)
+        wider = self._wider(node, seen)
+        node.type = wider or node.type
+        return wider is not None
+
+    def _place(self, seen: Seen) -> tuple[_Node, int]:
+        """Return the innermost node on the path of a field, and how many steps lead to it."""
         node = self.root
         for number, step in enumerate(seen.path):
             child = node.child(step)
             if child is None:
-                return self._is_new(node, seen, number) and self._add(node, seen, number)
+                return node, number
             node = child
-        wider = _wider(node.type, seen.type) if self.contract.of_value(seen.column) == "evolve" else None
-        node.type = wider or node.type
-        return wider is not None
+        return node, len(seen.path)
+
+    def _wider(self, node: _Node, seen: Seen) -> pa.DataType | None:
+        return _wider(node.type, seen.type) if self.contract.of_value(seen.column) == "evolve" else None
 
     def _is_new(self, node: _Node, seen: Seen, number: int) -> bool:
         """Return True if a field may be added to a node."""
@@ -169,14 +186,26 @@ class Inferred:
         new = self._after(seen)[1]
         return replace(self, seen=(*self.seen, *new)) if new else self
 
-    def _after(self, seen: Iterable[Seen]) -> tuple[pa.Schema, list[Seen]]:
-        """Return the schema after more was seen, and what of that is new."""
+    def takes(self, seen: Seen) -> bool:
+        """Return True if a field could become a column, or make one wider: now, or after more was seen."""
+        return self._known.takes(seen)
+
+    @cached_property
+    def _known(self) -> _Tree:
+        return self._tree()
+
+    def _tree(self) -> _Tree:
         root = _Node(fields={field.name: _Node.of(field.type) for field in self.declared})
         tree = _Tree(root, self.contract, {*self.reserved, RESCUED})
         for known in self.seen:
             tree.see(known)
+        return tree
+
+    def _after(self, seen: Iterable[Seen]) -> tuple[pa.Schema, list[Seen]]:
+        """Return the schema after more was seen, and what of that is new."""
+        tree = self._tree()
         new = [each for each in seen if tree.see(each)]
-        return pa.schema([pa.field(name, node.arrow) for name, node in root.fields.items()]), new
+        return pa.schema([pa.field(name, node.arrow) for name, node in tree.root.fields.items()]), new
 
     @property
     def is_kept(self) -> bool:

@@ -79,7 +79,7 @@ class Sight:
             if seen.type in (NOTHING, EMPTY_OBJECT):
                 if len(self._shapes) < _MOST_SHAPES:
                     self._shapes[seen] = None
-            elif seen.type and len(self._seen) < _MOST_SEEN:
+            elif seen.type and len(self._seen) < _MOST_SEEN and self.columns.takes(seen):
                 self._seen[seen] = None
 
     def _kind(self, path: _Path, value: Any) -> str:
