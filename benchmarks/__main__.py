@@ -31,10 +31,10 @@ from benchmarks.run import Result
 KEPT = Path(".volley") / "bench"
 # The modules with benchmarks, in the order of the page.
 _MODULES = (
-    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up", "frames"),
+    *("files_to_iceberg", "kafka_to_iceberg", "registry_to_iceberg", "write", "read", "epochs", "start_up", "frames"),
     *("expressions", "maintenance", "commits", "deletes", "upsert", "large_upsert", "row_ids", "sequence", "history"),
     *("table_source", "presets", "view_refresh", "tpch_views", "windows"),
-    *("joins", "scale", "webhook", "capture", "bad_rows", "messages"),
+    *("joins", "scale", "webhook", "capture", "binlog", "bad_rows", "messages"),
 )
 for _module in _MODULES:
     import_module(f"benchmarks.{_module}")

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import psycopg2
 
@@ -19,11 +20,11 @@ from benchmarks.shop import Shop, server
 from tests.captured import Database
 from tests.servers.rest_fixture import RestFixture
 from tests.waiting import wait_until
-from volley import IcebergSink, IcebergSinkConfig, IcebergStorage, Pipeline, PostgresSource, Reader, SourceContext
+from volley import IcebergSink, IcebergSinkConfig, IcebergStorage, Pipeline, Reader, Source, SourceContext
 from volley.iceberg import RestCatalog, Upsert
 
 _VOLLEY, _STAGED, _DEBEZIUM = "Volley, into an upsert", "Volley, staged only", "Debezium embedded, no sink"
-_WARM_UP = 90_000
+WARM_UP = 90_000
 _PARALLELISM = 2
 _TRANSACTIONS = 20
 _ARRIVALS = "create table arrivals (id bigint primary key, arrived double precision)"
@@ -56,26 +57,33 @@ def postgres_to_iceberg(run: Run) -> None:
         case "debezium":
             source = shop.source()
             shop.alone(f"select pg_create_logical_replication_slot('{source.slot_name}', 'pgoutput')")
-            shop.change(_WARM_UP)
+            shop.change(WARM_UP)
             shop.change(run.rows)
-            receive(run, source, _WARM_UP)
+            receive(run, source, WARM_UP)
         case "staged":
-            _measure(run, shop, partial(_stage, run, shop.source(load="none")))
+            measure_changes(run, shop, partial(stage, run, shop.source(load="none")))
         case _:
-            _measure(run, shop, partial(_upserts(lake, shop.source(), lake.config).execute, "benchmark"))
+            measure_changes(run, shop, partial(upserts(lake, shop.source(), lake.config).execute, "benchmark"))
             shop.check(lake.table())
 
 
-def _measure(run: Run, shop: Shop, work: Callable[[], object]) -> None:
+class Changes(Protocol):
+    """A table that is changed."""
+
+    def change(self, changes: int) -> None:
+        """Make so many changes, a multiple of 9,000."""
+
+
+def measure_changes(run: Run, shop: Changes, work: Callable[[], object]) -> None:
     """Measure what is done with the changes, after it has been done with those of a warm-up."""
     work()
-    shop.change(_WARM_UP)
+    shop.change(WARM_UP)
     work()
     shop.change(run.rows)
     run.measure(work)
 
 
-def _stage(run: Run, source: PostgresSource, parallelism: int = 1) -> Reader:
+def stage(run: Run, source: Source, parallelism: int = 1) -> Reader:
     """Run the receiver alone, from the slot to durable segments; it also records what is to be loaded."""
     reader = source.open(SourceContext(str(run.folder), parallelism))
     reader.start()
@@ -83,7 +91,8 @@ def _stage(run: Run, source: PostgresSource, parallelism: int = 1) -> Reader:
     return reader
 
 
-def _upserts(lake: Lake, source: PostgresSource, config: IcebergSinkConfig) -> Pipeline:
+def upserts(lake: Lake, source: Source, config: IcebergSinkConfig) -> Pipeline:
+    """Return a job that upserts a source's changes into a table."""
     return lake.environment("local[2]").from_source(source).to_sink(IcebergSink(config.with_commit_mode(Upsert())))
 
 
@@ -98,7 +107,7 @@ def _upserts(lake: Lake, source: PostgresSource, config: IcebergSinkConfig) -> P
 def postgres_load(run: Run) -> None:
     """The initial load of a PostgreSQL table: rows read per CPU-second."""
     # The receiver is not measured.
-    reader = _stage(run, Shop.of(run, run.rows).source(), _PARALLELISM)
+    reader = stage(run, Shop.of(run, run.rows).source(), _PARALLELISM)
     begin = reader.initial_offset()
     splits, split_reader = reader.splits(begin, reader.latest_offset(begin, None, None)), reader.split_reader()
     for _ in split_reader.read(splits[0]):
@@ -126,7 +135,7 @@ def follow(run: Run) -> None:
     """Follow the arrivals until a file says stop."""
     lake = Lake(run.options["lake"])
     source = Database(run.options["uri"]).source("public.arrivals", bounded=False)
-    follow_until(run, _upserts(lake, source, lake.named(FOLLOWED).with_flush_interval("1s")), lake.folder / "stop")
+    follow_until(run, upserts(lake, source, lake.named(FOLLOWED).with_flush_interval("1s")), lake.folder / "stop")
 
 
 def _arrivals(run: Run) -> Database:
@@ -160,7 +169,7 @@ def catalog_outage(run: Run) -> None:
     stop, seconds = run.folder / "stop", run.options["seconds"]
     storage, catalog = IcebergStorage.Local(str(rest.lake)), RestCatalog(rest.uri)
     config = replace(lake.named(FOLLOWED), storage=storage, catalog=catalog).with_flush_interval("1s")
-    pipeline = _upserts(lake, shop.source("public.arrivals", bounded=False), config)
+    pipeline = upserts(lake, shop.source("public.arrivals", bounded=False), config)
     with ExitStack() as running:
         running.callback(rest.stop)
         job = running.enter_context(pipeline.start(FOLLOWED, outage=seconds * 2 + 60))

@@ -13,7 +13,7 @@ from benchmarks.peers.environment import PeerEnvironment
 from benchmarks.run import Run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # Runs a function of this module in a Python that has its PySpark.
@@ -27,6 +27,7 @@ apart = PeerEnvironment(
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
         "org.apache.kafka:kafka-clients:3.9.1",
         "org.apache.commons:commons-pool2:2.12.1",
+        "org.apache.spark:spark-avro_2.13:4.1.1",
     ),
 ).run
 
@@ -77,13 +78,30 @@ def kafka(run: Run) -> None:
     """JSON events of a topic, so many an epoch, read with a schema."""
     from pyspark.sql import functions as f
 
-    topic, schema, rows = (run.options[name] for name in ("topic", "schema", "rows_per_epoch"))
+    schema = run.options["schema"]
+    _messages(run, lambda value: f.from_json(value.cast("string"), schema))
+
+
+def avro(run: Run) -> None:
+    """Avro events of a topic, so many an epoch, read with a schema behind the five bytes that name it."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.avro.functions import from_avro
+
+    schema = run.options["schema"]
+    _messages(run, lambda value: from_avro(f.expr("substring(value, 6)"), schema))
+
+
+def _messages(run: Run, row: Callable[[Column], Column]) -> None:
+    """Copy what `row` makes of the messages of a topic into a table."""
+    from pyspark.sql import functions as f
+
+    topic, rows = run.options["topic"], run.options["rows_per_epoch"]
     spark = _session(run)
 
     def frame(**options: Any) -> DataFrame:
         source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", run.options["brokers"])
         values = source.option("subscribe", topic).options(**options).load()
-        return values.select(f.from_json(f.col("value").cast("string"), schema).alias("row")).select("row.*")
+        return values.select(row(f.col("value")).alias("row")).select("row.*")
 
     warm_up = {"startingOffsets": json.dumps({topic: run.options["last"]})}
     whole = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": rows}
