@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Cursors", "Integers", "UnusualError", "from_zigzag"]
+__all__ = ["Cursors", "Integers", "UnusualError", "from_zigzag", "spans"]
 
 Integers = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
@@ -26,6 +26,7 @@ _JOINS = [
     (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
 ]
 _ONE = np.uint64(1)
+_BINARY = pa.binary()
 
 
 class UnusualError(Exception):
@@ -135,7 +136,7 @@ class Cursors:
     def texts(self, lengths: Integers) -> pa.Array:
         """Read as many bytes of each value as is told, which is not negative."""
         begin = self.pass_over(lengths)
-        return self._data.spans(begin, self.at)
+        return spans(self._data.bytes, begin, self.at)
 
     def integers(self, lengths: Integers, longest: int) -> pa.Array:
         """Read signed integers, the highest byte first, as decimals without a scale.
@@ -160,6 +161,22 @@ def from_zigzag(numbers: _Words) -> Integers:
     return (numbers >> _ONE).view(np.int64) ^ -(numbers & _ONE).view(np.int64)
 
 
+def spans(
+    data: npt.NDArray[np.uint8], begin: Integers, end: Integers, missing: Any = None, kind: pa.DataType = _BINARY
+) -> pa.Array:
+    """Return the bytes between places that ascend, as binary values or texts, without a copy of what lies between.
+
+    Args:
+        missing: For each value, whether it is null; None = none is.
+    """
+    # Every second value of an array over all bytes is one of them.
+    places = np.empty(2 * len(begin) + 1, np.int32)
+    places[:-1:2], places[1::2] = begin, end
+    places[-1] = end.max(initial=0)
+    values = pa.Array.from_buffers(kind, 2 * len(begin), [None, pa.py_buffer(places), pa.py_buffer(data)])
+    return values.take(pa.array(np.arange(0, 2 * len(begin), 2), mask=missing))
+
+
 def _signed(words: _Words, lengths: Integers) -> Integers:
     """Return the last bytes of words, the highest first, as signed numbers."""
     unused = 64 - 8 * lengths
@@ -178,13 +195,3 @@ class _Data:
         """Return four or eight bytes from each place, the lowest first."""
         words = np.ndarray((len(self._data) - width + 1,), f"<u{width}", self._data, strides=(1,))
         return words[at]
-
-    def spans(self, begin: Integers, end: Integers) -> pa.Array:
-        """Return the bytes between places that ascend."""
-        # Every second value of an array over all bytes is one of them.
-        places = np.empty(2 * len(begin) + 1, np.int32)
-        places[:-1:2], places[1::2] = begin, end
-        places[-1] = len(self._data)
-        buffers = [None, pa.py_buffer(places), pa.py_buffer(self._data)]
-        spans = pa.Array.from_buffers(pa.binary(), 2 * len(begin), buffers)
-        return spans.take(pa.array(np.arange(0, 2 * len(begin), 2)))

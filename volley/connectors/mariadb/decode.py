@@ -66,38 +66,46 @@ class Images:
         return Images(self.data, self.columns, starts, ends, marks, self.count)
 
 
-@dataclass(frozen=True)
 class _Wire:
     """A table's columns as its rows have them."""
 
-    table: Table
-    data: Numbers
+    def __init__(self, table: Table, data: Numbers) -> None:
+        self._data = data
+        self._sizes = [_sizes(column) for column in table.columns]
 
     def parsed(self, at: Numbers, present: Sequence[bool]) -> tuple[list[tuple[Numbers, Numbers, Numbers]], Numbers]:
         """Return the values of a row that begins at each place, column by column, and where the rows end."""
-        values, bit = [], 0
-        nulls, at = at, at + (sum(present) + 7) // 8
-        for column, is_there in zip(self.table.columns, present, strict=True):
+        width = (sum(present) + 7) // 8
+        nulls = [self._data[at + byte] for byte in range(width)]
+        # For each byte of the bitmaps, the bits that are set in a row at least.
+        some = [int(np.bitwise_or.reduce(byte)) for byte in nulls]
+        values, bit, at = [], 0, at + width
+        none = np.zeros(len(at), np.int8)
+        for sizes, is_there in zip(self._sizes, present, strict=True):
             if not is_there:
                 values.append((at, at, np.full(len(at), _ABSENT, np.int8)))
                 continue
-            is_null = self.data[nulls + bit // 8] >> (bit % 8) & 1 == 1
-            bit += 1
-            start, end = self._field(column, at)
-            end = np.where(is_null, at, end)
-            values.append((np.where(is_null, at, start), end, is_null.astype(np.int8)))
-            at = end
+            if some[bit // 8] >> bit % 8 & 1:
+                is_null = nulls[bit // 8] >> bit % 8 & 1 == 1
+                start, end = self._field(sizes, at, np.where(is_null, 0, at))
+                start, end = np.where(is_null, at, start), np.where(is_null, at, end)
+                values.append((start, end, is_null.astype(np.int8)))
+            else:
+                start, end = self._field(sizes, at, at)
+                values.append((start, end, none))
+            at, bit = end, bit + 1
         return values, at
 
-    def _field(self, column: TableColumn, at: Numbers) -> tuple[Numbers, Numbers]:
-        prefix, size = _sizes(column)
+    def _field(self, sizes: tuple[int, int], at: Numbers, length_at: Numbers) -> tuple[Numbers, Numbers]:
+        """Return where values begin and end; behind a null there may be no byte that could be read as a length."""
+        prefix, size = sizes
         if not prefix:
             return at, at + size
-        length = np.zeros(len(at), np.int64)
-        last = len(self.data) - 1
-        for byte in range(prefix):
-            length |= self.data[np.minimum(at + byte, last)].astype(np.int64) << 8 * byte
-        return at + prefix, at + prefix + length
+        length = self._data[length_at]
+        for byte in range(1, prefix):
+            length = length | self._data[length_at + byte].astype(np.int64) << 8 * byte
+        start = at + prefix
+        return start, start + length
 
 
 def _sizes(column: TableColumn) -> tuple[int, int]:
@@ -305,16 +313,20 @@ def _rows(
     active = np.arange(len(own))
     steps: list[list[list[tuple[Numbers, Numbers, Numbers]]]] = []
     actives: list[Numbers] = []
+    wrong = SourceError(f"rows of table {table.name} do not end where the log says", hint=table.anew)
     while len(active := active[at[active] < ends[active]]):
         here, images = at[active], []
-        for bits in present:
-            values, here = wire.parsed(here, bits)
-            images.append(values)
+        try:
+            for bits in present:
+                values, here = wire.parsed(here, bits)
+                images.append(values)
+        except IndexError as error:
+            raise wrong from error
         at[active] = here
         steps.append(images)
         actives.append(active)
     if (at != ends).any():
-        raise SourceError(f"rows of table {table.name} do not end where the log says", hint=table.anew)
+        raise wrong
     rows = np.concatenate(actives) if actives else np.zeros(0, np.int64)
     counts = np.concatenate([np.full(len(part), step) for step, part in enumerate(actives)] or [np.zeros(0, np.int64)])
     order = np.lexsort((counts, rows))

@@ -18,11 +18,12 @@ from volley.connectors.mariadb.binaryjson import decimal_groups, json_text
 from volley.connectors.mariadb.tables import python_charset
 from volley.connectors.mariadb.types import TableColumn, unfit
 from volley.errors import SourceError
+from volley.formats.cursors import spans
 
 __all__ = ["Fields", "loaded", "set_bytes"]
 
 _DAY = np.int64(86_400_000_000)
-_OFFSET_LIMIT = (1 << 31) - 1
+_WORD = 8
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -61,23 +62,26 @@ class Fields:
             return self._binary()
         return _READERS[column.type](self, column, nulls)
 
-    def bytes_of(self, size: int, offset: int = 0) -> Numbers:
+    def bytes_of(self, size: int) -> Numbers:
         """Return some bytes of each value; those of missing ones mean nothing."""
         last = max(len(self.data) - 1, 0)
-        return self.data[np.minimum(self.starts[:, None] + np.arange(offset, offset + size), last)]
+        return self.data[np.minimum(self.starts[:, None] + np.arange(size), last)]
 
-    def little(self, size: int) -> Numbers:
-        """Return the little-endian numbers without sign of some bytes."""
-        padded = np.zeros((len(self.starts), 8), np.uint8)
-        padded[:, :size] = self.bytes_of(size)
-        return np.asarray(padded.view("<u8")[:, 0])
+    def little(self, size: int, offset: int = 0) -> Numbers:
+        """Return the little-endian numbers without sign of some bytes, at most 8."""
+        # A word of eight bytes is read for each, the last one before the end of the data.
+        data = self.data if len(self.data) >= _WORD else np.pad(self.data, (0, _WORD - len(self.data)))
+        words = np.ndarray((len(data) - _WORD + 1,), "<u8", np.ascontiguousarray(data), strides=(1,))
+        at = self.starts + offset
+        read = np.minimum(at, len(words) - 1)
+        unused = np.uint64(8 * (_WORD - size))
+        return np.asarray(words[read] >> (8 * (at - read)).astype(np.uint64) << unused >> unused)
 
     def big(self, size: int, offset: int = 0) -> Numbers:
         """Return the big-endian numbers without sign of some bytes, fewer than 8."""
-        padded = np.zeros((len(self.starts), 8), np.uint8)
-        if size:
-            padded[:, 8 - size :] = self.bytes_of(size, offset)
-        return np.asarray(padded.view(">u8")[:, 0].astype(np.int64))
+        if not size:
+            return np.zeros(len(self.starts), np.int64)
+        return np.asarray((self.little(size, offset).byteswap() >> np.uint64(8 * (_WORD - size))).astype(np.int64))
 
     def array(self, values: Numbers, data_type: pa.DataType) -> pa.Array:
         """Return numbers as an array, with the nulls of the rows."""
@@ -103,15 +107,9 @@ class Fields:
 
     def _binary(self) -> pa.Array:
         """Return the values as they are."""
-        ends = np.cumsum(self.sizes)
-        if ends[-1] > _OFFSET_LIMIT:
-            raise SourceError("a batch has more than 2 GB of one column", hint="change fewer rows in a transaction")
-        # For each byte of the result, its place in the buffer.
-        shift = np.repeat(self.starts - (ends - self.sizes), self.sizes)
-        taken = self.data[np.arange(int(ends[-1])) + shift]
-        offsets = np.concatenate([[0], ends]).astype(np.int32)
-        array = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(taken)])
-        return pc.if_else(pa.array(~self.missing), array, pa.scalar(None, pa.binary())) if self.missing.any() else array
+        # Those that are missing take no bytes behind the values before them.
+        begin = np.maximum.accumulate(self.starts)
+        return spans(self.data, begin, begin + self.sizes, self.missing)
 
     def floats(self, column: TableColumn, nulls: bool) -> pa.Array:
         size = 4 if column.type == "float" else 8

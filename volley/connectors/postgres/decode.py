@@ -19,6 +19,7 @@ from volley.connectors.postgres.messages import (
 )
 from volley.connectors.postgres.tables import Table, table_of
 from volley.connectors.postgres.types import TableColumn, from_text
+from volley.formats.cursors import spans
 
 __all__ = ["ChangeDecoder", "Tuples"]
 
@@ -34,8 +35,7 @@ class MessageBytes:
     def __init__(self, messages: pa.BinaryArray) -> None:
         offsets = np.frombuffer(messages.buffers()[1], np.int32)
         self.starts = offsets[messages.offset : messages.offset + len(messages)].astype(np.int64)
-        self.buffer = messages.buffers()[2]
-        self.data = np.frombuffer(self.buffer, np.uint8)
+        self.data = np.frombuffer(messages.buffers()[2], np.uint8)
         self.kinds = self.data[self.starts]
         self._messages = messages
 
@@ -53,16 +53,6 @@ class MessageBytes:
         for byte in range(1, width):
             value = value << 8 | self.data[at + byte]
         return value
-
-    def texts(self, starts: Numbers, ends: Numbers, missing: Numbers) -> pa.StringArray:
-        """Return texts at ascending positions, without a copy of what lies between them."""
-        if len(starts) == 0:
-            return pa.array([], pa.string())
-        offsets = np.empty(2 * len(starts), np.int32)
-        offsets[0::2], offsets[1::2] = starts, ends
-        # Each second value is a text, the others are what lies between two of them.
-        both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), self.buffer])
-        return both.take(pa.array(np.arange(0, len(offsets), 2), mask=missing))
 
 
 @dataclass(frozen=True)
@@ -125,7 +115,8 @@ class Tuples:
             return pa.nulls(len(self.after), column.data_type)
         number = self.columns.index(column.name)
         missing = (self.kinds[number] == _NULL) | (self.kinds[number] == _UNCHANGED)
-        return from_text(column, self.messages.texts(self.starts[number], self.ends[number], missing), nulls)
+        texts = spans(self.messages.data, self.starts[number], self.ends[number], missing, pa.string())
+        return from_text(column, texts, nulls)
 
 
 @dataclass(frozen=True)
