@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -17,7 +18,9 @@ from pyiceberg.schema import Schema
 from tests.duck import query
 from tests.iceberg.tables import Files
 from volley import DataStream, Environment, MaterializedView, ViewRefresh
-from volley.iceberg import IcebergSinkConfig, IcebergSource, IcebergSourceConfig
+from volley.iceberg import IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergTable
+from volley.iceberg.maintain.rewrites import format_of
+from volley.iceberg.write.vectors import write_deletes
 
 __all__ = ["Known", "Query", "checked", "same", "view_of"]
 
@@ -30,12 +33,18 @@ class Known:
     Args:
         folder: The lake's folder; each table has one of its own in it.
         schema: Its schema.
+        version: Its format version; from 3 on rows have ids, and deletes are vectors.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema | Schema) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema | Schema, version: int = 2) -> None:
         self.files = Files(folder, schema)
+        self._version = version
+        if version > 2:
+            IcebergTable(self.files.ref).upgrade(version)
+            self.files.table.refresh()
         self.schema = schema
         self._places: list[tuple[Row, DataFile, int]] = []
+        self._deleted: list[tuple[DataFile, int]] = []
 
     @property
     def rows(self) -> list[Row]:
@@ -58,7 +67,7 @@ class Known:
         deletes = [(file, place) for number, (_, file, place) in enumerate(self._places) if number in gone]
         self._places = [place for number, place in enumerate(self._places) if number not in gone]
         files = [self._file(added)] if added else []
-        self.files.commit(files, [self.files.positions(*deletes)] if deletes else ())
+        self.files.commit(files, self._deletes(deletes) if deletes else ())
 
     def rewrite(self) -> None:
         """Write all live rows to one new file, in another order, as an overwrite that copies rows."""
@@ -66,6 +75,19 @@ class Known:
         self._places = []
         if old:
             self.files.commit([self._file(rows)], removed=list(old.values()))
+
+    def _deletes(self, deleted: Sequence[tuple[DataFile, int]]) -> list[DataFile]:
+        if self._version == 2:
+            return [self.files.positions(*deleted)]
+        # A vector has all deletes of its file, the earlier ones too.
+        self._deleted += deleted
+        changed = {id(file): file for file, _ in deleted}.values()
+        vectors = [
+            (file, np.sort([place for other, place in self._deleted if other is file]).astype(np.uint64))
+            for file in changed
+        ]
+        written = write_deletes(format_of(self.files.table, self.files.ref), vectors)
+        return [file.data_file for file in written]
 
     def _file(self, rows: Sequence[Row]) -> DataFile:
         file = self.files.data(rows)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,11 +111,12 @@ def changes(draw: st.DrawFn, live: int) -> tuple[list[Row], set[int]]:
     return draw(st.lists(ROWS, max_size=4)), removed
 
 
-@given(st.data(), st.sampled_from(sorted(QUERIES)))
-def test_a_view_is_what_duckdb_computes(data: st.DataObject, name: str) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+@given(data=st.data(), name=st.sampled_from(sorted(QUERIES)))
+def test_a_view_is_what_duckdb_computes(version: int, data: st.DataObject, name: str) -> None:
     query = QUERIES[name]
     with tempfile.TemporaryDirectory() as folder:
-        orders = Known(Path(folder), SCHEMA)
+        orders = Known(Path(folder), SCHEMA, version)
         sources = {"orders": orders}
         view = view_of(query, sources, mode="incremental")
         checked(view, query, sources)
