@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers import nightly
 from tests.views.tables import Known, Query, Row, checked, view_of
 from volley import MaterializedView, MemorySource, PlanError, col, count, max_, sum_
 from volley.iceberg import IcebergSinkConfig
@@ -97,11 +98,13 @@ def changes(data: st.DataObject, table: Known, rows: st.SearchStrategy[Row]) -> 
     table.change(data.draw(st.lists(rows, max_size=3)), removed)
 
 
-@given(st.data(), st.sampled_from(sorted(QUERIES)))
-def test_a_view_of_a_join_is_what_duckdb_computes(data: st.DataObject, name: str) -> None:
+@pytest.mark.parametrize("version", [2, nightly(3)])
+@given(data=st.data(), name=st.sampled_from(sorted(QUERIES)))
+def test_a_view_of_a_join_is_what_duckdb_computes(version: int, data: st.DataObject, name: str) -> None:
     query = QUERIES[name]
     with tempfile.TemporaryDirectory() as folder:
-        sources = {"orders": Known(Path(folder, "a"), ORDERS), "customers": Known(Path(folder, "b"), CUSTOMERS)}
+        kinds = {"orders": ORDERS, "customers": CUSTOMERS}
+        sources = {name: Known(Path(folder, name), schema, version) for name, schema in kinds.items()}
         made = MaterializedView(
             "view",
             query.stream(sources["orders"].stream, sources["customers"].files.ref),
