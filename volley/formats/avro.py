@@ -23,7 +23,7 @@ from volley.formats.avro_defaults import NUMBERS
 from volley.formats.avro_merge import merged
 from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
 from volley.formats.avro_types import AvroTypes
-from volley.formats.cursors import Integers
+from volley.formats.cursors import FEW, Integers, parts_of
 from volley.formats.framing import by_head, head_of
 from volley.formats.input_file import megabytes
 from volley.formats.messages import TooManyError, Values
@@ -42,8 +42,6 @@ ALONE = "volley_value"
 
 # Values that are decoded at once: as many as the processor's cache holds; with all of a chunk a row costs a third more.
 _AT_ONCE = 200
-# Values whose columns are read at once: each step then costs little more than its rows. Fewer are read one by one.
-_MOST_ROWS, _MOST_BYTES, _FEW = 8_192, 1 << 20, 16
 # Values below are not looked at for their size in memory: a bound is enough.
 _SMALL_VALUE = 128 << 10
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -73,7 +71,7 @@ class AvroValues:
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         batches: list[pa.RecordBatch] = []
-        for part in _parts(values):
+        for part in parts_of(values):
             batches += [*self._at_once(part)] or self._one_by_one(part)
             if len(values) > 1 and sum(batch.nbytes for batch in batches) > LARGEST_VALUE:
                 raise _too_many(len(values))
@@ -81,7 +79,7 @@ class AvroValues:
 
     def _at_once(self, values: Values) -> Iterator[pa.RecordBatch]:
         """Yield the rows; nothing if some values must be read one by one."""
-        if len(values) < _FEW:
+        if len(values) < FEW:
             return
         groups = list[tuple[Integers, list[pa.Array]]]()
         for head, numbers in by_head(values, self._head).items():
@@ -308,14 +306,6 @@ def _check_size(values: Values, heads: Sequence[bytes | None], resolutions: Mapp
     total = sum(resolutions[head].bounds.size(value, len(head)) for value, head in pairs if value and head is not None)
     if total > LARGEST_VALUE and len(values) > 1:
         raise _too_many(len(values))
-
-
-def _parts(values: Values) -> Iterator[Values]:
-    """Yield values as parts that are read at once."""
-    length = sum(len(value) for value in values if value is not None)
-    step = max(1, min(_MOST_ROWS, _MOST_BYTES * len(values) // max(1, length)))
-    for start in range(0, len(values), step):
-        yield values[start : start + step]
 
 
 def _too_many(count: int) -> TooManyError:

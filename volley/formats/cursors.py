@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Cursors", "Integers", "UnusualError", "from_zigzag", "spans"]
+__all__ = ["FEW", "Cursors", "Integers", "UnusualError", "from_zigzag", "parts_of", "spans"]
 
 Integers = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 
+FEW = 16
+"""Below are too few values: each by itself is read faster."""
+
+# Values that are read at once: each step then costs little more than its rows.
+_MOST_ROWS, _MOST_BYTES = 8_192, 1 << 20
 # A word can be read before the first value and behind the last one.
 _PADDING = bytes(16)
 _LONGEST_NUMBER = 10
@@ -27,6 +32,17 @@ _JOINS = [
 ]
 _ONE = np.uint64(1)
 _BINARY = pa.binary()
+
+
+_Value = TypeVar("_Value", bytes, bytes | None)
+
+
+def parts_of(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+    """Yield values as parts that are read at once."""
+    length = sum(len(value) for value in values if value is not None)
+    step = max(1, min(_MOST_ROWS, _MOST_BYTES * len(values) // max(1, length)))
+    for start in range(0, len(values), step):
+        yield values[start : start + step]
 
 
 class UnusualError(Exception):
@@ -90,6 +106,47 @@ class Cursors:
         self._data.turns += 1
         if self._data.turns > _MOST_TURNS:
             raise UnusualError
+
+    def starts_with(self, tag: bytes) -> npt.NDArray[np.bool_]:
+        """Tell of each value whether its next bytes are these, eight at most."""
+        found: npt.NDArray[np.bool_] = self._data.bytes[self.at] == tag[0]
+        if len(tag) > 1:
+            mask = np.uint64((1 << 8 * len(tag)) - 1)
+            found = self._data.words(self.at, 8) & mask == np.uint64(int.from_bytes(tag, "little"))
+        return found & (self.at + len(tag) <= self.ends)
+
+    def inner(self, lengths: Integers) -> Cursors:
+        """Pass over as many bytes, which is not negative; return cursors over them."""
+        begin = self.pass_over(lengths)
+        return Cursors(self._data, begin.copy(), self.at.copy())
+
+    def over(self, begin: Integers, end: Integers) -> Cursors:
+        """Return cursors over bytes between places that ascend."""
+        return Cursors(self._data, begin, end)
+
+    def items(self, lengths: Integers, width: int | None) -> tuple[Cursors, Integers]:
+        """Pass over bytes that are items, one after the other; return cursors over those, and how many each value has.
+
+        Args:
+            lengths: The number of bytes, which is not negative.
+            width: The bytes of an item; None = they are numbers of seven bits a byte.
+        """
+        begin = self.pass_over(lengths)
+        counts, rest = np.divmod(lengths, width or 1)
+        # The place of each item among those of its value, in bytes.
+        inside = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * (width or 1)
+        places = np.repeat(begin, counts) + inside
+        if width is not None:
+            if rest.any():
+                raise UnusualError
+            return Cursors(self._data, places, places + width), counts
+        rows = np.flatnonzero(lengths)
+        if (self._data.bytes[self.at[rows] - 1] >= 0x80).any():
+            raise UnusualError
+        is_last = self._data.bytes[places] < 0x80
+        is_first = np.concatenate(([True], is_last[:-1])) if len(places) else is_last
+        counts = np.bincount(np.repeat(np.arange(len(self)), lengths)[is_last], minlength=len(self))
+        return Cursors(self._data, places[is_first], places[is_last] + 1), counts
 
     def skip(self, width: int) -> None:
         """Pass over as many bytes of each value."""

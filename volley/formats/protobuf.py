@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from volley.errors import ConfigError, SourceError, message_of
+from volley.formats.cursors import FEW, parts_of
 from volley.formats.framing import head_of, indexes_of
 from volley.formats.input_file import LARGEST_VALUE, megabytes
 from volley.formats.messages import TooManyError, Values
+from volley.formats.protobuf_batches import ProtobufBatches, UnsupportedError
 from volley.formats.protobuf_bounds import Bounds
 from volley.formats.protobuf_changes import check_readable
 from volley.formats.protobuf_columns import Columns
@@ -25,7 +27,7 @@ from volley.types.arrow import canonical_schema
 
 __all__ = ["ProtobufValues"]
 
-# Messages that are parsed at once: as many as the cache of a processor holds; with 10,000 a row costs twice as much.
+# Messages that the library parses at once: as many as the cache of a processor holds; 10,000 take twice as long.
 _AT_ONCE = 256
 
 
@@ -117,12 +119,19 @@ class ProtobufValues:
 
     def _batch(self, bodies: Sequence[bytes | None]) -> pa.RecordBatch:
         present = [body for body in bodies if body is not None]
-        batches = [self._rows(present[start : start + _AT_ONCE]) for start in range(0, len(present), _AT_ONCE)]
+        batches = [batch for part in parts_of(present) for batch in self._part(part)]
         rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self.schema)
         if len(present) == len(bodies):
             return rows
         mask = np.array([body is None for body in bodies])
         return rows.take(pa.array(np.cumsum(~mask) - 1, mask=mask))
+
+    def _part(self, bodies: Sequence[bytes]) -> list[pa.RecordBatch]:
+        if self._batches is not None and len(bodies) >= FEW:
+            arrays = self._batches.read(bodies)
+            if arrays is not None:
+                return [pa.RecordBatch.from_arrays(arrays, schema=self.schema)]
+        return [self._rows(bodies[start : start + _AT_ONCE]) for start in range(0, len(bodies), _AT_ONCE)]
 
     def _rows(self, bodies: Iterable[bytes]) -> pa.RecordBatch:
         messages = self._parsed(bodies)
@@ -149,6 +158,14 @@ class ProtobufValues:
     @cached_property
     def _columns(self) -> Columns:
         return Columns(message_named(self.files, self.message), self.nanoseconds)
+
+    @cached_property
+    def _batches(self) -> ProtobufBatches | None:
+        """What reads many messages at once; None if the library must read them."""
+        try:
+            return ProtobufBatches(message_named(self.files, self.message), self._columns.schema)
+        except UnsupportedError:
+            return None
 
     @cached_property
     def _bounds(self) -> Bounds:

@@ -5,25 +5,43 @@ from __future__ import annotations
 from typing import Any
 
 from volley.errors import SourceError
+from volley.formats.protobuf_types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    ENUM,
+    FIXED32,
+    FIXED64,
+    FLOAT,
+    GROUP,
+    INT32,
+    INT64,
+    MESSAGE,
+    SFIXED32,
+    SFIXED64,
+    SINT32,
+    SINT64,
+    STRING,
+    UINT32,
+    UINT64,
+)
 
 __all__ = ["check_readable"]
 
-_DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _FIXED64, _FIXED32, _BOOL, _STRING = range(1, 10)
-_GROUP, _MESSAGE, _BYTES, _UINT32, _ENUM, _SFIXED32, _SFIXED64, _SINT32, _SINT64 = range(10, 19)
 _NAMES = {
-    **{_DOUBLE: "double", _FLOAT: "float", _INT64: "int64", _UINT64: "uint64", _INT32: "int32", _FIXED64: "fixed64"},
-    **{_FIXED32: "fixed32", _BOOL: "bool", _STRING: "string", _GROUP: "group", _MESSAGE: "message", _BYTES: "bytes"},
-    **{_UINT32: "uint32", _ENUM: "enum", _SFIXED32: "sfixed32", _SFIXED64: "sfixed64", _SINT32: "sint32"},
-    _SINT64: "sint64",
+    **{DOUBLE: "double", FLOAT: "float", INT64: "int64", UINT64: "uint64", INT32: "int32", FIXED64: "fixed64"},
+    **{FIXED32: "fixed32", BOOL: "bool", STRING: "string", GROUP: "group", MESSAGE: "message", BYTES: "bytes"},
+    **{UINT32: "uint32", ENUM: "enum", SFIXED32: "sfixed32", SFIXED64: "sfixed64", SINT32: "sint32"},
+    SINT64: "sint64",
 }
 # The types whose values another type reads as they were meant: their bytes are the same, and it has room for them.
 _READ_BY: dict[int, tuple[int, ...]] = {
-    _INT64: (_INT32, _UINT32, _BOOL, _ENUM),
-    _INT32: (_BOOL, _ENUM),
-    _UINT64: (_UINT32, _BOOL),
-    _UINT32: (_BOOL,),
-    _SINT64: (_SINT32,),
-    _BYTES: (_STRING,),
+    INT64: (INT32, UINT32, BOOL, ENUM),
+    INT32: (BOOL, ENUM),
+    UINT64: (UINT32, BOOL),
+    UINT32: (BOOL,),
+    SINT64: (SINT32,),
+    BYTES: (STRING,),
 }
 
 
@@ -53,7 +71,7 @@ def _check(writer: Any, reader: Any, seen: set[tuple[str, str]]) -> None:
             raise _changed(field, _NAMES[own.type], _NAMES[field.type])
         if own.is_repeated and not field.is_repeated:
             raise _changed(field, "repeated", "one value")
-        if field.type in (_MESSAGE, _GROUP):
+        if field.type in (MESSAGE, GROUP):
             _check(own.message_type, field.message_type, seen)
 
 

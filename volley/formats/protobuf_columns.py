@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from itertools import chain, compress
 from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
@@ -13,6 +12,30 @@ import numpy as np
 import pyarrow as pa
 
 from volley.errors import ConfigError, SourceError
+from volley.formats.protobuf_times import durations, timestamps
+from volley.formats.protobuf_types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    ENUM,
+    FIXED32,
+    FIXED64,
+    FLOAT,
+    INT32,
+    INT64,
+    JSON,
+    SFIXED32,
+    SFIXED64,
+    SINT32,
+    SINT64,
+    STRING,
+    TIMESTAMP,
+    UINT32,
+    UINT64,
+    WRAPPERS,
+    is_map,
+)
 
 __all__ = ["MOST_PARTS", "Columns"]
 
@@ -21,33 +44,18 @@ MOST_PARTS = 10_000
 
 _DEEPEST = 100
 _DIGITS_OF_UINT64 = 20
-# In seconds: the years 1 to 9999, and 10,000 years.
-_FIRST_TIMESTAMP, _LAST_TIMESTAMP = -62_135_596_800, 253_402_300_799
-# Those that 64 bits of nanoseconds can hold, with any part of a second.
-_FIRST_OF_NANOS, _LAST_OF_NANOS = -9_223_372_036, 9_223_372_035
-_LONGEST_DURATION = 315_576_000_000
-_NANOS = 1_000_000_000
 _DURATION = pa.decimal128(21, 9)
 _UNSIGNED = pa.decimal128(_DIGITS_OF_UINT64, 0)
 
-# Types of fields, as descriptors number them.
-_DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _FIXED64, _FIXED32, _BOOL, _STRING = range(1, 10)
-_GROUP, _MESSAGE, _BYTES, _UINT32, _ENUM, _SFIXED32, _SFIXED64, _SINT32, _SINT64 = range(10, 19)
 _PLAIN: dict[int, pa.DataType] = {
-    _DOUBLE: pa.float64(),
-    _FLOAT: pa.float32(),
-    _BOOL: pa.bool_(),
-    _STRING: pa.string(),
-    _BYTES: pa.binary(),
-    **dict.fromkeys((_INT32, _SINT32, _SFIXED32), pa.int32()),
-    **dict.fromkeys((_INT64, _SINT64, _SFIXED64, _UINT32, _FIXED32), pa.int64()),
+    DOUBLE: pa.float64(),
+    FLOAT: pa.float32(),
+    BOOL: pa.bool_(),
+    STRING: pa.string(),
+    BYTES: pa.binary(),
+    **dict.fromkeys((INT32, SINT32, SFIXED32), pa.int32()),
+    **dict.fromkeys((INT64, SINT64, SFIXED64, UINT32, FIXED32), pa.int64()),
 }
-
-_WRAPPERS = {
-    f"google.protobuf.{name}Value"
-    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-}
-_JSON = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
 
 _Convert = Callable[[Sequence[Any]], pa.Array]
 
@@ -76,7 +84,7 @@ class Columns:
 
     def __init__(self, message: Any, nanoseconds: bool = False) -> None:
         self._parts = 0
-        self._well_known = {**_WELL_KNOWN, **({_TIMESTAMP: _timestamp_in_nanoseconds} if nanoseconds else {})}
+        self._timestamp = pa.timestamp("ns" if nanoseconds else "us", "UTC")
         self._fields = [(field.name, self._field(field, (message,))) for field in message.fields]
         if not self._fields:
             raise ConfigError(f"the message {message.full_name} has no fields", hint="name another: message=…")
@@ -100,9 +108,9 @@ class Columns:
         if self._parts > MOST_PARTS:
             raise ConfigError(f"the message {path[0].full_name} has more than {MOST_PARTS:,} fields")
         value = attrgetter(field.name)
-        if _is_map(field):
+        if is_map(field):
             keys, values = (self._value(part, path) for part in field.message_type.fields)
-            return _map(value, keys, values)
+            return _map(field.name, keys, values)
         column = self._value(field, path)
         if field.is_repeated:
             return _list(value, column)
@@ -115,22 +123,24 @@ class Columns:
         if field.type in _PLAIN:
             data_type = _PLAIN[field.type]
             return _Column(data_type, lambda values: pa.array(values, data_type))
-        if field.type == _ENUM:
+        if field.type == ENUM:
             return _Column(pa.string(), _enum(field.enum_type))
-        if field.type in (_UINT64, _FIXED64):
+        if field.type in (UINT64, FIXED64):
             return _Column(_UNSIGNED, lambda values: pa.array(values, pa.uint64()).cast(_UNSIGNED))
         return self._message(field, path)
 
     def _message(self, field: Any, path: tuple[Any, ...]) -> _Column:
         message = field.message_type
         if message.file.name.startswith("google/protobuf/"):
-            if message.full_name in _WRAPPERS:
+            if message.full_name in WRAPPERS:
                 inner, value = self._value(message.fields[0], path), attrgetter("value")
                 return _Column(inner.type, lambda messages: inner.convert([*map(value, messages)]))
-            if message.full_name in _JSON:
+            if message.full_name in JSON:
                 return _Column(pa.string(), _json_texts)
-            if message.full_name in self._well_known:
-                return self._well_known[message.full_name](field.name)
+            if message.full_name == TIMESTAMP:
+                return _times(field.name, self._timestamp, timestamps)
+            if message.full_name == DURATION:
+                return _times(field.name, _DURATION, durations)
         if message in path or len(path) > _DEEPEST:
             raise ConfigError(
                 f"field {field.full_name!r}: the message {message.full_name} contains itself, which columns can't",
@@ -150,10 +160,6 @@ class Columns:
             return pa.StructArray.from_arrays(arrays, fields=fields)
 
         return _Column(pa.struct(fields), convert)
-
-
-def _is_map(field: Any) -> bool:
-    return bool(field.type == _MESSAGE and field.is_repeated and field.message_type.GetOptions().map_entry)
 
 
 def _optional(name: str, value: Callable[[Any], Any], column: _Column) -> _Column:
@@ -180,16 +186,22 @@ def _list(value: Callable[[Any], Any], column: _Column) -> _Column:
     return _Column(data_type, convert)
 
 
-def _map(value: Callable[[Any], Any], keys: _Column, values: _Column) -> _Column:
+def _map(field: str, keys: _Column, values: _Column) -> _Column:
     data_type = pa.map_(keys.type, values.type)
+    value = attrgetter(field)
 
     def convert(messages: Sequence[Any]) -> pa.Array:
         maps = [*map(value, messages)]
-        # Sorted, because each process orders them otherwise.
-        ordered = [[*map(entries.__getitem__, sorted(entries))] for entries in maps]
+        try:
+            # Sorted, because each process orders them otherwise.
+            names = [*map(sorted, maps)]
+        except TypeError as error:
+            # The library gives the bytes of such keys.
+            raise SourceError(f"field {field!r} has keys that are not UTF-8") from error
+        ordered = [map(entries.__getitem__, own) for entries, own in zip(maps, names, strict=True)]
         items = values.convert([*chain.from_iterable(ordered)])
-        names = keys.convert([*chain.from_iterable(map(sorted, maps))])
-        return pa.MapArray.from_arrays(_offsets(maps), names, items, type=data_type)
+        texts = keys.convert([*chain.from_iterable(names)])
+        return pa.MapArray.from_arrays(_offsets(maps), texts, items, type=data_type)
 
     return _Column(data_type, convert)
 
@@ -214,56 +226,16 @@ def _enum(enum: Any) -> _Convert:
     return lambda numbers: pa.array([*map(names.__getitem__, numbers)], pa.string())
 
 
-def _seconds(
-    messages: Sequence[Any], field: str, least: int, most: int, nanos: tuple[int, int]
-) -> Iterator[np.ndarray]:
-    """Yield the seconds and the nanoseconds of messages, all within bounds."""
-    for name, low, high in (("seconds", least, most), ("nanos", *nanos)):
-        numbers = np.fromiter(map(attrgetter(name), messages), np.int64, len(messages))
-        if len(numbers) and not (low <= numbers.min() and numbers.max() <= high):
-            wrong = numbers[(numbers < low) | (numbers > high)][0]
-            raise SourceError(f"field {field!r} has {wrong} {name}, outside of {low:,} to {high:,}")
-        yield numbers
-
-
-def _timestamp(field: str) -> _Column:
-    data_type = pa.timestamp("us", "UTC")
+def _times(field: str, data_type: pa.DataType, times: Callable[..., pa.Array]) -> _Column:
+    """Return the column of messages that have seconds and nanoseconds."""
 
     def convert(messages: Sequence[Any]) -> pa.Array:
-        seconds, nanos = _seconds(messages, field, _FIRST_TIMESTAMP, _LAST_TIMESTAMP, (0, _NANOS - 1))
-        return pa.array(seconds * 1_000_000 + nanos // 1_000).cast(data_type)
+        numbers = (
+            np.fromiter(map(attrgetter(name), messages), np.int64, len(messages)) for name in ("seconds", "nanos")
+        )
+        return times(*numbers, data_type, field)
 
     return _Column(data_type, convert)
-
-
-def _timestamp_in_nanoseconds(field: str) -> _Column:
-    data_type = pa.timestamp("ns", "UTC")
-
-    def convert(messages: Sequence[Any]) -> pa.Array:
-        seconds, nanos = _seconds(messages, field, _FIRST_OF_NANOS, _LAST_OF_NANOS, (0, _NANOS - 1))
-        return pa.array(seconds * _NANOS + nanos).cast(data_type)
-
-    return _Column(data_type, convert)
-
-
-def _duration(field: str) -> _Column:
-    def convert(messages: Sequence[Any]) -> pa.Array:
-        nanos = (1 - _NANOS, _NANOS - 1)
-        seconds, parts = _seconds(messages, field, -_LONGEST_DURATION, _LONGEST_DURATION, nanos)
-        texts = [
-            Decimal(whole * _NANOS + part).scaleb(-9)
-            for whole, part in zip(seconds.tolist(), parts.tolist(), strict=True)
-        ]
-        return pa.array(texts, _DURATION)
-
-    return _Column(_DURATION, convert)
-
-
-_TIMESTAMP = "google.protobuf.Timestamp"
-_WELL_KNOWN: Mapping[str, Callable[[str], _Column]] = {
-    _TIMESTAMP: _timestamp,
-    "google.protobuf.Duration": _duration,
-}
 
 
 def _json_texts(messages: Sequence[Any]) -> pa.Array:
