@@ -15,6 +15,7 @@ from volley.errors import SourceError
 from volley.formats.protobuf import ProtobufValues
 
 _COUNT = 24
+_LONGEST = 4_000
 _SIGNED, _UNSIGNED = ("int{}", "sint{}", "sfixed{}"), ("uint{}", "fixed{}")
 _NUMBERS = [0, 1, 127, 128, 2**14, 2**28, 2**31 - 1, 2**31, 2**32 - 1, 2**56, 2**63 - 1, 2**64 - 1]
 _RANGES = {
@@ -51,6 +52,7 @@ class _Schemas:
     def __init__(self, choose: Random) -> None:
         self._choose = choose
         self._count = 0
+        self._made: list[str] = []
         self.dialect = choose.choice([*_HEADS])
 
     def text(self) -> str:
@@ -69,7 +71,7 @@ class _Schemas:
 
     def _inner(self) -> list[str]:
         """Return the messages that were made for the fields of this one."""
-        made, self._made = getattr(self, "_made", []), []
+        made, self._made = self._made, []
         return made
 
     def _type(self, depth: int) -> tuple[str, str]:
@@ -87,7 +89,7 @@ class _Schemas:
         if kind == "message" and depth < 3:
             self._count += 1
             name = f"M{self._count}"
-            outer, self._made = getattr(self, "_made", []), []
+            outer, self._made = self._made, []
             text = self._message(name, depth + 1)
             self._made = [*outer, text]
             return kind, name
@@ -208,7 +210,9 @@ def _cases(seed: int, count: int) -> Iterator[tuple[Random, str, ProtobufValues,
         text = _Schemas(choose).text()
         files = compiled(text)
         kind, fill = message_class(files, "Root"), _Messages(choose).fill
-        data = [fill(kind()).SerializeToString() for _ in range(_COUNT)]
+        filled = [fill(kind()).SerializeToString() for _ in range(_COUNT)]
+        # Long ones may take too much memory together.
+        data = [value if len(value) < _LONGEST else b"" for value in filled]
         yield choose, text, ProtobufValues(files, "Root", None, choose.random() < 0.5), data
 
 
