@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,17 +56,17 @@ def test_kills_between_any_two_commits(tmp_path: Path, drivers: Drivers, upsert:
 
 def test_a_table_is_put_back_while_the_driver_dies(tmp_path: Path, drivers: Drivers) -> None:
     write_input(tmp_path)
-    job: dict[str, Any] = {"on_error": "park"}
-    drivers.die("before-planning@2", routed_job.main, tmp_path, **job)
+    job = partial(routed_job.main, tmp_path, on_error="park")
+    drivers.die("before-planning@2", job)
     ref = TableRef("db", "t1", routed_job.storage(tmp_path))
     metadata = load(tmp_path, "db.t1").metadata_location
     ref.load_catalog().drop_table("db.t1")
     # The first driver parks epoch 2, and dies before Spark knows that it is done.
-    drivers.die("before-checkpoint@2", routed_job.main, tmp_path, **job)
-    drivers.die("before-planning@3", routed_job.main, tmp_path, **job)
+    drivers.die("before-checkpoint@2", job)
+    drivers.die("before-planning@3", job)
     ref.load_catalog().register_table("db.t1", metadata)
-    drivers.die("after-catching-up@2", routed_job.main, tmp_path, **job)
-    assert drivers.run(routed_job.main, tmp_path, **job) == 0
+    drivers.die("after-catching-up@2", job)
+    assert drivers.run(job) == 0
     check(tmp_path, upsert=False)
     assert not list((tmp_path / "checkpoints").rglob("parked/*"))
     assert all(orphan_files(TableRef("db", name, routed_job.storage(tmp_path))) == [] for name in TABLES)

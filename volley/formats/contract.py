@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from volley.checks import keep, mapping, one_of
+from volley.html_table import settings_html
 
 __all__ = ["DROPPED", "INFER", "RESCUED", "RESCUED_VALUES", "Contract", "Fate", "contract_of"]
 
@@ -51,6 +52,8 @@ class Contract:
 
     def __post_init__(self) -> None:
         keep(self, new_columns=one_of(get_args(Fate)), types=one_of(get_args(Fate)), columns=_fates)
+
+    _repr_html_ = settings_html
 
     def of_field(self, name: str) -> Fate:
         """Return the fate of a field that the schema lacks, by the name of the outermost one that it is in."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from volley.errors import SourceError
 from volley.formats.schema_registry import BY_GUID, BY_ID
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["HEADERS", "Tombstone", "by_head", "framed", "head_of", "indexes_of"]
 
@@ -68,6 +70,9 @@ def by_head(values: Sequence[bytes | None], head: Callable[[bytes], bytes]) -> M
         >>> by_head([b"ab", None, b"cd", b"ae"], lambda value: value[:1])
         {b'a': array([0, 3]), b'c': array([2])}
     """
+    # A start without messages does not pay for it.
+    import numpy as np
+
     first = next((value for value in values if value is not None), None)
     if first is None:
         return {}
