@@ -82,12 +82,17 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that Environment would make, with two cores; workers find the tests' own modules."""
+    from pyspark import SparkContext
+
     from tests.warm_python import warm_workers
     from volley.spark.session import open_context, session_of
 
     root = str(pathlib.Path(__file__).parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     warm_workers()
+    # A job of a test before, which did without this session, has made one of its own.
+    if (left := SparkContext._active_spark_context) is not None:
+        left.stop()
     with pytest.MonkeyPatch.context() as patch:
         # This JVM runs jobs for minutes: it compiles code sooner than that of a user's job.
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:CompileThresholdScaling=2")

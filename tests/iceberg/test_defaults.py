@@ -24,6 +24,8 @@ from volley import (
 )
 from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergTable
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 DEFAULTS: dict[str, tuple[Any, Any]] = {
     "boolean": (True, True),
     "int": (-7, -7),

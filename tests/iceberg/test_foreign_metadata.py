@@ -396,6 +396,7 @@ def test_changes_keep_the_name_of_an_unknown_transform(partitioned: TableRef) ->
     assert [field["transform"] for field in fields] == ["zorder", "identity"]
 
 
+@pytest.mark.usefixtures("spark")
 def test_rows_are_written_by_a_newer_spec(partitioned: TableRef) -> None:
     """Files of the spec that is not known stay as they are, their manifests too; none of them is changed."""
 

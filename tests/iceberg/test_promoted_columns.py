@@ -28,6 +28,8 @@ from volley.iceberg import (
 )
 from volley.types.arrow import arrow_type
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 DAYS = [date(1969, 12, 31), date(2024, 2, 29), None]
 
 

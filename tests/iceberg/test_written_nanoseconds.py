@@ -30,6 +30,8 @@ from volley import (
 from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergTable
 from volley.iceberg.layout.layout import transformed
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 NANOS = [1704067200123456789, 1_000_000_999, -1_999, 0, None]
 TEXTS = ["2024-01-01T00:00:00.123456789", "1970-01-01 00:00:01.000000999", "1969-12-31T23:59:59.999998001"]
 SCHEMA = "id long, at timestamp(9), wall timestamp_ntz(9)"
