@@ -43,7 +43,9 @@ def test_the_cause_is_named(master: str, python: str, message: str, progress: li
     command = [sys.executable, "-c", SCRIPT, master]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert message in ran.stdout
-    assert [line.partition(" ·")[0] for line in ran.stderr.splitlines()] == progress
+    said = [line.partition(" ·")[0] for line in ran.stderr.splitlines()]
+    # Where Spark takes 10 s or more to start, that is said first.
+    assert [line for line in said if not line.startswith("start: starting Spark")] == progress
 
 
 COMPILER = """

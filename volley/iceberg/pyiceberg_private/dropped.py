@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ConfigDict
 from pyiceberg.catalog import rest
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -53,18 +54,23 @@ def _check(text: str | bytes | bytearray, *path: str) -> None:
 class _Answer(rest.TableResponse):
     """A table as a REST catalog answers it."""
 
+    # Errors of an answer in another form name the model of pyiceberg.
+    model_config = ConfigDict(title=rest.TableResponse.__name__)
+
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> _Answer:
+        answer = super().model_validate_json(json_data, **options)
         _check(json_data, "metadata")
-        return super().model_validate_json(json_data, **options)
+        return answer
 
 
 _parse = TableMetadataUtil.parse_raw
 
 
 def _checked(data: str) -> TableMetadata:
+    metadata = _parse(data)
     _check(data)
-    return _parse(data)
+    return metadata
 
 
 def _name(self: UnknownTransform[Any, Any]) -> str:
