@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 
 from tests.processes import RUN_SECONDS, plain_environment
 from tests.waiting import wait_until
+from volley.engine.job import Job
 from volley.errors import VolleyError
 from volley.spark import sockets
 from volley.spark.jvm import PRELOAD
@@ -28,7 +29,7 @@ from volley.spark.output import log_file
 from volley.spark.workers import choose_worker_python
 from volley.task.failpoints import LOG, VARIABLE, VICTIM
 
-__all__ = ["Drivers", "start_jvm"]
+__all__ = ["Drivers", "await_end", "start_jvm"]
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -61,9 +62,11 @@ class Drivers:
         jvm: The JVM that the drivers use one after the other: it costs a run 10 CPU-seconds less than a JVM of its own,
             and keeps nothing of an earlier driver but loaded classes. None = each driver that needs one starts its own,
             as a user's does, and takes it along when it dies.
+        seconds: How long a driver that is waited for may run.
     """
 
     jvm: ClientServer | None = None
+    seconds: float = RUN_SECONDS
 
     def die(
         self, failpoint: str, job: Callable[[*Arguments], object], *args: *Arguments, kill_driver: bool = False
@@ -103,13 +106,13 @@ class Drivers:
 
     def wait(self, driver: BaseProcess) -> int:
         """Wait until the driver ends, stop what it leaves in the JVM, and return its exit code."""
-        driver.join(RUN_SECONDS)
+        driver.join(self.seconds)
         exit_code = driver.exitcode
         driver.kill()
         if self.jvm is not None:
             _stop_context(self.jvm.jvm)
         if exit_code is None:
-            raise TimeoutError(f"{driver} has not ended in {RUN_SECONDS} s")
+            raise TimeoutError(f"{driver} has not ended in {self.seconds} s")
         return exit_code
 
     def _address(self) -> dict[str, str]:
@@ -118,6 +121,13 @@ class Drivers:
             return {}
         where = self.jvm.java_parameters
         return {"PYSPARK_GATEWAY_PORT": str(where.port), "PYSPARK_GATEWAY_SECRET": where.auth_token}
+
+
+def await_end(job: Job) -> None:
+    """Wait for a job that has no end of its own, and raise what it fails with."""
+    job.wait()
+    if job.exception is not None:
+        raise job.exception
 
 
 @contextmanager

@@ -35,6 +35,8 @@ from tests.drivers import Drivers, start_jvm
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.servers.shared import own_server
 
+# What a run may take that catches up, on a machine that does other work.
+_RUN_SECONDS = 900
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
 _WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG, _MARIADB = "webhooks", "join", "database", "changelog", "mariadb"
 _DEBEZIUM = {f"debezium_{name}": name for name in debezium.DATABASES}
@@ -66,7 +68,7 @@ def main(arguments: list[str]) -> None:
     if _MIRROR in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:
-            compared = mirror.run(Drivers(jvm), folder / _MIRROR, kills, seed)
+            compared = mirror.run(Drivers(jvm, _RUN_SECONDS), folder / _MIRROR, kills, seed)
         print(f"chaos: a table that is upserted and its copy, {kills} kills: equal in {compared} comparisons")
     if _MAINTENANCE in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
@@ -85,44 +87,46 @@ def main(arguments: list[str]) -> None:
     if _CAPTURE in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:
-            deaths, changes = captured.run(Drivers(jvm), folder / _CAPTURE, kills, seed)
+            deaths, changes = captured.run(Drivers(jvm, _RUN_SECONDS), folder / _CAPTURE, kills, seed)
         print(f"chaos: a table of PostgreSQL and its mirror are equal after {changes:,} changes and {dict(deaths)}")
     if _CHANGELOG in options.kinds:
         kills = options.kills // 6 if kinds else options.kills
         with start_jvm() as jvm:
-            deaths, changes = changelog.run(Drivers(jvm), folder / _CHANGELOG, kills, seed)
+            deaths, changes = changelog.run(Drivers(jvm, _RUN_SECONDS), folder / _CHANGELOG, kills, seed)
         print(f"chaos: a changelog of PostgreSQL, each event follows, of {changes:,} changes and {dict(deaths)}")
     if _DATABASE in options.kinds:
         kills = options.kills // 6 if kinds else options.kills
         with start_jvm() as jvm:
-            deaths, changes = database.run(Drivers(jvm), folder / _DATABASE, kills, seed)
+            deaths, changes = database.run(Drivers(jvm, _RUN_SECONDS), folder / _DATABASE, kills, seed)
         print(f"chaos: a database of PostgreSQL, no table differs after {changes:,} changes and {dict(deaths)}")
     if _MARIADB in options.kinds:
         kills = options.kills // 6 if kinds else options.kills
         with start_jvm() as jvm:
-            outcome = mariadb.run(Drivers(jvm), folder / _MARIADB, kills, seed)
+            outcome = mariadb.run(Drivers(jvm, _RUN_SECONDS), folder / _MARIADB, kills, seed)
         print(f"chaos: a database of MariaDB, no table differs: {outcome}")
     for kind in (kind for kind in _DEBEZIUM if kind in options.kinds):
         kills = options.kills // 6 if kinds else options.kills
         with start_jvm() as jvm:
-            ended = debezium.run(Drivers(jvm), folder / kind, kills, seed, _DEBEZIUM[kind])
+            ended = debezium.run(Drivers(jvm, _RUN_SECONDS), folder / kind, kills, seed, _DEBEZIUM[kind])
         print(f"chaos: Debezium beside {_DEBEZIUM[kind]}, no row and no version differs: {ended}")
     if _ROUTED in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:
-            died = routed.run(Drivers(jvm), folder / _ROUTED, kills, seed)
+            died = routed.run(Drivers(jvm, _RUN_SECONDS), folder / _ROUTED, kills, seed)
         print(f"chaos: many tables, made, widened, dropped and put back, no table differs after {dict(died)}")
     if _WEBHOOKS in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:
-            deaths, requests, repeated = webhooks.run(Drivers(jvm), folder / _WEBHOOKS, kills, seed)
+            deaths, requests, repeated = webhooks.run(Drivers(jvm, _RUN_SECONDS), folder / _WEBHOOKS, kills, seed)
         print(
             f"chaos: webhooks, {requests:,} requests acknowledged ({repeated:,} times sent again), "
             f"none lost, doubled or changed after {dict(deaths)}"
         )
     if _JOIN in options.kinds:
         with start_jvm() as jvm:
-            died = joined.run(Drivers(jvm), folder / _JOIN, options.kills // 3 if kinds else options.kills, seed)
+            died = joined.run(
+                Drivers(jvm, _RUN_SECONDS), folder / _JOIN, options.kills // 3 if kinds else options.kills, seed
+            )
         print(f"chaos: a table that is joined and changes, both sinks as the epochs' snapshots say after {dict(died)}")
     print(f"chaos: {time.monotonic() - began:,.0f} seconds")
     if not all(verdict.clean for verdict in verdicts):

@@ -18,7 +18,7 @@ import psycopg2
 
 from tests.captured import Database
 from tests.chaos.lives import kill_worker
-from tests.drivers import Drivers
+from tests.drivers import Drivers, await_end
 from tests.postgres.jobs import difference, mirror, start
 from tests.servers.postgres import Postgres
 from volley.capture.segments import Segments
@@ -42,7 +42,7 @@ _TABLE = """
 
 def follow(folder: Path, port: int, name: str) -> None:
     """The endless job, in a driver of its own."""
-    start(folder, captured(port, name).source(bounded=False, on_rewrite="reload"), interval="1s").wait()
+    await_end(start(folder, captured(port, name).source(bounded=False, on_rewrite="reload"), interval="1s"))
 
 
 def captured(port: int, name: str) -> Database:

@@ -10,7 +10,7 @@ import duckdb
 
 from tests.captured import Database
 from tests.chaos import captured
-from tests.drivers import Drivers
+from tests.drivers import Drivers, await_end
 from tests.postgres.jobs import append, config, start_appending
 from volley import IcebergSink
 
@@ -21,7 +21,7 @@ _NONE = (None,) * 5
 
 def follow(folder: Path, port: int, name: str) -> None:
     """The endless job, in a driver of its own."""
-    start_appending(folder, captured.captured(port, name).source(bounded=False, changelog=True)).wait()
+    await_end(start_appending(folder, captured.captured(port, name).source(bounded=False, changelog=True)))
 
 
 def catch_up(folder: Path, port: int, name: str) -> None:

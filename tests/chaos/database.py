@@ -16,7 +16,7 @@ import psycopg2
 
 from tests.captured import Database
 from tests.chaos.captured import Campaign, Writers, captured, writing
-from tests.drivers import Drivers
+from tests.drivers import Drivers, await_end
 from tests.postgres.jobs import differences, mirror_all, start_all
 from tests.servers.postgres import Postgres
 
@@ -43,7 +43,7 @@ _VALUES = {
 
 def follow(folder: Path, port: int, name: str) -> None:
     """The endless job, in a driver of its own."""
-    start_all(folder, captured(port, name).source(None, bounded=False, on_rewrite="reload")).wait()
+    await_end(start_all(folder, captured(port, name).source(None, bounded=False, on_rewrite="reload")))
 
 
 def catch_up(folder: Path, port: int, name: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from tests.chaos.audited import AUDITED, ORDERS, Audited, Version, audited_mariadb, audited_postgres
 from tests.chaos.captured import Writers, writing
 from tests.chaos.lives import Lives, kill_worker
-from tests.drivers import Drivers
+from tests.drivers import Drivers, await_end
 from tests.postgres.jobs import config
 from tests.servers.debezium import Debezium
 from tests.servers.kafka import Kafka
@@ -77,10 +77,7 @@ def _start(folder: Path, brokers: str, topics: tuple[str, ...], bounded: bool) -
 
 def follow(folder: Path, brokers: str, topics: tuple[str, ...], bounded: bool) -> None:
     """The job, in a driver of its own."""
-    job = _start(folder, brokers, topics, bounded)
-    job.wait()
-    if job.exception is not None:
-        raise job.exception
+    await_end(_start(folder, brokers, topics, bounded))
 
 
 @dataclass

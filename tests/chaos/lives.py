@@ -18,7 +18,7 @@ from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
 
 __all__ = ["Lives", "kill_worker"]
 
-_PROGRESS_SECONDS = 75
+_PROGRESS_SECONDS = 180
 _KILLS_A_LIFE = 6
 _CHECKED = 20
 # A driver dies at its point behind the deaths of the others.

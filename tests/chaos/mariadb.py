@@ -17,7 +17,7 @@ import pymysql
 
 from tests.chaos.captured import Writers, writing
 from tests.chaos.lives import Lives, kill_worker
-from tests.drivers import Drivers
+from tests.drivers import Drivers, await_end
 from tests.mariadb.jobs import differences, mirror_all, start_all
 from tests.mariadb.shops import Shop
 from tests.servers.mariadb import MariaDb
@@ -50,10 +50,7 @@ class Outcome:
 
 def follow(folder: Path, source: MariaDbSource) -> None:
     """The endless job, in a driver of its own."""
-    job = start_all(folder, source)
-    job.wait()
-    if job.exception is not None:
-        raise job.exception
+    await_end(start_all(folder, source))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.types import StringType
 
-from tests.drivers import Drivers
+from tests.drivers import Drivers, await_end
 from tests.recovery.runs import load
 from tests.waiting import wait_until
 from volley import (
@@ -63,7 +63,7 @@ def follow(folder: Path) -> Job:
 
 def watch(folder: Path) -> None:
     """The same without an end."""
-    _followed(folder, Incremental(0.1)).start("follow").wait()
+    await_end(_followed(folder, Incremental(0.1)).start("follow"))
 
 
 def _followed(folder: Path, mode: ReadMode) -> Pipeline:
