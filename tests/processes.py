@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RUN_SECONDS = 240
 """The longest that the run of a job may take."""
+
+
+def said(text: str) -> list[str]:
+    """The lines that jobs print, without those that come because time passes: in a long start, and each 30 seconds."""
+    return [line for line in text.splitlines() if not re.search(r" s so far$|: running\b", line)]
 
 
 def plain_environment(**more: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cluster.faults import config
 from tests.cluster.standalone import HOSTS, Cluster
-from tests.processes import RUN_SECONDS, plain_environment
+from tests.processes import RUN_SECONDS, plain_environment, said
 from tests.recovery import remote_pipeline
 from tests.recovery.remote import RemoteLake
 from tests.recovery.runs import ROWS_PER_FILE, check_exactly_once, load, write_input
@@ -128,9 +128,8 @@ def test_the_host_was_really_lost(done: Done) -> None:
 
 
 def test_the_terminal_shows_the_jobs_and_nothing_of_spark(done: Done) -> None:
-    shown = [re.sub(r" ·.*| \d.*", "", line) for line in done.log.splitlines()]
+    shown = [re.sub(r" ·.*| \d.*", "", line) for line in said(done.log)]
     finished = [f"{job}: finished" for job in ("recovery", "recovery", "remote")]
-    shown = [line for line in shown if not line.endswith(": running")]  # one each 30 seconds
     assert shown == [*finished, *(["faults: dead attempts of epoch", "faults: finished"] * 2)]
 
 
