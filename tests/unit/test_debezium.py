@@ -446,6 +446,12 @@ SEQUENCES = {
 }
 
 
+def test_decimals_that_are_all_null_are_nulls() -> None:
+    paid = connect("paid", "bytes", KAFKA + "Decimal", parameters={"scale": "2"})
+    messages = [wrapped(envelope("c", None, {"paid": None}), paid)] * 2
+    assert [row["paid"] for row in rows("paid decimal(10,2)", messages)] == [None, None]
+
+
 @pytest.mark.parametrize("connector", SEQUENCES)
 def test_places_in_a_log_compare_right_as_they_are(connector: str) -> None:
     messages = [envelope("c", None, {"id": 1}, place) for place in SEQUENCES[connector]]

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args
 
 from volley.checks import flag, keep, mapping, names, one_of, optional, text
 from volley.errors import ConfigError, near
-from volley.formats.options import NoOptions
+from volley.formats.contract import contract_of
+from volley.formats.options import NoOptions, Policy
 from volley.types.schemas import column_names
 
 __all__ = [
@@ -101,12 +102,13 @@ class ChangeOptions(NoOptions):
     def undivided(self) -> str | None:
         return None
 
-    def check(self, value_format: str, schema: Any) -> None:
+    def check(self, value_format: str, schema: Any, is_open: bool = False) -> None:
         """Check that the options fit the columns.
 
         Args:
             value_format: One of `CHANGES`.
             schema: The declared columns, of `check_schema`; None = those of a registry, which are not known yet.
+            is_open: True: messages tell further ones.
 
         Raises:
             ConfigError: If they name another column, or a column's values could be read in two ways.
@@ -126,7 +128,7 @@ class ChangeOptions(NoOptions):
         ends = () if self.row_end is None else (self.row_end,)
         for name, listed in (("key_fields", self.key_fields), ("wire", self.wire), ("row_end", ends)):
             for column in listed:
-                if column not in columns:
+                if column not in columns and not is_open:
                     raise ConfigError(f"{name} names {column!r}, which is no column", hint=near(column, columns))
         if twice := [name for name in self.added if name in columns]:
             raise ConfigError(
@@ -135,10 +137,13 @@ class ChangeOptions(NoOptions):
             )
 
 
-def check_options(value_format: str, schema: Any, options: Mapping[str, Any], has_keys: bool = False) -> list[str]:
+def check_options(
+    value_format: str, schema: Any, options: Mapping[str, Any], policy: Policy, has_keys: bool = False
+) -> list[str]:
     """Check the options of messages, and return the columns that their format adds to those of the schema.
 
     Args:
+        policy: What to do with fields that the schema lacks.
         has_keys: True: messages have keys beside their values.
 
     Raises:
@@ -156,7 +161,8 @@ def check_options(value_format: str, schema: Any, options: Mapping[str, Any], ha
         if option not in known:
             raise ConfigError(f"{value_format} has no option {option!r}", hint=near(option, known))
     checked = ChangeOptions(**options)
-    checked.check(value_format, schema)
+    contract = contract_of(policy)
+    checked.check(value_format, schema, contract is not None and contract.new_columns == "evolve")
     if checked.tombstones == "delete" and not has_keys:
         raise ConfigError("tombstones are deletions of a record's key, which is in Kafka alone", hint="KafkaSource")
     return checked.added

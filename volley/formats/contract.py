@@ -74,6 +74,11 @@ class Contract:
         return "evolve" in (self.new_columns, self.types, *self.columns.values())
 
     @property
+    def rescues(self) -> bool:
+        """True if it names a value to be rescued."""
+        return "rescue" in (self.new_columns, self.types, *self.columns.values())
+
+    @property
     def fixed(self) -> Contract:
         """The same contract for columns that don't change: what would change them is rescued."""
         fates = {name: _fixed(fate) for name, fate in self.columns.items()}

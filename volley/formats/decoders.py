@@ -47,16 +47,20 @@ def decoder_of(
         return NumberValues(value_format)
     if value_format not in ("json", *CHANGES):
         return PlainValues(text=value_format == "string")
-    columns = canonical_schema(arrow_schema(schema))
+    columns, contract = canonical_schema(arrow_schema(schema)), contract_of(on_unknown)
     if value_format in CHANGES:
-        assert not isinstance(on_unknown, Contract)
         # Slow to import.
         from volley.formats.changes.decoder import ChangeValues
 
-        return ChangeValues(columns, value_format, ChangeOptions(**options), on_unknown)
+        changes = ChangeOptions(**options)
+        if contract is None:
+            return ChangeValues(columns, value_format, changes, str(on_unknown))
+        inferred = Inferred(state, columns, contract, [*reserved, *changes.added])
+        inferred = inferred.kept() if state else inferred
+        return ChangeValues(inferred.schema, value_format, changes, "drop", inferred=inferred)
     json.check(columns)
-    if contract := contract_of(on_unknown):
-        inferred = Inferred(state, columns, contract, reserved)
+    if contract is not None:
+        inferred = Inferred(state, columns, contract, [*reserved, RESCUED])
         return contract_values(inferred.kept() if state else inferred)
     return JsonValues(columns, str(on_unknown), unknown)
 
@@ -69,7 +73,7 @@ def payload_values(schema: pa.Schema, contract: Contract, added: Collection[str]
         added: The columns that it adds.
     """
     columns = pa.schema([field for field in schema if field.name not in (*added, RESCUED)])
-    return contract_values(Inferred("", columns, contract.fixed, added))
+    return contract_values(Inferred("", columns, contract.fixed, [*added, RESCUED]))
 
 
 def contract_values(inferred: Inferred) -> JsonValues:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from volley.contracts.rows import Seen, SeenColumns, taken_seen
 from volley.contracts.source import Reader
 from volley.errors import SourceError
-from volley.formats.contract import RESCUED, Contract
+from volley.formats.contract import Contract
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, malformed
 from volley.storage.remembered import replace as replace_file
@@ -100,6 +100,11 @@ class _Tree:
         if number < len(seen.path):
             return self._is_new(node, seen, number)
         return self._wider(node, seen) is not None
+
+    def has(self, seen: Seen) -> bool:
+        """Return True if a field is in a column, or in the value of one."""
+        node, number = self._place(seen)
+        return number == len(seen.path) or (number > 0 and node.type not in _OPEN)
 
     def see(self, seen: Seen) -> bool:
         """Take what was seen into account; return False if it changes nothing."""
@@ -190,13 +195,17 @@ class Inferred:
         """Return True if a field could become a column, or make one wider: now, or after more was seen."""
         return self._known.takes(seen)
 
+    def has(self, seen: Seen) -> bool:
+        """Return True if a field is in a column, or in the value of one."""
+        return self._known.has(seen)
+
     @cached_property
     def _known(self) -> _Tree:
         return self._tree()
 
     def _tree(self) -> _Tree:
         root = _Node(fields={field.name: _Node.of(field.type) for field in self.declared})
-        tree = _Tree(root, self.contract, {*self.reserved, RESCUED})
+        tree = _Tree(root, self.contract, self.reserved)
         for known in self.seen:
             tree.see(known)
         return tree

@@ -105,7 +105,7 @@ class MessageFormat:
     def _plain(self, state: str) -> Decoder:
         from volley.formats.decoders import decoder_of
 
-        unknown = kept_in(self.on_unknown, self.unknown) or self.unknown
+        unknown = kept_in(self.on_unknown, self.unknown, self.name) or self.unknown
         return decoder_of(self.name, self.schema, self.on_unknown, unknown, self.options, state, self.reserved)
 
     def _avro(self, state: str) -> Decoder:

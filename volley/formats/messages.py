@@ -82,6 +82,15 @@ class SortsMany(Protocol):
         """Sort at least one value as `sort` does, in little more time than `decode` takes; None if it can't."""
 
 
+@runtime_checkable
+class Infers(Protocol):
+    """A decoder whose columns rows may change."""
+
+    @property
+    def inferred(self) -> Inferred | None:
+        """The columns; None if they are declared."""
+
+
 @dataclass(frozen=True)
 class JsonValues:
     """Decodes values that are JSON objects; a tombstone becomes a row of nulls.
@@ -103,6 +112,10 @@ class JsonValues:
     @property
     def schema(self) -> pa.Schema:
         return self.columns.append(pa.field(self.unknown, pa.string())) if self.on_unknown in KEEPING else self.columns
+
+    @property
+    def inferred(self) -> Inferred | None:
+        return None if self.sight is None else self.sight.columns
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         try:
@@ -257,8 +270,7 @@ class MessageRows:
     @property
     def inferred(self) -> Inferred | None:
         """The columns of the values, if rows may change them."""
-        sight = self.decoder.sight if isinstance(self.decoder, JsonValues) else None
-        return None if sight is None else sight.columns
+        return self.decoder.inferred if isinstance(self.decoder, Infers) else None
 
     def read(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of each chunk.

@@ -66,15 +66,25 @@ def _contract(name: str, values: Mapping[str, Any]) -> Contract:
     return Contract(**values)
 
 
-def policy_of(schema: Any, policy: Policy) -> tuple[Any, Policy]:
+def policy_of(schema: Any, policy: Policy, value_format: str = "json") -> tuple[Any, Policy]:
     """Return a schema without the word ``"infer"``, and what to do with unknown fields.
 
     Raises:
-        ConfigError: If nothing is declared, and unknown fields don't become columns.
+        ConfigError: If nothing is declared, and unknown fields don't become columns; or a row of changes is to be
+            rescued.
     """
+    if schema == INFER and policy == "warn":
+        policy = "evolve"
+    if value_format == "debezium":
+        # A value that a later message leaves unchanged would be in no column.
+        policy = Contract(types="evolve") if policy == "evolve" else policy
+        if isinstance(policy, Contract) and (policy.rescues or policy.types == "drop"):
+            raise ConfigError(
+                f"on_unknown={policy!r}: a change has all values of its row, or is a bad row",
+                hint='Contract(types="evolve"), or types="fail"; its fates are "evolve", "drop" and "fail"',
+            )
     if schema != INFER:
         return schema, policy
-    policy = "evolve" if policy == "warn" else policy
     contract = contract_of(policy)
     if contract is None or contract.new_columns != "evolve":
         raise ConfigError(
@@ -84,10 +94,12 @@ def policy_of(schema: Any, policy: Policy) -> tuple[Any, Policy]:
     return (), policy
 
 
-def kept_in(policy: Policy, unknown: str) -> str | None:
+def kept_in(policy: Policy, unknown: str, value_format: str = "json") -> str | None:
     """Return the column that keeps what is in no other, given its name for unknown fields; None if there is none."""
     if policy == "keep":
         return unknown
+    if value_format == "debezium" and isinstance(policy, Contract):
+        return None
     return RESCUED if policy == "rescue" or contract_of(policy) else None
 
 
@@ -128,7 +140,7 @@ def value_schema(value_format: str, schema: Any) -> Any:
     if value_format not in ("string", "raw"):
         if schema is None:
             name = "JSON" if value_format == "json" else value_format
-            ways = ' or "infer"' if value_format == "json" else ""
+            ways = ' or "infer"' if value_format in ("json", "debezium") else ""
             raise ConfigError(
                 f"{name} needs a schema", hint=f'schema="id long, name string"{ways}; or value_format="raw"'
             )
@@ -165,7 +177,7 @@ def check_columns(value_format: str, schema: Any, policy: Policy, unknown: str, 
     Raises:
         ConfigError: If two columns have one name, or the policy does not apply to the format.
     """
-    column = kept_in(policy, unknown)
+    column = kept_in(policy, unknown, value_format)
     takes_none = value_format in _PLAIN or (column is not None and value_format != "json")
     if policy != "warn" and takes_none:
         raise ConfigError(f"on_unknown={policy!r} is for JSON, not for {value_format}", hint="leave it out")

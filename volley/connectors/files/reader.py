@@ -22,7 +22,8 @@ from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, Seen, SeenColumns, note_lost
 from volley.contracts.source import Offset, PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, SourceError, VolleyError
-from volley.formats.contract import RESCUED, contract_of
+from volley.formats.change_options import ChangeOptions
+from volley.formats.contract import RESCUED, Contract, contract_of
 from volley.formats.files import FORMATS, UNKNOWN, Files, Format, pack
 from volley.formats.inferred import Inferred, learn_from
 from volley.formats.input_file import Columns, InputFile
@@ -230,7 +231,7 @@ def declared(files: Files) -> pa.Schema | None:
 
 def payload_decoder(files: Files, format: str, schema: pa.Schema) -> PayloadDecoder | None:
     """Return what decodes lines of files that were bad rows; None for a format that has none."""
-    added = {*with_included(pa.schema([]), files.include).names, kept_in(files.on_unknown, UNKNOWN)}
+    added = {*with_included(pa.schema([]), files.include).names, _kept_in(files)}
     columns = pa.schema([field for field in schema if field.name not in added])
     if format == files.format == "json":
         from volley.formats.decoders import payload_values
@@ -239,7 +240,7 @@ def payload_decoder(files: Files, format: str, schema: pa.Schema) -> PayloadDeco
         epoch = files.options.epoch if isinstance(files.options, JsonOptions) else None
         if contract := contract_of(files.on_unknown):
             return replace(payload_values(schema, contract, [*added]), epoch=epoch)
-        return JsonValues(columns, str(files.on_unknown), kept_in(files.on_unknown, UNKNOWN) or UNKNOWN, epoch)
+        return JsonValues(columns, str(files.on_unknown), _kept_in(files) or UNKNOWN, epoch)
     if format.startswith("csv ") and isinstance(files.options, CsvOptions):
         from volley.formats.csv_salvage import CsvValues
 
@@ -299,11 +300,9 @@ def _reader(
     limit: int | None,
     notifications: FileNotifications | None,
 ) -> FileReader:
-    columns = Columns(declared, str(files.on_unknown), kept_in(files.on_unknown, UNKNOWN))
+    columns = Columns(declared, str(files.on_unknown), _kept_in(files))
     if contract := contract_of(files.on_unknown):
-        reserved = with_included(pa.schema([]), files.include).names
-        inferred = Inferred(context.state, declared, contract, reserved).kept()
-        columns = Columns(inferred.schema, "rescue", RESCUED, sight=Sight(inferred))
+        columns = _inferred(files, context.state, declared, contract)
     content = _content(files, columns.schema)
     all_columns = with_included(content, files.include)
     if _can_prune(files) and context.columns is not None and context.columns <= set(all_columns.names):
@@ -316,9 +315,24 @@ def _reader(
     return FileReader(files, columns, content, schema, log, parallelism, dictionaries, limit, notifications)
 
 
+def _inferred(files: Files, state: str, declared: pa.Schema, contract: Contract) -> Columns:
+    """Return the columns that are declared, those that were seen, and those that the format adds."""
+    added = files.options.added if isinstance(files.options, ChangeOptions) else [RESCUED]
+    reserved = [*with_included(pa.schema([]), files.include).names, *added]
+    own = pa.schema([field for field in declared if field.name not in added])
+    inferred = Inferred(state, own, contract, reserved).kept()
+    schema = FORMATS[files.format].reader.columns(inferred.schema, files.options)
+    return Columns(schema, "rescue", _kept_in(files), sight=Sight(inferred))
+
+
+def _kept_in(files: Files) -> str | None:
+    """Return the column that keeps other fields; None if there is none."""
+    return kept_in(files.on_unknown, UNKNOWN, files.format)
+
+
 def _content(files: Files, declared: pa.Schema) -> pa.Schema:
     """Return the columns of files, with the one that keeps other fields."""
-    name = kept_in(files.on_unknown, UNKNOWN)
+    name = _kept_in(files)
     if name is None:
         return declared
     if name in declared.names:
@@ -335,7 +349,7 @@ def _can_prune(files: Files) -> bool:
 
 def _needs_all(files: Files) -> bool:
     """Return True if all columns must be read: which fields of a JSON object are unknown shows only beside them."""
-    return files.format == "json" and (files.on_unknown == "fail" or kept_in(files.on_unknown, UNKNOWN) is not None)
+    return files.format == "json" and (files.on_unknown == "fail" or _kept_in(files) is not None)
 
 
 def _log_of(context: SourceContext) -> FileLog:

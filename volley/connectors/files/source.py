@@ -67,9 +67,9 @@ class FileSource(ExtractSource):
             pydantic model or a `pyarrow.Schema`. Missing columns are null; a folder below the path such as
             ``day=2026-01-01`` gives the column `day` of its files a value, as in Hive. None = infer it from the names
             of such folders and the first file with rows, once for a checkpoint's life; declaring it is safer.
-            ``"infer"`` = of JSON, from all rows, as ``on_unknown="evolve"`` does beside declared columns. Columns
-            that no step uses are not read (CSV: they are), so that a bad value in them is no fault; with a dead letter
-            all are read. Values of other types are cast; a value that the cast would change makes its row a bad row.
+            ``"infer"`` = of JSON, from all rows, as ``on_unknown="evolve"`` does beside declared columns; of Debezium,
+            from the schemas that its messages carry. Columns that no step uses are not read (CSV: they are), so that a
+            bad value in them is no fault; with a dead letter all are read. Values of other types are cast; a value that the cast would change makes its row a bad row.
             96-bit timestamps of older Parquet writers are truncated to microseconds.
         max_files_per_epoch: The maximum number of files per epoch; None = all.
         bounded: True: read the files that exist when the run starts, then stop; the next run with the same checkpoint
@@ -140,14 +140,15 @@ class FileSource(ExtractSource):
         keep(self, include=_include)
         _options(name, self.options)
         if name in CHANGES:
-            check_options(name, value_schema(name, self.schema), self.options)
+            schema = () if self.schema == INFER else value_schema(name, self.schema)
+            check_options(name, schema, self.options, self.on_unknown)
 
     def _keep_schema(self, name: str) -> None:
-        schema, policy = policy_of(self.schema, self.on_unknown)
+        schema, policy = policy_of(self.schema, self.on_unknown, name)
         object.__setattr__(self, "on_unknown", policy)
         if schema is not None and self.schema != INFER:
             keep(self, schema=schema_setting)
-        if kept_in(policy, UNKNOWN) is not None and name != "json":
+        if kept_in(policy, UNKNOWN, name) is not None and name != "json":
             setting = "schema='infer'" if self.schema == INFER else f"on_unknown={policy!r}"
             hint = "leave it out: the first file tells the columns" if self.schema == INFER else "declare the columns"
             raise ConfigError(f"{setting} is for JSON, not for {name}", hint=hint)

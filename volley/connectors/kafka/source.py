@@ -57,7 +57,8 @@ class KafkaSource(Source):
             message that is no change is no row.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null; ``"infer"`` = they are found in
-            the messages, as ``on_unknown="evolve"`` does beside declared ones. For Avro, the schema to read into, as
+            the messages, as ``on_unknown="evolve"`` does beside declared ones, of Debezium in the schemas that they
+            carry. For Avro, the schema to read into, as
             JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes, as bytes,
             base64 or the path of a file (``.desc``, ``.pb``, ``.binpb``); or a .proto file, as text or path.
             None = the registry's latest schema of the subject; what later ones have besides is read from their first
@@ -161,7 +162,7 @@ include=('key', 'offset'))
         settings.check_nanoseconds(self.nanoseconds, self.value_format, self.key_format)
         settings.check_registry(self.value_format, self.registry, self.subject, self.message, self.key_format)
         named = self.subject is not None or len(self.topics or ()) == 1
-        schema, policy = policy_of(self.schema, self.on_unknown)
+        schema, policy = policy_of(self.schema, self.on_unknown, self.value_format)
         self._keep("on_unknown", policy)
         if self.schema != INFER:
             self._keep("schema", settings.schema_of(self.value_format, self.schema, self.registry, named))
@@ -173,7 +174,7 @@ include=('key', 'offset'))
         self._keep("key_schema", key)
         self._keep("include", parts_of(self.include, METADATA))
         settings.check_key(self.key_format, self.include)
-        added = [*check_options(self.value_format, schema, self.options, has_keys=True), *self._added]
+        added = [*check_options(self.value_format, schema, self.options, policy, has_keys=True), *self._added]
         settings.check_rescue(self.on_unknown, schema, self.registry)
         check_columns(self.value_format, schema, self.on_unknown, UNKNOWN, added)
         self._keep("topics", settings.topics_of(self.topics, self.pattern))

@@ -64,12 +64,16 @@ def check_path(name: str, value: Any) -> str:
     return str(value)
 
 
-def check_contract(contract: Contract | None, on_bad: str, schema: Any) -> None:
-    """Check that the receiver knows the columns by which a contract makes bodies bad, to reject these."""
+def check_contract(contract: Contract | None, on_bad: str, schema: Any, are_changes: bool) -> None:
+    """Check that the receiver knows the columns by which a contract makes bodies bad, to reject these.
+
+    Args:
+        are_changes: True: bodies are changes of rows, of which nothing is rescued.
+    """
     if contract is None or on_bad != "reject" or not contract.evolves:
         return
     unknown = [name for name, fate in contract.columns.items() if fate == "fail" and name not in column_names(schema)]
-    if unknown or contract.types == "fail":
+    if unknown or contract.types == "fail" or are_changes:
         what = f"columns={unknown[0]!r}" if unknown else "types"
         raise ConfigError(
             f"{what} fails by a column that may be inferred: a body would be bad when it was answered",

@@ -72,7 +72,7 @@ class WebhookSource(Source):
         path: The path of requests. ``/healthz`` answers 200, ``/readyz`` 503 while requests are refused.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. ``"infer"`` = they are found in
-            the bodies, as ``on_unknown="evolve"`` does beside declared ones.
+            the bodies, as ``on_unknown="evolve"`` does beside declared ones, of Debezium in the schemas that they carry.
         value_format: The format of bodies. ``"json"`` (the default): an object, its fields are the columns.
             An array of objects is a row for each; the fields of a form are those of an object, as texts.
             ``"cloudevents"``: CloudEvents 1.0, in the binary, structured or batch mode; its attributes and ``data``
@@ -165,15 +165,16 @@ class WebhookSource(Source):
         keep(self, tls=optional(of_type(ServerTls, 'ServerTls("server.pem", "server.key")')))
         if not isinstance(self.auth, Auth | None):
             raise ConfigError("auth is of another type", hint=_AUTH_HINT)
-        schema, policy = policy_of(self.schema, self.on_unknown)
+        schema, policy = policy_of(self.schema, self.on_unknown, self.value_format)
         object.__setattr__(self, "on_unknown", policy)
         if self.schema != INFER:
             schema = value_schema(self._format, self.schema)
             object.__setattr__(self, "schema", schema)
         object.__setattr__(self, "include", parts_of(self.include, settings.METADATA))
-        added = [*check_options(self.value_format, schema, self.options), *self._added]
+        added = [*check_options(self.value_format, schema, self.options, policy), *self._added]
         check_columns(self._format, schema, self.on_unknown, settings.UNKNOWN, added)
-        settings.check_contract(contract_of(self.on_unknown), self.on_bad, () if schema is None else schema)
+        contract = contract_of(self.on_unknown)
+        settings.check_contract(contract, self.on_bad, () if schema is None else schema, self.value_format in CHANGES)
         if "key" in self.include and self.idempotency is None:
             raise ConfigError("include has the key, and requests have none", hint='idempotency="header:…"')
         if self.idempotency == "cloudevents" != self.value_format:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,7 +19,7 @@ import pyarrow.compute as pc
 from volley.columns.batches import no_rows
 from volley.columns.bisect import process_or_bisect
 from volley.columns.roles import ChangeColumns
-from volley.contracts.rows import note_unknown
+from volley.contracts.rows import Seen, note_seen, note_unknown
 from volley.errors import SourceError, message_of
 from volley.formats.change_options import OPERATION, SEQUENCE, UNCHANGED, ChangeOptions
 from volley.formats.changes.avro import Avro
@@ -26,10 +28,12 @@ from volley.formats.changes.encoding import Encoding, Json
 from volley.formats.changes.events import REMOVED, TRUNCATED, UPDATED, Events, Shape
 from volley.formats.changes.logical import Values as Conversion
 from volley.formats.changes.shapes import Airbyte, Canal, Dms, Maxwell, OLake
+from volley.formats.changes.told import NO_SCHEMA, faults_of_columns, told_columns
 from volley.formats.changes.unchanged import Mask, Placeholder, lists_of
-from volley.formats.changes.unwrap import fields_named
+from volley.formats.changes.unwrap import Groups, fields_named, unwrapped
 from volley.formats.changes.wire import Wire
 from volley.formats.framing import Tombstone
+from volley.formats.inferred import Inferred
 from volley.formats.messages import Values
 from volley.formats.rows import Sorted, joined
 from volley.formats.schema_registry import Registry
@@ -98,6 +102,7 @@ class ChangeValues:
         on_unknown: What to do with other fields of rows: ``"warn"``, ``"fail"`` or ``"drop"``.
         registry: The registry of the schemas of messages in Avro; None = they are JSON.
         are_keys: True: values are the keys of rows that are deleted.
+        inferred: The columns, if the schemas of messages tell further ones; None = they are declared.
     """
 
     rows_vary: ClassVar[bool] = True
@@ -107,6 +112,7 @@ class ChangeValues:
     on_unknown: str
     registry: Registry | None = None
     are_keys: bool = False
+    inferred: Inferred | None = None
 
     @property
     def format(self) -> str:
@@ -134,6 +140,8 @@ class ChangeValues:
         if keys:
             values = [None if number in keys else value for number, value in enumerate(values)]
         groups, faults = self._encoding.groups(values)
+        if self._note_columns(groups, keys):
+            return self._empty
         pieces = [
             self._group(schema, [number for number, _ in units], [payload for _, payload in units], place)
             for schema, units in groups.items()
@@ -142,6 +150,22 @@ class ChangeValues:
         if keys:
             pieces.append(self._deletions(keys, place))
         return self._ordered(joined([self._empty, Sorted([], [], faults), *pieces]), len(pieces) > 1)
+
+    def _note_columns(self, groups: Groups, keys: Mapping[int, bytes]) -> bool:
+        """Note what messages tell of columns that are not known yet; return True if they are to be read again."""
+        if self.inferred is None or self.are_keys:
+            return False
+        numbers = [*keys]
+        schemas = [(units[0][0], schema, False) for schema, units in groups.items()]
+        schemas += [(numbers[units[0][0]], schema, True) for schema, units in unwrapped([*keys.values()]).items()]
+        seen = list[Seen]()
+        for _, schema, is_key in sorted(schemas, key=itemgetter(0)):
+            with suppress(SourceError):
+                told = told_columns(schema, () if is_key else self._path, self.options) if schema else ()
+                seen += [each for each in told if not is_key or each.column in self.options.key_fields]
+        if news := [each for each in seen if self.inferred.takes(each)]:
+            note_seen(self.inferred.source, news)
+        return bool(news)
 
     def _tombstones(self, values: Values, keys: Collection[int]) -> dict[int, str]:
         """Return the faults of messages with neither value nor key: it may be all that tells of a deletion."""
@@ -199,6 +223,8 @@ class ChangeValues:
 
     def _group(self, schema: bytes, numbers: Sequence[int], payloads: Sequence[bytes], place: str) -> Sorted:
         """Return the rows of messages that carry one schema."""
+        if not schema and self.inferred is not None and self.inferred.contract.evolves and not self.are_keys:
+            return Sorted([], [], dict.fromkeys(numbers, NO_SCHEMA))
         try:
             wires = self._encoding.wires(schema)
         except SourceError as error:
@@ -213,7 +239,7 @@ class ChangeValues:
         if unknown := self._unknown(schema, messages, place):
             bad |= {int(messages.numbers[row]): fault for row, fault in unknown.items()}
             messages = messages.without(unknown)
-        return joined([Sorted([], [], bad), *self._converted(messages)])
+        return joined([Sorted([], [], bad), *(self._converted(messages) if messages.payloads else [])])
 
     def _converted(self, messages: _Messages) -> Sequence[Sorted]:
         def bad(index: int, error: Exception) -> Sorted:
@@ -336,6 +362,8 @@ class ChangeValues:
 
     def _unknown(self, schema: bytes, messages: _Messages, place: str) -> dict[int, str]:
         """Note the fields of rows that the columns lack; or return them as faults, by the numbers of messages."""
+        if self.inferred is not None and not self.are_keys:
+            return self._unknown_by_contract(schema, messages, self.inferred)
         if self.on_unknown == "drop" or self._shape.path is None:
             return {}
         many = len(messages.payloads) if self.on_unknown == "fail" else _LOOKED_AT
@@ -348,6 +376,17 @@ class ChangeValues:
         if schema and others:
             others *= len(messages.payloads)
         return {row: f"field {names[0][:100]!r} is not in the schema" for row, names in enumerate(others) if names}
+
+    def _unknown_by_contract(self, schema: bytes, messages: _Messages, columns: Inferred) -> dict[int, str]:
+        if schema:
+            try:
+                faults = faults_of_columns(told_columns(schema, self._path, self.options), columns)
+            except SourceError as error:
+                faults = [message_of(error)]
+            return dict.fromkeys(range(len(messages.payloads)), faults[0]) if faults else {}
+        named = [self._others(fields_named(text, self._path)) for text in messages.payloads]
+        seen = [faults_of_columns([Seen((name,), "") for name in names], columns) for names in named]
+        return {row: faults[0] for row, faults in enumerate(seen) if faults}
 
     def _others(self, names: frozenset[str]) -> list[str]:
         """Return the fields of a row that are in no column, and are not the format's own."""

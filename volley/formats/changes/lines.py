@@ -26,9 +26,11 @@ def _rows(
     value_format: str, file: InputFile, schema: pa.Schema, part: tuple[int, int], options: ChangeOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the rows of changes, and a `BadRow` for each line that is no message."""
-    declared = pa.schema([field for field in schema if field.name not in options.added])
+    own = pa.schema([field for field in schema if field.name not in options.added])
     on_unknown = "drop" if file.columns is None else file.columns.on_unknown
-    decoder = ChangeValues(declared, value_format, options, on_unknown)
+    sight = None if file.columns is None else file.columns.sight
+    inferred = None if sight is None else sight.columns
+    decoder = ChangeValues(own, value_format, options, on_unknown, inferred=inferred)
     for place, before, text in texts_of(file, part):
         yield from _items(place, before, text.split(b"\n"), decoder)
 

@@ -251,7 +251,8 @@ def _decimals(values: Values, array: pa.Array, wire: Wire, target: pa.DataType) 
         return array
     scale = int(wire.parameters.get("scale", target.scale if pa.types.is_decimal(target) else 0))
     raw = _bytes(array, _from_base64)
-    if not 0 <= scale <= 38 or pc.max(pc.binary_length(raw)).as_py() in range(_BYTES_OF_DECIMAL, 1 << 31):
+    longest = pc.max(pc.binary_length(raw)).as_py() or 0
+    if not 0 <= scale <= 38 or longest >= _BYTES_OF_DECIMAL:
         return _long_decimals(raw, scale, target)
     return _decimal_array(raw, scale)
 

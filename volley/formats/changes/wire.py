@@ -39,7 +39,9 @@ _OF_LOGICAL = {
     **dict.fromkeys(_TIMES, pa.time64("us")),
     **dict.fromkeys(("Date", "IsoDate"), pa.date32()),
     **dict.fromkeys(("Geometry", "Geography", "Point"), pa.binary()),
+    **dict.fromkeys(("base64", "base64url", "hex"), pa.binary()),
     **{"ZonedTimestamp": pa.timestamp("us", "UTC"), "VariableScaleDecimal": pa.string(), "Uuid": pa.uuid()},
+    **{"unsigned": pa.decimal128(20, 0)},
 }
 _VARIABLE = pa.struct([("scale", pa.int32()), ("value", pa.string())])
 
@@ -52,7 +54,7 @@ class Wire:
         kind: The type of Kafka Connect, such as ``"int64"``; empty = unknown, as messages have no schema.
         logical: The last part of the name of its logical type, or one of `WIRES`; empty = there is none.
         parameters: Those of the logical type, such as the scale.
-        fields: Those of a struct, by name; the item of an array is the field ``""``.
+        fields: Those of a struct, by name; the item of an array, or the value of a map, is the field ``""``.
     """
 
     kind: str = ""
@@ -62,7 +64,7 @@ class Wire:
 
     @property
     def item(self) -> Wire:
-        """How the items of an array are written."""
+        """How the items of an array, or the values of a map, are written."""
         return self.fields.get("", PLAIN)
 
 
@@ -80,6 +82,8 @@ def _of_connect(schema: Mapping[str, Any]) -> Wire:
     fields = wires_of_schema(schema)
     if kind == "array":
         fields = {"": _of_connect(schema["items"])}
+    if kind == "map" and "values" in schema:
+        fields = {"": _of_connect(schema["values"])}
     return Wire(kind, logical_name(name), schema.get("parameters") or {}, fields)
 
 
