@@ -80,11 +80,21 @@ def read(
     return columns, [{name: row.get(name) for name in columns.schema.names} for row in rows], faults
 
 
+VARIABLE = {"fields": [connect("scale", "int32"), connect("value", "bytes")]}
+GEOMETRY = {"fields": [connect("wkb", "bytes"), connect("srid", "int32")]}
+TEN_DIGITS = {"parameters": {"scale": "2", "connect.decimal.precision": "10"}}
 TYPES = [
-    ("bytes", KAFKA + "Decimal", {"parameters": {"scale": "2", "connect.decimal.precision": "10"}}, "AeI6", "decimal(10,2)", Decimal("1234.50")),
+    ("bytes", KAFKA + "Decimal", TEN_DIGITS, "AeI6", "decimal(10,2)", Decimal("1234.50")),
     ("bytes", KAFKA + "Decimal", {"parameters": {"scale": "2"}}, "AeI6", "decimal(38,2)", Decimal("1234.50")),
     ("int64", TIME + "MicroTimestamp", {}, 1774747800123456, "timestamp_ntz", datetime(2026, 3, 29, 1, 30, 0, 123456)),
-    ("string", TIME + "ZonedTimestamp", {}, "2026-03-29T01:30:00Z", "timestamp", datetime(2026, 3, 29, 1, 30, tzinfo=UTC)),
+    (
+        "string",
+        TIME + "ZonedTimestamp",
+        {},
+        "2026-03-29T01:30:00Z",
+        "timestamp",
+        datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
+    ),
     ("int32", TIME + "Date", {}, 1, "date", date(1970, 1, 2)),
     ("int64", TIME + "MicroTime", {}, 3_600_000_000, "time", time(1)),
     ("int16", "", {}, 7, "int", 7),
@@ -96,10 +106,17 @@ TYPES = [
     ("string", DATA + "Uuid", {}, "00000000-0000-0000-0000-000000000001", "uuid", None),
     ("bytes", "", {}, "AAE=", "binary", b"\0\1"),
     ("array", "", {"items": {"type": "int32", "optional": True}}, [1, None], "array<int>", [1, None]),
-    ("struct", DATA + "VariableScaleDecimal", {"fields": [connect("scale", "int32"), connect("value", "bytes")]}, {"scale": 1, "value": "MDk="}, "string", "1234.5"),
-    ("struct", DATA + "geometry.Geometry", {"fields": [connect("wkb", "bytes"), connect("srid", "int32")]}, {"wkb": "AAE=", "srid": 1}, "binary", b"\0\1"),
-    ("map", "", {"keys": {"type": "string"}, "values": {"type": "string"}}, {"a": "b"}, "map<string, string>", [("a", "b")]),
-]  # fmt: skip
+    ("struct", DATA + "VariableScaleDecimal", VARIABLE, {"scale": 1, "value": "MDk="}, "string", "1234.5"),
+    ("struct", DATA + "geometry.Geometry", GEOMETRY, {"wkb": "AAE=", "srid": 1}, "binary", b"\0\1"),
+    (
+        "map",
+        "",
+        {"keys": {"type": "string"}, "values": {"type": "string"}},
+        {"a": "b"},
+        "map<string, string>",
+        [("a", "b")],
+    ),
+]
 
 
 @pytest.mark.parametrize(("kind", "logical", "more", "written", "name", "value"), TYPES, ids=[t[4] for t in TYPES])
@@ -128,7 +145,10 @@ def test_a_schema_that_changes_adds_columns_and_widens_them() -> None:
     more = {"parameters": {"scale": "2", "connect.decimal.precision": "12"}}
     first = [connect("id", "int32"), connect("m", "bytes", KAFKA + "Decimal", **money), connect("gone", "string")]
     later = [connect("id", "int64"), connect("m", "bytes", KAFKA + "Decimal", **more), connect("new", "string")]
-    values = [message(first, {"id": 1, "m": "AeI6", "gone": "x"}), message(later, {"id": 2**40, "m": "AOjUpQ+g", "new": "y"})]  # fmt: skip
+    values = [
+        message(first, {"id": 1, "m": "AeI6", "gone": "x"}),
+        message(later, {"id": 2**40, "m": "AOjUpQ+g", "new": "y"}),
+    ]
     for cuts in ([], [1]):
         columns, rows, faults = read(values, cuts)
         assert not faults
@@ -157,7 +177,9 @@ def test_fates_by_the_contract() -> None:
 
 def test_what_can_be_no_column_is_a_bad_row_by_name() -> None:
     fields = [connect("id", "int32"), connect("a.b", "string"), connect("ID", "string")]
-    _, rows, faults = read([message(fields[:1], {"id": 1}), message(fields[:2], {"id": 2}), message([fields[0], fields[2]], {"id": 3})])  # fmt: skip
+    _, rows, faults = read(
+        [message(fields[:1], {"id": 1}), message(fields[:2], {"id": 2}), message([fields[0], fields[2]], {"id": 3})]
+    )
     assert rows == [{"id": 1}]
     assert [fault.partition(":")[0] for fault in faults] == [
         "field 'a.b' can be no column",
@@ -180,7 +202,7 @@ def test_flattened_rows_and_keys_of_tombstones() -> None:
     fields = [connect("id", "int32"), connect("v", "string")]
     key = {"schema": {"type": "struct", "fields": [connect("id", "int32")]}, "payload": {"id": 7}}
     tombstone: Any = Tombstone(json.dumps(key).encode())
-    options = {"flattened": True, "key_fields": ["id"], "tombstones": "delete"}
+    options: dict[str, Any] = {"flattened": True, "key_fields": ["id"], "tombstones": "delete"}
     for values in ([tombstone, flat(fields, {"id": 1, "v": "x"})], [flat(fields, {"id": 1, "v": "x"}), tombstone]):
         for cuts in ([], [1]):
             columns, rows, faults = read(values, cuts, **options)
@@ -197,7 +219,7 @@ def test_declared_columns_keep_their_type_beside_told_ones() -> None:
     assert (rows, faults) == ([{"id": 1, "at": 5, "v": "x"}], [])
 
 
-KINDS = [
+KINDS: list[tuple[dict[str, Any], list[Any]]] = [
     (connect("", "int32"), [1, -7]),
     (connect("", "int64"), [2**40, 3]),
     (connect("", "string"), ["x", ""]),

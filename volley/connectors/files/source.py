@@ -69,8 +69,9 @@ class FileSource(ExtractSource):
             of such folders and the first file with rows, once for a checkpoint's life; declaring it is safer.
             ``"infer"`` = of JSON, from all rows, as ``on_unknown="evolve"`` does beside declared columns; of Debezium,
             from the schemas that its messages carry. Columns that no step uses are not read (CSV: they are), so that a
-            bad value in them is no fault; with a dead letter all are read. Values of other types are cast; a value that the cast would change makes its row a bad row.
-            96-bit timestamps of older Parquet writers are truncated to microseconds.
+            bad value in them is no fault; with a dead letter all are read. Values of other types are cast; a value that
+            the cast would change makes its row a bad row. 96-bit timestamps of older Parquet writers are truncated to
+            microseconds.
         max_files_per_epoch: The maximum number of files per epoch; None = all.
         bounded: True: read the files that exist when the run starts, then stop; the next run with the same checkpoint
             reads the files that were added since. False: keep watching for new files.

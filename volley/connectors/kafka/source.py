@@ -58,9 +58,9 @@ class KafkaSource(Source):
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null; ``"infer"`` = they are found in
             the messages, as ``on_unknown="evolve"`` does beside declared ones, of Debezium in the schemas that they
-            carry. For Avro, the schema to read into, as
-            JSON text or a dict. For Protobuf, what ``protoc --include_imports --descriptor_set_out`` writes, as bytes,
-            base64 or the path of a file (``.desc``, ``.pb``, ``.binpb``); or a .proto file, as text or path.
+            carry. For Avro, the schema to read into, as JSON text or a dict. For Protobuf, what ``protoc
+            --include_imports --descriptor_set_out`` writes, as bytes, base64 or the path of a file (``.desc``, ``.pb``,
+            ``.binpb``); or a .proto file, as text or path.
             None = the registry's latest schema of the subject; what later ones have besides is read from their first
             message on.
         key_format: The format of a message's key: ``"json"``, ``"avro"``, ``"protobuf"``, ``"string"``, or a number as

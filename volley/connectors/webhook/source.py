@@ -72,7 +72,7 @@ class WebhookSource(Source):
         path: The path of requests. ``/healthz`` answers 200, ``/readyz`` 503 while requests are refused.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. ``"infer"`` = they are found in
-            the bodies, as ``on_unknown="evolve"`` does beside declared ones, of Debezium in the schemas that they carry.
+            the bodies, as ``on_unknown="evolve"`` does beside declared ones; of Debezium in their own schemas.
         value_format: The format of bodies. ``"json"`` (the default): an object, its fields are the columns.
             An array of objects is a row for each; the fields of a form are those of an object, as texts.
             ``"cloudevents"``: CloudEvents 1.0, in the binary, structured or batch mode; its attributes and ``data``
