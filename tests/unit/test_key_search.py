@@ -45,7 +45,12 @@ def expected(rows: pa.Table, keys: pa.Table) -> list[int]:
 
 
 def found(rows: pa.Table, keys: pa.Table) -> list[int]:
-    return [*map(int, KeySearch(keys).rows(rows))]
+    search = KeySearch(keys)
+    places = search.rows(rows)
+    matches, numbers = search.matches(rows)
+    assert matches.tolist() == places.tolist()
+    assert rows.take(pa.array(matches)).to_pylist() == keys.take(pa.array(numbers, pa.int64())).to_pylist()
+    return [*map(int, places)]
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 500])

@@ -17,6 +17,7 @@ __all__ = ["Divided", "bucket_bounds", "buckets_of", "divided", "kept_buckets", 
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(31)
+_SMALL = 1 << 16
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> Hashes:
@@ -96,7 +97,8 @@ def divided(rows: pa.RecordBatch | pa.Table, buckets: Indices) -> Divided:
         >>> [(bucket, part.column("id").to_pylist()) for bucket, part in rows.parts()]
         [(5, [2]), (7, [1, 3])]
     """
-    order = np.argsort(buckets, kind="stable")
+    # NumPy sorts numbers of 16 bits by their digits, in a tenth of the time.
+    order = np.argsort(buckets.astype(np.uint16) if buckets.max(initial=0) < _SMALL else buckets, kind="stable")
     buckets = buckets[order]
     starts = np.flatnonzero(np.diff(buckets, prepend=-1))
     return Divided(rows.take(pa.array(order)), buckets[starts].tolist(), [*starts.tolist(), len(order)])

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import acero
 
 from volley.columns.compiled import whole
 from volley.columns.exact import entry_lists
 from volley.columns.keys.normal import Bools, plain
 
-__all__ = ["Hashes", "Indices", "differing", "distinct", "hashes", "matching_rows", "row_hashes", "rows_among"]
+__all__ = [
+    *("NUMBER", "Hashes", "Indices", "differing", "distinct", "hashes", "matches_among", "matching_rows"),
+    *("row_hashes", "rows_among"),
+]
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -29,6 +33,8 @@ _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
 _BYTES = 32 << 10
 _BATCH_ROWS = 65_536
 _ROW = "_volley_row"
+NUMBER = "_volley_number"
+"""The column with the numbers of keys, see `matches_among`."""
 
 
 def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str]) -> tuple[Indices, Indices]:
@@ -69,6 +75,28 @@ def rows_among(rows: pa.Table, keys: pa.Table) -> Indices:
     numbers = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
     matches = numbers.join(keys, keys.column_names, join_type="left semi", use_threads=False)[_ROW]
     return np.sort(matches.to_numpy())
+
+
+def matches_among(rows: pa.Table, keys: pa.Table) -> tuple[Indices, Indices]:
+    """Return what `rows_among` does, and for each of these rows the number of its key.
+
+    Args:
+        keys: Columns of the same names and types, each key once, and `NUMBER`.
+
+    Example:
+        >>> keys = pa.table({"id": [1, 2], NUMBER: [70, 80]})
+        >>> [numbers.tolist() for numbers in matches_among(pa.table({"id": [3, 2, 1, 2]}), keys)]
+        [[1, 2, 3], [80, 70, 80]]
+    """
+    names = rows.column_names
+    sides = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows))), keys
+    sources = [acero.Declaration("table_source", acero.TableSourceNodeOptions(side)) for side in sides]
+    # Unlike Table.join, it gives the numbers alone.
+    options = acero.HashJoinNodeOptions("inner", names, names, [_ROW], [NUMBER])
+    found = acero.Declaration("hashjoin", options, inputs=sources).to_table(use_threads=False)
+    matches, numbers = found[_ROW].to_numpy(), found[NUMBER].to_numpy()
+    order = np.argsort(matches)
+    return matches[order], numbers[order]
 
 
 def distinct(rows: pa.Table) -> pa.Table:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from volley.columns.keys.equality import Indices, distinct, rows_among
+from volley.columns.keys.equality import NUMBER, Indices, distinct, matches_among, rows_among
 
 __all__ = ["KeySearch", "Numbers", "distinct_numbers", "whole_numbers"]
 
@@ -39,7 +40,7 @@ class KeySearch:
     """
 
     def __init__(self, keys: pa.Table) -> None:
-        self._keys = distinct(keys)
+        self._given = keys
         columns = {name: whole_numbers(keys[name]) for name in keys.column_names}
         self._numbers = {name: distinct_numbers(numbers) for name, numbers in columns.items() if numbers is not None}
 
@@ -49,6 +50,36 @@ class KeySearch:
         Args:
             rows: Columns of the names and types of the keys, in their normal form.
         """
+        candidates, is_exact = self._candidates(rows)
+        if candidates is None:
+            return rows_among(rows, self._keys)
+        if is_exact:
+            return candidates
+        matches: Indices = candidates[rows_among(rows.take(pa.array(candidates)), self._keys)]
+        return matches
+
+    def matches(self, rows: pa.Table) -> tuple[Indices, Indices]:
+        """Return what `rows` does, and for each of these rows the number of a key that it is equal to.
+
+        Example:
+            >>> rows, keys = KeySearch(pa.table({"id": [7, 9]})).matches(pa.table({"id": [9, 8, 7]}))
+            >>> rows.tolist(), keys.tolist()
+            ([0, 2], [1, 0])
+        """
+        candidates, is_exact = self._candidates(rows)
+        if candidates is None:
+            return matches_among(rows, self._numbered)
+        if len(candidates) == 0:
+            return candidates, candidates
+        some = rows.take(pa.array(candidates))
+        if is_exact:
+            order, ascending = self._ordered
+            return candidates, order[np.searchsorted(ascending, _numbers(some[0]))]
+        places, keys = matches_among(some, self._numbered)
+        return candidates[places], keys
+
+    def _candidates(self, rows: pa.Table) -> tuple[Indices | None, bool]:
+        """Return the rows that may be equal to one of the keys, None = all, and whether they all are."""
         candidates: Indices | None = None
         searched = 0
         for name, numbers in self._numbers.items():
@@ -57,12 +88,26 @@ class KeySearch:
                 searched += 1
                 places = _among(values if candidates is None else values[candidates], in_range)
                 candidates = places if candidates is None else candidates[places]
-        if candidates is None:
-            return rows_among(rows, self._keys)
-        if len(candidates) == 0 or searched == rows.num_columns == 1:
-            return candidates
-        matches: Indices = candidates[rows_among(rows.take(pa.array(candidates)), self._keys)]
-        return matches
+        return candidates, candidates is not None and (len(candidates) == 0 or searched == rows.num_columns == 1)
+
+    @cached_property
+    def _keys(self) -> pa.Table:
+        return distinct(self._given)
+
+    @cached_property
+    def _ordered(self) -> tuple[Indices, Numbers]:
+        """The order of keys of one column of whole numbers, and the keys in this order."""
+        numbers = _numbers(self._given[0])
+        order = np.argsort(numbers)
+        return order, numbers[order]
+
+    @cached_property
+    def _numbered(self) -> pa.Table:
+        """The keys, each once, with the number of one that is equal."""
+        names = self._given.column_names
+        numbers = pa.array(np.arange(self._given.num_rows))
+        groups = self._given.append_column(NUMBER, numbers).group_by(names, use_threads=False)
+        return groups.aggregate([(NUMBER, "max")]).rename_columns([*names, NUMBER])
 
 
 def whole_numbers(column: pa.Array | pa.ChunkedArray) -> Numbers | None:
@@ -80,6 +125,13 @@ def whole_numbers(column: pa.Array | pa.ChunkedArray) -> Numbers | None:
     elif not (pa.types.is_integer(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type)):
         return None
     return np.asarray(column.cast(pa.int64()).to_numpy())
+
+
+def _numbers(column: pa.ChunkedArray) -> Numbers:
+    """Return the whole numbers of a column that has no others, as `whole_numbers` does."""
+    numbers = whole_numbers(column)
+    assert numbers is not None
+    return numbers
 
 
 def distinct_numbers(numbers: np.ndarray[Any, np.dtype[T]]) -> np.ndarray[Any, np.dtype[T]]:

@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 
+from volley.columns.batches import no_table
 from volley.errors import StorageError
 from volley.formats.parquet import OpenParquet
 from volley.iceberg.read.data_files import OpenDataFile, check_format, open_data_file
@@ -251,20 +252,31 @@ class RowReader:
         return self.find_rows(io, task, matches, may_have)[0]
 
     def find_rows(
-        self, io: FileIO, task: FileTask, matches: Callable[[pa.Table], Positions], may_have: Predicate[FileEntry]
+        self,
+        io: FileIO,
+        task: FileTask,
+        matches: Callable[[pa.Table], Positions],
+        may_have: Predicate[FileEntry],
+        more: Schema | None = None,
     ) -> tuple[Positions, pa.Table]:
-        """Return the positions of the rows that match in a data file, and these rows; see `find`."""
+        """Return the positions of the rows that match in a data file, and these rows; see `find`.
+
+        Args:
+            more: The columns to return; None = those that `matches` is called with.
+        """
         with self._open(io, task) as file:
             groups, ranges = self._parts_with(file, may_have)
             batches = list(file.batches(self.schema, False, self.batch_rows, groups, ranges))
-        rows = pa.Table.from_batches((batch for batch, _ in batches), arrow_schema(self.schema))
-        found = matches(rows)
-        if len(found) == 0:
-            return found, rows.slice(0, 0)
-        starts = np.cumsum([0, *(rows.num_rows for rows, _ in batches[:-1])])
-        shifts = np.array([position for _, position in batches]) - starts
-        positions: Positions = found + shifts[np.searchsorted(starts, found, "right") - 1]
-        return positions, rows.take(pa.array(found))
+            rows = pa.Table.from_batches((batch for batch, _ in batches), arrow_schema(self.schema))
+            found = matches(rows)
+            if len(found) == 0:
+                return found, no_table(arrow_schema(more or self.schema))
+            starts = np.cumsum([0, *(rows.num_rows for rows, _ in batches[:-1])])
+            shifts = np.array([position for _, position in batches]) - starts
+            positions: Positions = found + shifts[np.searchsorted(starts, found, "right") - 1]
+            if more is None:
+                return positions, rows.take(pa.array(found))
+            return positions, pa.Table.from_batches(batch for batch, _ in file.rows_at(more, positions))
 
     def _parts_with(
         self, file: OpenDataFile, may_have: Predicate[FileEntry]

@@ -36,7 +36,7 @@ from volley.store.files import checked
 
 __all__ = [
     *("BUCKETS", "DELETED", "EVERYWHERE", "ORDER", "STORED_AT", "STORED_ID", "STORED_IN"),
-    *("ChangeFile", "ChangeWriter", "UpsertWriter"),
+    *("ChangeFile", "ChangeWriter", "UpsertWriter", "damaged"),
 ]
 
 BUCKETS = 32
@@ -48,8 +48,8 @@ DELETED = "_volley_deleted"
 ORDER = "_volley_order"
 """The column of changes with their order, if that is not a column of the table."""
 STORED_IN, STORED_AT, STORED_ID = "_volley_stored_in", "_volley_stored_at", "_volley_stored_id"
-"""The columns of changes with the file, by its number, and the position of a row that the table has already, and with
-its id, if rows have ids, which the row that replaces it takes; null for new changes."""
+"""The columns of changes by sequence with the file, by its number, and the position of a row that the table has
+already, and with its id, if rows have ids, which the row that replaces it takes; null for new changes."""
 
 _FORMAT = StateFormat("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -64,6 +64,7 @@ class ChangeFile:
     need not read.
 
     Args:
+        rows: The number of changes of each part.
         sizes: The size of each part in Arrow bytes.
         ranges: For each column of `UpsertWriter.searched`, ranges that contain its values; None = unknown.
         layout: The fingerprint of the layout that the rows will be written for.
@@ -74,6 +75,7 @@ class ChangeFile:
 
     path: str
     buckets: tuple[int, ...]
+    rows: tuple[int, ...]
     sizes: tuple[int, ...]
     ranges: tuple[tuple[KeyRange, ...] | None, ...]
     layout: str
@@ -104,8 +106,8 @@ class UpsertWriter(Writer):
         """The schema of changes; all columns are nullable, since a deletion needs only the keys."""
         order = [] if self.mode.write_order else [(ORDER, pa.int64())]
         unchanged = [(UNCHANGED, pa.list_(pa.string()))] if self.mode.is_partial else []
-        row_ids = [(STORED_ID, pa.int64())] if self.rows.has_row_ids else []
-        stored_in = [(STORED_IN, pa.int32()), (STORED_AT, pa.int64())] if self.mode.sequence or row_ids else []
+        stored_in = [(STORED_IN, pa.int32()), (STORED_AT, pa.int64())] if self.mode.sequence else []
+        row_ids = [(STORED_ID, pa.int64())] if self.mode.sequence and self.rows.has_row_ids else []
         columns = (field.with_nullable(True) for field in self.rows.rows_schema)
         return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged, *stored_in, *row_ids])
 
@@ -294,7 +296,7 @@ class UpsertWriter(Writer):
         """Yield the parts of a file that are in some buckets."""
         schema = self._marked_keys if only_keys else self.schema
         opened = self.rows.io.new_input(file.path).open
-        with storage_errors(file.path, "reading"), opened() as stream, checked(file.path, _damaged):
+        with storage_errors(file.path, "reading"), opened() as stream, checked(file.path, damaged):
             batches = open_batches(pa.PythonFile(stream, "r"), _FORMAT, file.path)
             for number in (number for number, bucket in enumerate(file.buckets) if bucket in buckets):
                 halves = [batches.batch(2 * number + half) for half in range(1 if only_keys else 2)]
@@ -306,7 +308,8 @@ class UpsertWriter(Writer):
         return {"rows": self.rows, "mode": self.mode}
 
 
-def _damaged(path: str, fault: str) -> StorageError:
+def damaged(path: str, fault: str) -> StorageError:
+    """Return the error for a temporary file of an epoch with a fault."""
     return StorageError(
         f"the changes in {path}: the file {fault}",
         hint="nothing was committed; start the job again, it writes the epoch anew",
@@ -323,7 +326,7 @@ class ChangeWriter(TaskWriter):
         self._file: BatchFileWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._parts: list[tuple[int, int]] = []
+        self._parts: list[tuple[int, int, int]] = []
         self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.searched]
         self._unchanged: set[str] = set()
         self._moves = False
@@ -407,7 +410,7 @@ class ChangeWriter(TaskWriter):
             for bucket, part in divided(changes, buckets).parts():
                 for half in self._writer.halves(part):
                     self._open().write_batch(half)
-                self._parts.append((bucket, part.nbytes))
+                self._parts.append((bucket, part.num_rows, part.nbytes))
 
     def _open(self) -> BatchFileWriter:
         if self._file is None:
@@ -427,8 +430,9 @@ class ChangeWriter(TaskWriter):
             self._stream.close()
         return ChangeFile(
             self._path,
-            buckets=tuple(bucket for bucket, _ in self._parts),
-            sizes=tuple(size for _, size in self._parts),
+            buckets=tuple(bucket for bucket, _, _ in self._parts),
+            rows=tuple(rows for _, rows, _ in self._parts),
+            sizes=tuple(size for _, _, size in self._parts),
             ranges=tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
             layout=self._writer.rows.layout.fingerprint,
             unchanged=frozenset(self._unchanged),

@@ -199,8 +199,8 @@ class EpochUpsert:
     def _merges(self, writer: UpsertWriter) -> list[MergeChanges]:
         parts = enumerate(parts_of(self._changes))
         ids = dict.fromkeys(replaced.ids for replaced in self._replaced.values() if replaced.ids is not None)
-        marks = self._truncated, tuple(ids), self._ids_of
-        return [MergeChanges(writer, number, self._all, buckets, *marks) for number, buckets in parts]
+        more = self._truncated, self._completions, tuple(ids), self._ids_of
+        return [MergeChanges(writer, number, self._without_ranges, buckets, *more) for number, buckets in parts]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""

@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 
-from volley.columns.batches import one_batch
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.read.delete_files import Mask, remember_positions
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.schema.types import ROW_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
-from volley.iceberg.upsert.changes import STORED_IN, ChangeFile, UpsertWriter
-from volley.iceberg.upsert.tasks import FilesTask, Finder, Places, rows_of_mask, with_stored_ids
+from volley.iceberg.upsert.changes import STORED_ID, STORED_IN, UpsertWriter
+from volley.iceberg.upsert.row_ids import CHANGE, SCHEMA, ChangeNumbers, RowIdFile, write_ids
+from volley.iceberg.upsert.tasks import FilesTask, Finder, Places, rows_of_mask
 from volley.iceberg.write.vectors import write_deletes
 from volley.iceberg.write.writer import write_batches
 from volley.iceberg.write.written import WrittenFile
@@ -39,14 +39,14 @@ class Replaced:
     """What becomes of a data file: it stays, is removed, or its remaining rows or its deletes are in new files.
 
     Args:
-        ids: The keys and ids of the rows that it loses, with those of other files of the task.
+        ids: The ids of the rows that it loses, with those of other files of the task.
     """
 
     file: FileEntry
     removed: bool = False
     added: tuple[WrittenFile, ...] = ()
     deletes: tuple[WrittenFile, ...] = ()
-    ids: ChangeFile | None = None
+    ids: RowIdFile | None = None
 
     @property
     def loses_rows(self) -> bool:
@@ -153,27 +153,27 @@ class _Deleted:
 
 
 class _IdFinder(Finder):
-    """Finds rows with one of some keys that are not deleted, and keeps their keys and ids."""
+    """Finds rows with one of some keys that are not deleted, and keeps their ids and the numbers of their keys."""
 
     def __init__(self, keys: pa.Table, writer: UpsertWriter, metadata: TableMetadata) -> None:
-        super().__init__(keys, writer, metadata, [ROW_ID])
+        super().__init__(keys, writer, metadata)
         self._found: dict[str, tuple[_Numbers, pa.Table]] = {}
 
     def find(self, planned: PlannedFile) -> _Numbers:
         return self._kept(planned)[0]
 
     def ids(self, planned: PlannedFile) -> pa.Table:
-        """Return the keys and ids of the rows that `find` finds."""
+        """Return the ids of the rows that `find` finds, and the numbers of their keys."""
         return self._kept(planned)[1]
 
     def _kept(self, planned: PlannedFile) -> tuple[_Numbers, pa.Table]:
         if (known := self._found.get(planned.file.path)) is not None:
             return known
-        positions, rows = self.find_rows(planned)
+        positions, ids = self.find_ids(planned)
         if planned.deletes and len(positions):
             live = ~self.deleted(planned)[positions]
-            positions, rows = positions[live], rows.filter(pa.array(live))
-        return self._found.setdefault(planned.file.path, (positions, rows))
+            positions, ids = positions[live], ids.filter(pa.array(live))
+        return self._found.setdefault(planned.file.path, (positions, ids))
 
 
 @dataclass(frozen=True)
@@ -193,21 +193,22 @@ class ReplaceKeys(Replace):
         if not self.writer.rows.has_row_ids:
             return super().__call__()
         finder = _IdFinder(self.writer.all_keys(self.changes), self.writer, self.metadata)
-        ids = next(iter(self.writer.open(self.number).add_all(self._ids(finder)).committables), None)
+        ids = pa.concat_tables(self._ids(finder, *file) for file in zip(self.numbers, self.files, strict=True))
+        file = write_ids(self.writer, self.number, ids, ChangeNumbers(self.changes))
         try:
             done = self._replace(finder)
         except BaseException:
-            delete_new_files(self.writer.rows.io, [ids.path] if ids is not None else [])
+            delete_new_files(self.writer.rows.io, [file.path] if file is not None else [])
             raise
-        items = tuple(replace(item, ids=ids) if item.loses_rows else item for item in done.committables)
+        items = tuple(replace(item, ids=file) if item.loses_rows else item for item in done.committables)
         return replace(done, committables=items)
 
-    def _ids(self, finder: _IdFinder) -> Iterator[pa.RecordBatch]:
-        for number, planned in zip(self.numbers, self.files, strict=True):
-            with storage_errors(planned.file.path, "reading"):
-                rows = one_batch(finder.ids(planned))
-            rows = rows.append_column(STORED_IN, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
-            yield self.writer.stored_as_changes(with_stored_ids(rows))
+    def _ids(self, finder: _IdFinder, number: int, planned: PlannedFile) -> pa.Table:
+        with storage_errors(planned.file.path, "reading"):
+            ids = finder.ids(planned)
+        columns = {CHANGE: ids[CHANGE], STORED_ID: ids[ROW_ID]}
+        columns[STORED_IN] = pa.repeat(pa.scalar(number, pa.int32()), ids.num_rows)
+        return pa.table({name: columns[name] for name in SCHEMA.names}, SCHEMA)
 
 
 def _is_apart(delete: FileEntry, positions: _Numbers) -> bool:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from volley.columns.batches import conform
+from volley.columns.batches import conform, one_batch
 from volley.columns.keys.equality import distinct
 from volley.columns.keys.normal import normal_rows
 from volley.columns.keys.order import ascending_order, ranks
@@ -44,6 +44,7 @@ from volley.iceberg.upsert.incomplete import UNCHANGED, is_incomplete
 from volley.iceberg.upsert.lives import with_column
 from volley.iceberg.upsert.partial import completed_rows, without_source
 from volley.iceberg.upsert.ranges import SearchedKey, may_have, ranges_of
+from volley.iceberg.upsert.row_ids import CHANGE, ChangeNumbers, RowIdFile, read_ids
 from volley.iceberg.write.writer import write_batches
 
 __all__ = [
@@ -91,22 +92,40 @@ class MergeChanges(UpsertTask):
     """Writes the last change of each key of some buckets to the table's data files, unless it is a deletion.
 
     Args:
-        replaced: The ids of the rows that are replaced, as changes that come first.
+        completions: Rows of the table with values that changes leave out, as changes that come first.
+        replaced: The ids of the rows that are replaced.
         replaced_in: The numbers of the data files whose rows these are; those of others have changed since.
     """
 
     buckets: range
     truncated: int | None = None
-    replaced: tuple[ChangeFile, ...] = ()
+    completions: tuple[ChangeFile, ...] = ()
+    replaced: tuple[RowIdFile, ...] = ()
     replaced_in: frozenset[int] = frozenset()
 
     def __call__(self) -> WriteResult:
-        changes = _after(self.writer.changes_in(self.changes, self.buckets), self.truncated)
-        if self.replaced:
-            replaced = self.writer.changes_in(self.replaced, self.buckets)
-            numbers = pa.array(sorted(self.replaced_in), replaced[STORED_IN].type)
-            changes = pa.concat_tables([replaced.filter(pc.is_in(replaced[STORED_IN], numbers)), changes])
-        return write_rows(self.writer, self.number, _last_of_each(changes, self.writer))
+        changes = self.writer.changes_in(self.changes, self.buckets)
+        changes = self._with_ids(changes) if self.replaced else changes
+        if self.completions:
+            completions = self.writer.changes_in(self.completions, self.buckets)
+            changes = pa.concat_tables([completions, changes], promote_options="default")
+        return write_rows(self.writer, self.number, _last_of_each(_after(changes, self.truncated), self.writer))
+
+    def _with_ids(self, changes: pa.Table) -> pa.Table:
+        """Return changes with the ids of the rows that they replace: one change of each key has that of its row."""
+        ids = read_ids(self.writer, self.replaced, self.buckets, self.replaced_in)
+        places = ChangeNumbers(self.changes).places(ids[CHANGE].to_numpy(), self.buckets)
+        if not self.writer.mode.is_partial:
+            column = np.full(changes.num_rows, -1)
+            np.maximum.at(column, places, ids[STORED_ID].to_numpy())
+            return changes.append_column(STORED_ID, pa.array(column, mask=column < 0))
+        # A row of the table comes before all changes of its key.
+        rows = pa.table(
+            self.writer.stored_as_changes(one_batch(changes.select(self.writer.keys).take(pa.array(places))))
+        )
+        for name in (STORED_IN, STORED_ID):
+            rows = rows.append_column(name, ids[name])
+        return pa.concat_tables([rows, changes], promote_options="default")
 
 
 def write_rows(writer: UpsertWriter, number: int, rows: pa.Table) -> WriteResult:
@@ -138,14 +157,18 @@ def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
         return completed_rows(rows, _order_of(rows, writer), writer)
     order = _ascending(rows, writer)
     keys = normal_rows(writer.keys_of(rows))
-    marks = rows.select([DELETED, STORED_ID] if _has_ids(rows) else [])
-    last = _last(keys, order, marks).sort_by(_AT)
-    last = last.filter(pc.invert(rows[DELETED].take(last[_AT])))
+    has_deletions, has_ids = pc.any(rows[DELETED]).as_py(), _has_ids(rows)
+    marks = [*([DELETED] if has_deletions else []), STORED_ID] if has_ids else []
+    last = _last(keys, order, rows.select(marks)).sort_by(_AT)
+    if has_deletions:
+        last = last.filter(pc.invert(rows[DELETED].take(last[_AT])))
     found = rows.take(last[_AT])
-    if not marks.num_columns:
+    if not has_ids:
         return found
+    ids = last[f"{STORED_ID}_max"]
     # A row that comes after a deletion is another one.
-    return with_column(found, STORED_ID, pc.if_else(last[f"{DELETED}_any"], None, last[f"{STORED_ID}_max"]))
+    ids = pc.if_else(last[f"{DELETED}_any"], None, ids) if has_deletions else ids
+    return with_column(found, STORED_ID, ids)
 
 
 def _has_ids(rows: pa.Table) -> bool:
@@ -245,12 +268,28 @@ class Finder(Deletions):
         may_match = partial(may_have, self._ranges)
         return self._more.find_rows(self._io, file_task(planned, self._metadata), self._rows, may_match)
 
+    def find_ids(self, planned: PlannedFile) -> tuple[_Numbers, pa.Table]:
+        """Return the positions of the rows with one of the keys, deleted ones too, with ids and keys' numbers."""
+        search, keys = self._keys, list[_Numbers]()
+        assert search is not None
+
+        def matches(stored_keys: pa.Table) -> _Numbers:
+            rows, numbers = search.matches(self._normal(stored_keys))
+            keys.append(numbers)
+            return rows
+
+        task, may_match = file_task(planned, self._metadata), partial(may_have, self._ranges)
+        ids = columns_of(self._metadata, [ROW_ID])
+        positions, found = self._reader.find_rows(self._io, task, matches, may_match, ids)
+        return positions, found.append_column(CHANGE, pa.array(keys[0]))
+
     def _rows(self, stored_keys: pa.Table) -> _Numbers:
-        if self._keys is None:
-            return np.arange(stored_keys.num_rows)
+        return np.arange(stored_keys.num_rows) if self._keys is None else self._keys.rows(self._normal(stored_keys))
+
+    def _normal(self, stored_keys: pa.Table) -> pa.Table:
         columns = stored_keys.select(range(len(self._schema))).rename_columns(self._schema.names)
         batches = [conform(batch, self._schema) for batch in columns.to_batches()]
-        return self._keys.rows(pa.Table.from_batches(batches, self._schema))
+        return pa.Table.from_batches(batches, self._schema)
 
 
 class Places(Protocol):
