@@ -398,7 +398,7 @@ def test_an_envelope_of_mongodb_is_a_bad_row_by_name() -> None:
     messages = [envelope("c", None, '{"_id": {"$oid": "6"}}', place), envelope("c", None, {"id": 1})]
     result = read("id long", messages)
     assert result.numbers == [1]
-    assert result.faults[0].startswith("an envelope of MongoDB's, whose rows are texts")
+    assert result.faults[0].startswith("an envelope of MongoDB's, whose rows are texts: read them with documents: true")
 
 
 def source(connector: str, **more: Any) -> dict[str, Any]:

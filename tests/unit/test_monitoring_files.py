@@ -35,6 +35,7 @@ def test_the_dashboard_asks_for_metrics_that_are_there() -> None:
 
 DANGEROUS = """job_state job_restarts_total seconds_since_last_commit running_epoch_seconds commits_failed_total
     records_failed_total rows_late_total rows_ahead_total rows_untimed_total inputs_lost_total table_records_parked
+    values_rescued_total values_dropped_total
     source_lag_seconds source_lag_rows source_lag_files source_lag_bytes source_lag_snapshots
     source_lag_retained_bytes source_lag_staged_bytes watermark_seconds source_watermark_seconds worker_memory_bytes
     maintenance_failed_total table_data_files table_delete_files table_snapshots table_deleted_rows"""

@@ -49,6 +49,8 @@ class ChangeOptions(NoOptions):
             ``"hex"``, or ``"unsigned"``: a 64-bit number whose negative values are 2^64 too small.
         flattened: True: messages are rows, of Debezium's ``ExtractNewRecordState``, with ``__op``, ``__deleted`` and
             what ``add.fields`` adds.
+        documents: True: messages are MongoDB's envelopes, whose rows are texts of extended JSON: fields of documents
+            are the columns, ``_id`` is the key.
         placeholder: The text in place of a value that has not changed; None = Debezium's own default, or OLake's.
         unrepresentable: What to do with values that Iceberg does not have, such as infinite dates and the time 24:00:
             ``"fail"`` makes the message a bad row, ``"null"`` writes a null.
@@ -75,6 +77,7 @@ class ChangeOptions(NoOptions):
     key_fields: Sequence[str] = ()
     wire: Mapping[str, str] = field(default_factory=dict, hash=False)
     flattened: bool = False
+    documents: bool = False
     placeholder: str | None = None
     unrepresentable: Literal["fail", "null"] = "fail"
     truncations: Literal["fail", "skip"] = "fail"
@@ -83,7 +86,15 @@ class ChangeOptions(NoOptions):
     source: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        keep(self, key_fields=names, wire=mapping, flattened=flag, source=names, placeholder=optional(text))
+        keep(
+            self,
+            key_fields=names,
+            wire=mapping,
+            flattened=flag,
+            documents=flag,
+            source=names,
+            placeholder=optional(text),
+        )
         keep(self, row_end=optional(text))
         keep(self, unrepresentable=one_of(("fail", "null")), truncations=one_of(("fail", "skip")))
         keep(self, tombstones=one_of(("fail", "delete", "skip")))
@@ -115,6 +126,11 @@ class ChangeOptions(NoOptions):
         """
         if self.flattened and value_format != "debezium":
             raise ConfigError(f"flattened is for debezium, not for {value_format}", hint="leave it out")
+        if self.documents and (value_format != "debezium" or self.flattened or schema is None or is_open):
+            raise ConfigError(
+                "documents are the rows of MongoDB's envelopes in JSON, whose schemas do not tell their fields",
+                hint='format debezium, without flattened and registry; declare the columns: "_id string, name string"',
+            )
         if self.tombstones != "fail" and not self.flattened:
             raise ConfigError(
                 f"tombstones={self.tombstones!r} is for flattened rows",

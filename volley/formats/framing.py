@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["HEADERS", "Tombstone", "by_head", "framed", "head_of", "indexes_of"]
+__all__ = ["HEADERS", "Keyed", "Tombstone", "by_head", "framed", "head_of", "indexes_of"]
 
 HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 """The headers that name the schema of a message's value or key."""
@@ -25,6 +25,19 @@ _LONGEST_NUMBER = 5
 
 class Tombstone(bytes):
     """The key of a message that has no value, in the place of the value."""
+
+
+class Keyed(bytes):
+    """The value of a message, with its key."""
+
+    key: bytes | None
+
+    @classmethod
+    def of(cls, value: bytes, key: bytes | None) -> Keyed:
+        """Return a value with its key."""
+        keyed = cls(value)
+        keyed.key = key
+        return keyed
 
 
 def framed(part: str, data: bytes | None, headers: Sequence[tuple[str, bytes]] | None) -> bytes | None:

@@ -18,7 +18,7 @@ from volley.connectors.kafka.consumers import Connection
 from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import note_lost
 from volley.errors import SourceError
-from volley.formats.framing import Tombstone, framed
+from volley.formats.framing import Keyed, Tombstone, framed
 
 __all__ = ["Messages", "RangeReader", "metadata_columns", "metadata_fields"]
 
@@ -88,6 +88,11 @@ class Messages:
             for key, value in zip(keys, self.values, strict=True)
         ]
         return replace(self, values=values)
+
+    def with_keys(self) -> Messages:
+        """Return the messages with their key at the value."""
+        pairs = zip(self.values, self.kept["key"], strict=True)
+        return replace(self, values=[None if value is None else Keyed.of(value, key) for value, key in pairs])
 
     def part(self, start: int, end: int) -> Messages:
         """Return the messages from `start` (inclusive) to `end` (exclusive)."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Literal
 
 import pyarrow as pa
 
@@ -65,7 +66,7 @@ class KafkaReader(Reader):
     schema: pa.Schema
     newer: NewerSchemas | None  # notices messages with fields that the schema lacks; None: it is not a registry's
     framed: bool  # True: messages name their schema, in front of them or in a header
-    keyed: bool  # True: messages without a value are decoded by their key
+    keyed: Literal["tombstones", "documents"] | None  # the messages that are decoded with their key
     skip_lost: bool  # True: skip messages that retention has deleted; False: raise
     initial: Offset
     parallelism: int  # the number of splits that are read at the same time
@@ -121,7 +122,7 @@ class KafkaReader(Reader):
                 framed = messages.framed() if self.framed else messages
                 if self.newer is not None:
                     self.newer.check(framed.values)
-                yield framed.with_tombstones() if self.keyed else framed
+                yield _with_keys(framed, self.keyed)
 
     @property
     def learns(self) -> bool:
@@ -202,6 +203,12 @@ class KafkaReader(Reader):
     def _told(self) -> set[tuple[str, str | None]]:
         """The topics of which a warning tells that they are gone, or others now."""
         return set()
+
+
+def _with_keys(messages: Messages, keyed: str | None) -> Messages:
+    if keyed is None:
+        return messages
+    return messages.with_tombstones() if keyed == "tombstones" else messages.with_keys()
 
 
 def _seen(offset: Offset, ids: Mapping[str, str]) -> Offset:

@@ -99,8 +99,8 @@ class KafkaSource(Source):
         timeout: The timeout of a request to a broker: a timedelta, seconds or a text such as ``"30s"``. A new job whose
             connections all fail stops after 10 seconds.
         properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
-        options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``placeholder``,
-            ``unrepresentable``, ``truncations``, ``tombstones``, ``row_end`` and ``source``, as in
+        options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``documents``,
+            ``placeholder``, ``unrepresentable``, ``truncations``, ``tombstones``, ``row_end`` and ``source``, as in
             ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:
@@ -174,7 +174,8 @@ include=('key', 'offset'))
         self._keep("key_schema", key)
         self._keep("include", parts_of(self.include, METADATA))
         settings.check_key(self.key_format, self.include)
-        added = [*check_options(self.value_format, schema, self.options, policy, has_keys=True), *self._added]
+        registered = None if self.options.get("documents") and self.registry else schema
+        added = [*check_options(self.value_format, registered, self.options, policy, has_keys=True), *self._added]
         settings.check_rescue(self.on_unknown, schema, self.registry)
         check_columns(self.value_format, schema, self.on_unknown, UNKNOWN, added)
         self._keep("topics", settings.topics_of(self.topics, self.pattern))
@@ -234,7 +235,7 @@ include=('key', 'offset'))
             schema=rows.schema,
             newer=self._format.newer(context.state),
             framed=self._registry(self.value_format) is not None,
-            keyed=self.options.get("tombstones") == "delete",
+            keyed=self._keyed,
             skip_lost=self.on_lost_offsets == "skip",
             initial=initial,
             parallelism=context.parallelism,
@@ -291,6 +292,12 @@ include=('key', 'offset'))
         decoder = keys.decoder(f"{context.state}/key")
         is_alone = self.key_format not in settings.REGISTERED or keys.is_alone(decoder)
         return KeyDecoder(is_alone, decoder, registry is not None, keys.newer(f"{context.state}/key"))
+
+    @property
+    def _keyed(self) -> Literal["tombstones", "documents"] | None:
+        if self.options.get("documents"):
+            return "documents"
+        return "tombstones" if self.options.get("tombstones") == "delete" else None
 
     def _registry(self, format: str) -> Registry | None:
         """Return the registry of messages in this format; None if it has none."""

@@ -115,8 +115,9 @@ class WebhookSource(Source):
         folder: The folder of the log, on a disk that the driver and all executors share; None = in the checkpoint,
             which is on a local disk then.
         bounded: True: receive nothing, read the requests that are in the log, then stop. False: keep receiving.
-        options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``placeholder``,
-            ``unrepresentable``, ``truncations`` and ``source``, as in ``{"key_fields": ["id"]}``; see `ChangeOptions`.
+        options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``documents``,
+            ``placeholder``, ``unrepresentable``, ``truncations`` and ``source``, as in
+            ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:
         ConfigError: If a setting is wrong.

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 
+from volley.errors import SourceError, message_of
 from volley.formats.change_options import ChangeOptions
+from volley.formats.changes.documents import Documents, wires_of_documents
 from volley.formats.changes.events import Shape, row_type
 from volley.formats.changes.unwrap import Groups, unwrapped, wires_of
 from volley.formats.changes.wire import Wire, declared_wires
@@ -19,10 +22,7 @@ from volley.formats.rows import Sorted
 
 __all__ = ["Encoding", "Json"]
 
-_DOCUMENT = (
-    "an envelope of MongoDB's, whose rows are texts: let ExtractNewDocumentState flatten them, and read them with "
-    "flattened: true"
-)
+_DOCUMENT = "an envelope of MongoDB's, whose rows are texts: read them with documents: true"
 
 
 class Encoding(Protocol):
@@ -64,10 +64,24 @@ class Json:
     format: str = "json"
 
     def groups(self, values: Values) -> tuple[Groups, Mapping[int, str]]:
-        return unwrapped(values), {}
+        groups = unwrapped(values)
+        return self._of_documents(values, groups) if self.options.documents else (groups, {})
+
+    def _of_documents(self, values: Values, groups: Groups) -> tuple[Groups, Mapping[int, str]]:
+        """Return envelopes of documents as those of rows; their schemas tell no column."""
+        documents = Documents(self.columns)
+        rows, faults = list[tuple[int, bytes]](), dict[int, str]()
+        for number, payload in sorted(chain.from_iterable(groups.values())):
+            try:
+                rows.append((number, documents.envelope(payload, getattr(values[number], "key", None))))
+            except SourceError as error:
+                faults[number] = message_of(error)
+        return {b"": rows} if rows else {}, faults
 
     def wires(self, schema: bytes) -> Mapping[str, Wire]:
         if not schema:
+            if self.options.documents:
+                return wires_of_documents(self.columns)
             return declared_wires(self.columns, self.options, self.is_debezium, self.shape.texts)
         told = {column: Wire(logical=wire) for column, wire in self.options.wire.items()}
         return {**wires_of(schema, self.shape.path or ()), **told}
@@ -78,7 +92,7 @@ class Json:
             return Sorted([reader.decode(payloads, place)], range(len(payloads)), {})
         except decode_errors:
             rows = reader.sort(payloads, place)
-            if not self.is_debezium:
+            if not self.is_debezium or self.options.documents:
                 return rows
             faults = {number: _named_fault(payloads[number], fault) for number, fault in rows.faults.items()}
             return replace(rows, faults=faults)

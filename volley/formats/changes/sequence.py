@@ -111,8 +111,12 @@ def _sql_server(source: Columns, total_order: pa.Array) -> pa.Array:
 
 
 def _mongodb(source: Columns, total_order: pa.Array) -> pa.Array:
-    """The time of the oplog in milliseconds, and the place of the event within its second."""
-    return of_numbers([source("ts_ms"), source("ord")], source("ts_ms").is_valid())
+    """The time of the oplog in milliseconds, and the place of the event within its second.
+
+    Rows of a snapshot have no place: -1 or null.
+    """
+    order = pc.max_element_wise(source("ord"), pa.scalar(0, pa.int64()))
+    return of_numbers([source("ts_ms"), order], source("ts_ms").is_valid())
 
 
 _SEQUENCES = {
