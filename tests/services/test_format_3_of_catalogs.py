@@ -21,7 +21,15 @@ from tests.recovery.lake import disturb
 from tests.services import lakes
 from tests.services.lakes import Lake
 from tests.services.test_modes_of_catalogs import CHANGED, NEXT, ROWS, WRITTEN, Job, read, upserts
-from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource, StorageError
+from volley import (
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    MemorySource,
+    SchemaMismatchError,
+    StorageError,
+    VolleyError,
+)
 from volley.iceberg import IcebergTable, SnapshotManager, orphan_files, publish_branch, remove_orphan_files
 from volley.iceberg.modes import Strategy
 
@@ -195,3 +203,24 @@ def test_a_routed_sink_makes_tables(lake: Lake, tmp_path: Path) -> None:
         assert table.scan().to_arrow().sort_by("id")["id"].to_pylist() == [
             each["id"] for each in ROWS if each["city"] == city
         ]
+
+
+@pytest.mark.nightly
+def test_nessie_makes_tables_of_version_2(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
+    lake = lakes.of_version_3(lakes.nessie)(request)
+    config = lake.config()
+    job = Job(config, "merge_on_read")
+    job.epoch(upserts(*ROWS))
+    assert f"table {config.table_name} is of format version 2" in caplog.text
+    job.epoch(NEXT)
+    assert lake.table(config).metadata.format_version == 2
+    assert lake.rows(config) == CHANGED
+    with pytest.raises(VolleyError) as refused:
+        IcebergTable(config.ref).upgrade(3)
+    print(refused.value)
+    assert lake.table(config).metadata.format_version == 2
+    # A type of version 3 is refused before a row is written.
+    config = lake.config()
+    with pytest.raises(SchemaMismatchError, match="timestamp_ns needs format version 3, the table has 2"):
+        lakes.driver(config, pa.schema({"id": pa.int64(), "at": pa.timestamp("ns")}))
+    assert lake.table(config).metadata.snapshots == []

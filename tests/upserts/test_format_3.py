@@ -381,3 +381,29 @@ def test_rows_compacted_before_an_upgrade_keep_ids_and_numbers(opened: Any) -> N
         view.compact(rewrite_all=True, sort_by=sort_by)
         assert lineage(lake) == updated
     check(lake, {number: "b" if number == 1 else "a" for number in range(21) if number != 2})
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_an_upsert_beside_a_compaction_keeps_ids(opened: Any, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    lake: Lake = opened(strategy, "3")
+    for start in (0, 10):
+        lake.epoch([row(number) for number in range(start, start + 10)])
+    lake.epoch([row(3, "b"), row(13, op="d")])
+    before, view, attempts = ids(lake), IcebergTable(lake.config.ref), list[int]()
+
+    def faster(commit: Callable[[], Any]) -> Any:
+        attempts.append(view.compact(rewrite_all=True).files_before)
+        assert ids(lake) == before
+        return commit()
+
+    driver = lake.driver()
+    driver.last_epoch(QUERY)
+    disturb(monkeypatch, driver, faster)
+    driver.commit(*lake.write(driver, 3, [row(1, "c"), row(3, "c"), row(14, op="d"), row(13, "c"), row(30, "c")]))
+    assert attempts
+    now = ids(lake)
+    assert {key: now[key] for key in now.keys() & before.keys()} == {key: before[key] for key in before if key != 14}
+    # The two others are new rows: none has an id that was given before.
+    new = [now[key] for key in (13, 30)]
+    assert len({*new}) == 2 and min(new) > max(before.values())
+    check(lake, {number: "c" if number in (1, 3, 13, 30) else "a" for number in [*range(20), 30] if number != 14})

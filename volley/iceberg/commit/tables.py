@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 # These properties keep the cost and the leftovers of a commit from growing with the table's age.
+_log = logging.getLogger(__name__)
 _BOUNDED = {
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
@@ -190,12 +192,29 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
     _make_namespace(catalog, config.identifier[:-1], config.ref.address)
     properties = {**_BOUNDED, **config.table_properties}
     try:
-        return catalog.create_table(config.identifier, schema, partition_spec=spec, properties=properties)
+        table = catalog.create_table(config.identifier, schema, partition_spec=spec, properties=properties)
     except TableAlreadyExistsError:
         # Another job was faster: check its table like any existing one.
         table = catalog.load_table(config.identifier)
         evolution(config, table, stream)
         return table
+    _check_made(config, table, schema)
+    return table
+
+
+def _check_made(config: IcebergSinkConfig, table: Table, schema: Schema) -> None:
+    """Warn if a catalog has made a table of another format version than asked for, as Nessie 0.99 does.
+
+    Raises:
+        SchemaMismatchError: If that version has not all types of the columns.
+    """
+    made, asked = table.format_version, format_version(config.table_properties)
+    if made != asked:
+        check_version(schema, made, config.table_name)
+        _log.warning(
+            "table %s is of format version %d: %s makes no other, though the table property asks for %d",
+            *(config.table_name, made, config.ref.address, asked),
+        )
 
 
 def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evolution:
