@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
+import pyarrow as pa
 import pytest
 from duckdb_extensions import import_extension
 
@@ -18,6 +21,7 @@ from tests.servers.iceberg_spark import IcebergSpark
 from tests.servers.rest_fixture import RestFixture
 from tests.services import lakes
 from tests.services.readers import Lake, java_commit, spark_sql
+from volley import Delete, IcebergStorage, Insert, TableRef
 from volley.iceberg import IcebergTable, SchemaEvolution
 
 pytestmark = pytest.mark.nightly
@@ -249,6 +253,30 @@ def test_equality_deletes_compare_defaults_and_promoted_values(lake: Lake) -> No
     assert rows(lake, "compared") == [(1, "a", 5), (2, "b", 5)]
     spark_sql(lake, java_commit("volley.db.compared", [{"id": 1, "c": 5}, {"id": 2, "c": None}]))
     assert rows(lake, "compared") == [(2, "b", 5)]
+
+
+# --- polars
+
+
+def test_an_overwrite_of_polars_is_a_delete_and_an_append(tmp_path: Path) -> None:
+    """Its two snapshots are one commit: changes are those of both, also of a row that stays the same."""
+    ref = TableRef("db", "written", IcebergStorage.Local(tmp_path))
+    with ref.load_catalog() as catalog:
+        catalog.create_namespace("db")
+        catalog.create_table("db.written", pa.schema({"id": pa.int64(), "name": pa.string()}))
+    before = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    after = [{"id": 2, "name": "b"}, {"id": 3, "name": "c"}]
+    pl.LazyFrame(before).sink_iceberg(ref.load(), mode="append")
+    first = ref.load().current_snapshot()
+    assert first is not None
+    pl.LazyFrame(after).sink_iceberg(ref.load(), mode="overwrite")
+    table = IcebergTable(ref)
+    assert [str(snapshot.operation) for snapshot in table.snapshots()][-2:] == ["delete", "append"]
+    assert table.to_arrow().sort_by("id").to_pylist() == after
+    changes = [*table.changes(first.snapshot_id, keys="id")]
+    assert sorted(change.row["id"] for change in changes if isinstance(change, Delete)) == [1, 2]
+    assert sorted(change.row["id"] for change in changes if isinstance(change, Insert)) == [2, 3]
+    assert len(changes) == 4
 
 
 # --- DuckDB

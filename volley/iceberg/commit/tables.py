@@ -198,19 +198,14 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
         table = catalog.load_table(config.identifier)
         evolution(config, table, stream)
         return table
-    _check_made(config, table, schema)
+    _warn_of_version(config, table)
     return table
 
 
-def _check_made(config: IcebergSinkConfig, table: Table, schema: Schema) -> None:
-    """Warn if a catalog has made a table of another format version than asked for, as Nessie 0.99 does.
-
-    Raises:
-        SchemaMismatchError: If that version has not all types of the columns.
-    """
+def _warn_of_version(config: IcebergSinkConfig, table: Table) -> None:
+    """Warn if a catalog has made a table of another format version than asked for, as Nessie 0.99 does."""
     made, asked = table.format_version, format_version(config.table_properties)
     if made != asked:
-        check_version(schema, made, config.table_name)
         _log.warning(
             "table %s is of format version %d: %s makes no other, though the table property asks for %d",
             *(config.table_name, made, config.ref.address, asked),
