@@ -193,6 +193,15 @@ def test_what_can_be_no_column_is_a_bad_row_by_name() -> None:
     assert "'_op' can be no column" in faults[0]
 
 
+def test_messages_without_a_row_tell_no_columns() -> None:
+    schema = {"type": "struct", "fields": [{"field": "ts_ms", "type": "int64"}]}
+    heartbeat = json.dumps({"schema": schema, "payload": {"ts_ms": 1}}).encode()
+    later = message([connect("id", "int32")], {"id": 1}, "d")
+    for cuts in ([], [1]):
+        columns, rows, faults = read([heartbeat, later], cuts, key_fields=["id"])
+        assert (columns.schema, rows, faults) == (pa.schema({"id": pa.int32()}), [{"id": 1}], [])
+
+
 def test_what_is_rescued_in_json_is_an_ordinary_column_of_changes() -> None:
     columns, rows, faults = read([message([connect("rescued", "string")], {"rescued": "x"})])
     assert (columns.schema.names, rows, faults) == (["rescued"], [{"rescued": "x"}], [])

@@ -395,7 +395,7 @@ class ChangeValues:
 
     def _warn_of_zeros(self, raw: Mapping[str, pa.Array], removed: pa.Array) -> None:
         """Warn of deletions whose key is zero or empty, as it is made up where the identity lacks the primary key."""
-        keys = [raw[key].filter(removed) for key in self.options.key_fields]
+        keys = [raw[key].filter(removed) for key in self.options.key_fields if key in raw]
         if keys and len(keys[0]) and all(_has_zero(values) for values in keys):
             _warn_once()
 
