@@ -22,7 +22,15 @@ from tests.processes import ROOT
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.histories import commit
 from tests.services.readers import Lake, spark_sql
-from volley.iceberg import Append, IcebergTable, Partitioning, SchemaEvolution, Upsert
+from volley.iceberg import (
+    Append,
+    IcebergTable,
+    Partitioning,
+    SchemaEvolution,
+    SnapshotManager,
+    Upsert,
+    publish_branch,
+)
 from volley.iceberg.modes import Strategy
 
 __all__ = ["on_page", "table"]
@@ -144,10 +152,18 @@ def table(lake: Lake) -> str:
 # --- tables
 
 
-def _filled(lake: Lake, name: str, strategy: Strategy, *epochs: Rows, version: str = "3", buckets: int = 0) -> None:
+def _filled(
+    lake: Lake,
+    name: str,
+    strategy: Strategy,
+    *epochs: Rows,
+    version: str = "3",
+    buckets: int = 0,
+    branch: str = "main",
+) -> None:
     """Commit an epoch of upserts for each of some rows."""
     config = lake.config(name).with_commit_mode(Upsert(["id"], op_field="op", strategy=strategy))
-    config = config.with_table_properties({"format-version": version})
+    config = config.with_table_properties({"format-version": version}).with_branch(branch)
     if buckets:
         config = config.with_partitioning([Partitioning.bucket("id", n=buckets)])
     before = len(lake.table(name).snapshots()) if lake.catalog().table_exists(f"db.{name}") else 0
@@ -178,6 +194,47 @@ def _compacted(lake: Lake, name: str) -> None:
     IcebergTable(lake.config(name).ref).compact(rewrite_all=True, sort_by=["value desc"])
 
 
+def _z_ordered(lake: Lake, name: str) -> None:
+    _filled(lake, name, "merge_on_read", *_EPOCHS)
+    IcebergTable(lake.config(name).ref).compact(rewrite_all=True, z_order=["id", "value"])
+
+
+def _rewritten(lake: Lake, name: str) -> None:
+    """Manifests are merged, then rows copied again."""
+    _filled(lake, name, "merge_on_read", *_EPOCHS[:2])
+    IcebergTable(lake.config(name).ref).rewrite_manifests()
+    _filled(lake, name, "copy_on_write", _EPOCHS[2])
+    IcebergTable(lake.config(name).ref).rewrite_manifests()
+
+
+def _rolled_back(lake: Lake, name: str) -> None:
+    """An epoch is undone, another follows."""
+    _filled(lake, name, "merge_on_read", *_EPOCHS[:2])
+    kept = IcebergTable(lake.config(name).ref).snapshots()[-1]
+    _filled(lake, name, "merge_on_read", {1: "undone", 5: _GONE, 30: "undone"})
+    SnapshotManager(lake.config(name).ref).rollback_to(kept.id)
+    _filled(lake, name, "merge_on_read", _EPOCHS[2])
+
+
+def _published(lake: Lake, name: str) -> None:
+    """Rows are written to a branch, which main then becomes."""
+    _filled(lake, name, "merge_on_read", *_EPOCHS[:2])
+    config = lake.config(name)
+    SnapshotManager(config.ref).create_branch("audit")
+    _filled(lake, name, "merge_on_read", _EPOCHS[2], branch="audit")
+    publish_branch(config.with_branch("audit"))
+
+
+def _evolved(lake: Lake, name: str) -> None:
+    """Ids are stored in files, and a column is added and another renamed between."""
+    _filled(lake, name, "merge_on_read", *_EPOCHS[:2])
+    config = lake.config(name)
+    IcebergTable(config.ref).compact(rewrite_all=True)
+    evolution = SchemaEvolution(config.ref.load().schema()).add("more", "string", default="m")
+    evolution.rename("value", "old").rename("old", "value").apply(config.ref)
+    _filled(lake, name, "copy_on_write", _EPOCHS[2])
+
+
 _OF_ROWS = [
     Case(
         "appended and copied rows", lambda lake, name: _filled(lake, name, "copy_on_write", *_EPOCHS), _after(*_EPOCHS)
@@ -188,7 +245,12 @@ _OF_ROWS = [
         lambda lake, name: _filled(lake, name, "merge_on_read", *_EPOCHS, buckets=3),
         _after(*_EPOCHS),
     ),
-    Case("compacted rows", _compacted, _after(*_EPOCHS)),
+    Case("compacted and sorted rows", _compacted, _after(*_EPOCHS)),
+    Case("rows in a z-order", _z_ordered, _after(*_EPOCHS)),
+    Case("rewritten manifests", _rewritten, _after(*_EPOCHS)),
+    Case("an epoch that was rolled back", _rolled_back, _after(*_EPOCHS)),
+    Case("a branch that was published", _published, _after(*_EPOCHS)),
+    Case("stored ids of rows that got another column", _evolved, _after(*_EPOCHS)),
     Case("an upgraded table, with position-delete files", _upgraded, _after(*_EPOCHS)),
 ]
 
@@ -214,6 +276,19 @@ def _of_type(iceberg_type: str | PrimitiveType, values: pa.Array | None, **optio
     return fill
 
 
+def _by_day(lake: Lake, name: str) -> None:
+    """A table whose partitions are days of nanoseconds."""
+    config = lake.config(name).with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+    schema = pa.schema({"id": pa.int64(), "value": pa.timestamp("ns", "UTC")})
+    rows = [{"id": number, "value": value} for number, value in _DAYS.items()]
+    commit(config.with_partitioning([Partitioning.time("value")]), QUERY, 0, rows, schema)
+
+
+def _variants_deleted(lake: Lake, name: str) -> None:
+    _of_type("variant", None)(lake, name)
+    _filled(lake, name, "merge_on_read", {0: '{"a": 1}', 1: '{"a": 2}', 2: "[3]"}, {1: '{"b": 2}', 2: _GONE})
+
+
 def _shredded(lake: Lake, name: str) -> None:
     rows = """select id, parse_json(concat('{"a": ', id, ', "b": "x"}')) value from range(1, 30)"""
     spark_sql(
@@ -234,6 +309,7 @@ def _bytes(shape: Any) -> bytes | None:
 
 
 _NANOSECONDS = 1_704_067_200_123_456_789
+_DAYS: Rows = {1: _NANOSECONDS, 2: _NANOSECONDS + 86_400_000_000_001, 3: -1}
 _AS_JSON = {"Spark 4.1.4, Iceberg 1.12.0": "to_json(value)", "DuckDB 1.5.5": "value::json::varchar"}
 _AS_WKB = {"DuckDB 1.5.5": "st_aswkb(value)"}
 _POINT = b"\x01\x01\x00\x00\x00" + struct.pack("<dd", 1, 2)
@@ -254,6 +330,12 @@ CASES = [
         _of_type(TimestamptzNanoType(), pa.array([_NANOSECONDS], pa.timestamp("ns", "UTC"))),
         {0: None, 1: _NANOSECONDS},
     ),
+    Case("partitions by days of nanoseconds", _by_day, _DAYS),
+    Case(
+        "a default with nanoseconds",
+        _of_type(TimestamptzNanoType(), None, default="2024-01-01T00:00:00.123456789Z"),
+        {0: _NANOSECONDS, 1: _NANOSECONDS},
+    ),
     Case(
         "`variant`",
         _of_type("variant", _TEXTS),
@@ -261,6 +343,7 @@ CASES = [
         _AS_JSON,
         _parsed,
     ),
+    Case("`variant` beside deletion vectors", _variants_deleted, {0: {"a": 1}, 1: {"b": 2}}, _AS_JSON, _parsed),
     Case(
         "shredded `variant`",
         _shredded,

@@ -171,3 +171,22 @@ def test_spark_reads_types_of_tables_that_are_nested_and_columns_without_values(
         {"id": 1, "l": "1", "n": 2, "m": '{"a":[1.5]}', "s": "[true]", "later": None},
         {"id": 2, "l": None, "n": 0, "m": None, "s": None, "later": None},
     ]
+
+
+def test_spark_reads_columns_without_values_row_by_row_alone(lake: Lake) -> None:
+    """Its vectorized reader refuses the column, and reads the others."""
+    name = "without_values"
+    spark_sql(
+        lake,
+        f"create table volley.db.{name} (id int) using iceberg tblproperties ('format-version' = '3')",
+        f"insert into volley.db.{name} values (1)",
+    )
+    ref = lake.config(name).ref
+    SchemaEvolution(ref.load().schema()).add("later", "unknown").apply(ref)
+    write(lake, name, 0, [{"id": 2}], None, pa.schema({"id": pa.int32()}))
+    assert spark_sql(lake, f"select id from volley.db.{name} order by id") == [[{"id": 1}, {"id": 2}]]
+    with pytest.raises(AssertionError, match=r"null|unknown|Unsupported"):
+        spark_sql(lake, f"select id, later from volley.db.{name}")
+    spark_sql(lake, f"alter table volley.db.{name} set tblproperties ('read.parquet.vectorization.enabled' = 'false')")
+    (found,) = spark_sql(lake, f"select id, later from volley.db.{name} order by id")
+    assert found == [{"id": 1, "later": None}, {"id": 2, "later": None}]
