@@ -9,7 +9,7 @@ import pytest
 
 from tests.mariadb.shops import Shop, applied
 from tests.postgres.runs import running
-from tests.servers.mysql import MySql
+from tests.servers.mysql import RELEASE, MySql
 from volley import MariaDbSource, MySqlSource, SourceContext, SourceError
 from volley.connectors.mariadb.gtids import SetGtids
 from volley.connectors.mariadb.log import Event
@@ -81,6 +81,9 @@ def test_the_log_has_what_foreign_keys_delete(shop: Shop, tmp_path: Path, caplog
     with running(shop.source("items"), tmp_path) as run:
         made = applied(run.epoch())
         start = run.start
+    if RELEASE == "8.4":
+        assert "the log has no change that the cascade of foreign key" in caplog.text
+        return
     assert "cascade" not in caplog.text
     shop.run("delete from orders where id = 1", "update orders set id = 7 where id = 2")
     with running(shop.source("items"), tmp_path, start) as run:
@@ -166,7 +169,7 @@ def test_each_source_refuses_the_other_server(shop: Shop, tmp_path: Path) -> Non
     source = shop.source()
     assert isinstance(source, MySqlSource)
     other = MariaDbSource(host=source.host, port=source.port, user="volley", password="secret", server_id=1)
-    with pytest.raises(SourceError, match="the server is MySQL 9"):
+    with pytest.raises(SourceError, match=f"the server is MySQL {RELEASE}"):
         other.open(SourceContext(str(tmp_path), 2))
 
 

@@ -182,7 +182,7 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
 
 @server_fixture
 def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
-    """MySQL 9.7, from Debian's unstable packages."""
+    """MySQL 9.7, or the release that VOLLEY_MYSQL names."""
     from tests.servers.mysql import MySql
 
     with shared(tmp_path_factory, MySql, "mysql") as server:

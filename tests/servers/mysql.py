@@ -1,10 +1,11 @@
-"""MySQL 9.7 from Debian's unstable packages, unpacked with all libraries that it needs, its C library too."""
+"""MySQL 9.7 from Debian's unstable packages, or 8.4 from Ubuntu's, unpacked with all libraries, its C library too."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from tests.servers.downloads import downloaded
 from tests.servers.process import ServerProcess, needed
 from tests.servers.sql import ACCOUNTS, SqlServer
 
-_PACKAGE = "mysql-server-core=9.7.*"
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # No test has the machine crash: what the kernel has is durable. Accounts are made before the server listens to anybody.
 _SETTINGS = (
@@ -43,7 +43,7 @@ class MySql(SqlServer):
 
     def __init__(self, folder: Path, settings: tuple[str, ...] = ()) -> None:
         super().__init__()
-        home, packages = self._home, downloaded("mysql-9.7", _fetch)
+        home, packages = self._home, downloaded(f"mysql-{RELEASE}", _fetch)
         data, shared = home / "data", packages / "usr/share/mysql"
         (home / "accounts.sql").write_text(ACCOUNTS)
         libraries = packages / "usr/lib/x86_64-linux-gnu"
@@ -68,17 +68,53 @@ class MySql(SqlServer):
             pytest.fail(f"MySQL's tables can't be made: {done.stderr[-2000:]}")
 
 
+@dataclass(frozen=True)
+class _Release:
+    """Where a release comes from.
+
+    Args:
+        package: The package and its version.
+        source: The mirror and release of the distribution; None = Debian's unstable one at the machine's mirror.
+    """
+
+    package: str
+    source: str | None = None
+
+
+_RELEASES = {
+    "9.7": _Release("mysql-server-core=9.7.*"),
+    "8.4": _Release("mysql-server-core=8.4.*", "http://archive.ubuntu.com/ubuntu questing main"),
+}
+RELEASE = os.environ.get("VOLLEY_MYSQL", "9.7")
+"""The release that tests run on."""
+
+
 def _fetch(folder: Path) -> None:
-    """Unpack the packages by apt, with lists of its own: those of Debian's unstable release at the machine's mirror."""
-    get, unpack = needed("apt-get", "MySQL comes from Debian"), needed("dpkg-deb", "MySQL comes from Debian")
+    """Unpack the packages by apt, with lists of its own."""
+    get = needed("apt-get", "MySQL comes from Debian")
     sites = subprocess.run([get, "indextargets", "--format", "$(SITE)"], check=True, capture_output=True, text=True)
     mirror = next((site for site in sites.stdout.split() if site.endswith("/debian")), None)
     if mirror is None or not Path(_KEYS).exists():
         pytest.skip("MySQL comes from Debian's packages, and this machine's come from elsewhere")
+    release, debian = _RELEASES[RELEASE], f"deb [signed-by={_KEYS}] {mirror} sid main\n"
+    if release.source is None:
+        _unpack(folder, debian, release.package)
+    else:
+        # Debian vouches for the keys of Ubuntu.
+        _unpack(folder, debian, "ubuntu-keyring")
+        keys = folder / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+        _unpack(folder, f"deb [signed-by={keys}] {release.source}\n", release.package)
+    for part in (folder / "usr/share/doc", folder / "usr/share/perl"):
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _unpack(folder: Path, source: str, package: str) -> None:
+    """Unpack a package of a source of apt, and all that it needs."""
+    get, unpack = needed("apt-get", "MySQL comes from Debian"), needed("dpkg-deb", "MySQL comes from Debian")
     apt = folder / "apt"
     for name in ("lists/partial", "archives/partial"):
         (apt / name).mkdir(parents=True)
-    (apt / "sources.list").write_text(f"deb [signed-by={_KEYS}] {mirror} sid main\n")
+    (apt / "sources.list").write_text(source)
     # As far as this apt knows, no package is installed: it fetches all that the server needs.
     (apt / "status").touch()
     places = {
@@ -87,11 +123,10 @@ def _fetch(folder: Path) -> None:
     }
     options = [option for name, place in places.items() for option in ("-o", f"{name}={place}")]
     options += ["-o", "APT::Sandbox::User=root"] if os.getuid() == 0 else []
-    for arguments in (["update"], ["install", "--download-only", "--no-install-recommends", "--yes", _PACKAGE]):
+    for arguments in (["update"], ["install", "--download-only", "--no-install-recommends", "--yes", package]):
         done = subprocess.run([get, *options, *arguments], capture_output=True, text=True)
         if done.returncode:
-            pytest.skip(f"MySQL 9.7 can't be had from Debian: {done.stderr[-500:]}")
-    for package in apt.glob("archives/*.deb"):
-        subprocess.run([unpack, "--extract", package, folder], check=True)
-    for part in (apt, folder / "usr/share/doc", folder / "usr/share/perl"):
-        shutil.rmtree(part, ignore_errors=True)
+            pytest.skip(f"{package} can't be had: {done.stderr[-500:]}")
+    for archive in apt.glob("archives/*.deb"):
+        subprocess.run([unpack, "--extract", archive, folder], check=True)
+    shutil.rmtree(apt)

@@ -20,7 +20,7 @@ __all__ = ["MariaDb", "MySql"]
 
 _log = logging.getLogger(__name__)
 _SNAPSHOT = "start transaction with consistent snapshot"
-_PROVEN = (9, 7)
+_PROVEN = ((8, 4), (9, 7))
 """The series of MySQL that the tests run."""
 _CASCADES_SINCE = (9, 6)
 
@@ -82,8 +82,8 @@ class MySql(Dialect):
             raise SourceError(f"the server is MariaDB {text}", hint="read it by MariaDbSource (connector: mariadb)")
         if number < (8, 4):
             raise SourceError(f"the server is MySQL {text}", hint="8.4 or newer is needed")
-        if number != _PROVEN:
-            _log.warning("the server is MySQL %s; this source was tested with MySQL 9.7 only", text)
+        if number not in _PROVEN:
+            _log.warning("the server is MySQL %s; this source was tested with MySQL 8.4 and 9.7 only", text)
         mode, options = one(connection, "select @@global.gtid_mode, @@global.binlog_row_value_options")
         if mode != "ON":
             raise SourceError(
