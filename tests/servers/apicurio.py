@@ -21,7 +21,7 @@ class Apicurio:
     def __init__(self, folder: Path) -> None:
         port, management = free_ports(2)
         self.uri = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-        jar = next(artifact("apicurio-3.3.3", _ARTIFACT).rglob("quarkus-run.jar"))
+        jar = next(artifact("apicurio-registry-3.3.3", _ARTIFACT).rglob("quarkus-run.jar"))
         settings: dict[str, Any] = {
             **{"quarkus.http.host": "127.0.0.1", "quarkus.http.port": port},
             **{"quarkus.management.host": "127.0.0.1", "quarkus.management.port": management},

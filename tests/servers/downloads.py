@@ -69,10 +69,11 @@ def artifact(name: str, coordinates: str) -> Path:
     """One file of Maven's, ``group:artifact:version:type[:classifier]``; archives are unpacked. Its folder."""
 
     def fetch(folder: Path) -> None:
-        unpack = ":zip" in coordinates or ":tar.gz" in coordinates
-        maven(
-            folder, f"dependency:{'unpack' if unpack else 'copy'}", f"-Dartifact={coordinates}", "-DoutputDirectory=."
-        )
+        maven(folder, "dependency:copy", f"-Dartifact={coordinates}", "-DoutputDirectory=.")
+        # Maven's own `unpack` cuts names in tar files after a hundred characters.
+        for archive in (*folder.glob("*.zip"), *folder.glob("*.tar.gz")):
+            shutil.unpack_archive(archive, folder, filter="data" if archive.suffix == ".gz" else None)
+            archive.unlink()
 
     return downloaded(name, fetch)
 

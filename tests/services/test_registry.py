@@ -140,6 +140,18 @@ def test_a_proto_file_that_was_registered_as_text(kafka: Kafka, apicurio: Apicur
     assert Run(source, tmp_path).epoch() == [{"id": 5, "price": {"units": 6}, "at": None}]
 
 
+def test_a_proto_file_without_references_that_was_registered_as_text(
+    kafka: Kafka, apicurio: Apicurio, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    fields = "int64 id = 1; google.protobuf.Timestamp at = 2;"
+    text = f'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message Event {{ {fields} }}'
+    number = apicurio.client().register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    kafka.produce(topic, [{"value": b"\0" + number.to_bytes(4, "big") + bytes.fromhex("00" + "0807")}])
+    source = KafkaSource(kafka.bootstrap, topic, value_format="protobuf", registry=apicurio.uri)
+    assert Run(source, tmp_path).epoch() == [{"id": 7, "at": None}]
+
+
 @dataclass
 class Registry:
     """Answers for the mock of Confluent's client, which knows GUIDs.

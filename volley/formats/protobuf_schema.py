@@ -22,6 +22,7 @@ __all__ = [
     *(
         "LARGEST",
         "check_files",
+        "decoded",
         "files_of",
         "files_of_registered",
         "is_built_in",
@@ -56,7 +57,7 @@ def files_of(schema: str | bytes) -> bytes:
         MissingDependencyError: If protobuf is not installed, or for a text its compiler.
     """
     try:
-        data = schema if isinstance(schema, bytes) else _decoded(schema)
+        data = schema if isinstance(schema, bytes) else decoded(schema)
         if len(data or schema) > LARGEST:
             raise SourceError(f"it has more than {LARGEST:,} bytes")
         if data is None:
@@ -79,7 +80,7 @@ def files_of_registered(schema: Registered) -> bytes:
     texts: dict[str, str] = {}
     files: dict[str, bytes] = {}
     for name, text in [*_references(schema), (_ROOT, schema.text)]:
-        data = _decoded(text)
+        data = decoded(text)
         if data is None:
             texts[name] = text
         else:
@@ -175,7 +176,7 @@ def _messages(messages: Iterable[Any]) -> Iterator[Any]:
         yield from _messages(message.nested_types)
 
 
-def _decoded(text: str) -> bytes | None:
+def decoded(text: str) -> bytes | None:
     """Return base64 as bytes; None for the text of a .proto file, which always has other characters."""
     try:
         return base64.b64decode(text.strip(), validate=True)

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 from uuid import UUID
 
 from volley.errors import ConfigError, JobError, SourceError, VolleyError
 from volley.formats.avro_references import self_contained
+from volley.formats.protobuf_schema import decoded
 from volley.formats.registered import Registered
 from volley.secrets import redact, redact_uri, redacted
 
@@ -84,7 +85,7 @@ class Registry:
         with self.asked(missing):
             # It may have got another one since it was asked last.
             _client(self).clear_latest_caches()
-            version = _in_format(kind, partial(_client(self).get_latest_version, subject))
+            version = _in_format(self, kind, partial(_client(self).get_latest_version, subject))
         return _Fetch(self, kind).whole(version.schema, subject)
 
     @contextmanager
@@ -135,7 +136,7 @@ def _answer(registry: Registry, head: bytes, kind: str, turn: int) -> Registered
                 get = partial(_client(registry).get_schema, int.from_bytes(head[1:], "big"))
             else:
                 get = partial(_client(registry).get_schema_by_guid, str(UUID(bytes=head[1:])))
-            schema = _in_format(kind, get)
+            schema = _in_format(registry, kind, get)
         return _Fetch(registry, kind).whole(schema, name)
     except SourceError as error:
         return error
@@ -165,23 +166,28 @@ class _Fetch:
         place = f"{reference.subject!r} in version {reference.version}, to which {name} refers"
         with self._registry.asked(SourceError(f"the schema registry has no {place}")):
             get = partial(_client(self._registry).get_version, str(reference.subject), int(reference.version or 0))
-            version = _in_format(self._kind, get)
+            version = _in_format(self._registry, self._kind, get)
         return self.whole(version.schema, place, depth + 1)
 
 
-def _in_format(kind: str, get: Callable[..., T]) -> T:
+def _in_format(registry: Registry, kind: str, get: Callable[..., T]) -> T:
     """Return a schema in the format that is best for its kind; as it is if the registry can't give that."""
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     if kind not in _FORMATS:
         return get()
     try:
-        return get(fmt=_FORMATS[kind])
+        answer: Any = get(fmt=_FORMATS[kind])
     except SchemaRegistryError as error:
         if error.http_status_code == HTTPStatus.NOT_FOUND:
             raise
         # Apicurio fails to convert a schema that refers to others.
         return get()
+    if decoded(str(getattr(answer, "schema", answer).schema_str)) is not None:
+        return cast("T", answer)
+    # Apicurio writes the bytes of a descriptor as if they were text. The client remembers them, whatever the format.
+    _client(registry).clear_caches()
+    return get()
 
 
 def name_of(head: bytes) -> str:
