@@ -1,10 +1,8 @@
-"""Avro and Protobuf of a schema registry, Kafka → Iceberg: Avro beside Spark's `from_avro`.
-
-Spark's `from_protobuf` was not had: Maven had spark-protobuf in none of the versions that were tried (4.0.0 to 4.2.0).
-"""
+"""Avro and Protobuf of a schema registry, Kafka → Iceberg, beside Spark's `from_avro` and `from_protobuf`."""
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +19,7 @@ from benchmarks.kafka_to_iceberg import BATCHED
 from benchmarks.lake import Lake
 from benchmarks.peers import runtime
 from benchmarks.rows import NATIVE, RUNTIME
-from benchmarks.run import MissingPeerError
+from benchmarks.run import Result
 from tests.protobuf import compiled, message_class
 from tests.servers.apicurio import Apicurio
 from tests.servers.kafka import Kafka
@@ -105,18 +103,23 @@ def _formats() -> dict[str, tuple[Schema, bytes, Callable[[dict[str, Any]], byte
     bounds=[Limit("rows_per_cpu_second", "rows per CPU-second", 3, of=NATIVE, beside=RUNTIME)],
 )
 def registry_to_iceberg(run: Run) -> None:
-    """Avro and Protobuf of a registry → Iceberg: rows per CPU-second; Avro beside Spark's from_avro."""
+    """Avro and Protobuf of a registry → Iceberg: rows per CPU-second, beside Spark's from_avro and from_protobuf."""
     before, per_epoch = run.options["before"], run.options["rows_per_epoch"]
     topic, each = run.options["topics"][run.case], (run.rows + before) // _PARTITIONS
     last = dict.fromkeys(range(_PARTITIONS), max(0, each - _WARM_UP))
     if run.peer == "runtime":
-        if run.case == "protobuf":
-            raise MissingPeerError("Maven has no spark-protobuf")
-        given = {"topic": topic, "last": last, "schema": json.dumps(_AVRO), "rows_per_epoch": per_epoch}
-        run.results.extend(runtime.apart(run, runtime.avro, **{**run.options, **given}))
+        options = {**run.options, "topic": topic, "last": last, "rows_per_epoch": per_epoch}
+        run.results.extend(_spark(run, options))
         return
     _job(run, topic, "warm_up", starting_offsets={topic: last})
     run.measure_job(partial(_job, run, topic, "benchmark", max_rows_per_epoch=per_epoch), before, per_epoch)
+
+
+def _spark(run: Run, options: Mapping[str, Any]) -> list[Result]:
+    if run.case == "avro":
+        return runtime.apart(run, runtime.avro, **options, schema=json.dumps(_AVRO))
+    files = base64.b64encode(compiled(_PROTOBUF)).decode()
+    return runtime.apart_with_protobuf(run, runtime.protobuf, **options, files=files, message="Event")
 
 
 def _job(run: Run, topic: str, name: str, **settings: Any) -> Progress:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# Runs a function of this module in a Python that has its PySpark.
-apart = PeerEnvironment(
+_ENVIRONMENT = PeerEnvironment(
     "pyspark",
     ("pyspark==4.1.4",),
     (
@@ -29,7 +30,12 @@ apart = PeerEnvironment(
         "org.apache.commons:commons-pool2:2.12.1",
         "org.apache.spark:spark-avro_2.13:4.1.1",
     ),
-).run
+)
+_PROTOBUF = (*_ENVIRONMENT.jars, "org.apache.spark:spark-protobuf_2.13:4.1.4")
+# Each runs a function of this module in a Python that has its PySpark; where Maven lacks the jar that `protobuf` needs,
+# the others still run.
+apart = _ENVIRONMENT.run
+apart_with_protobuf = replace(_ENVIRONMENT, jars=_PROTOBUF).run
 
 _WARM_UP_EPOCHS = 4
 _SETTINGS = {
@@ -89,6 +95,17 @@ def avro(run: Run) -> None:
 
     schema = run.options["schema"]
     _messages(run, lambda value: from_avro(f.expr("substring(value, 6)"), schema))
+
+
+def protobuf(run: Run) -> None:
+    """Protobuf events of a topic, so many an epoch, behind the six bytes that name the schema and its first message."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.protobuf.functions import from_protobuf
+
+    files, name = base64.b64decode(run.options["files"]), run.options["message"]
+    # Zeros are not in a message: without the option they become NULL.
+    options = {"emit.default.values": "true"}
+    _messages(run, lambda _: from_protobuf(f.expr("substring(value, 7)"), name, None, options, files))
 
 
 def _messages(run: Run, row: Callable[[Column], Column]) -> None:
