@@ -109,10 +109,13 @@ class ProtobufValues:
 
     def _checked(self, bodies: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """Return messages that don't take too much memory together."""
-        length = sum(len(body) for body in bodies if body is not None)
-        if self._bounds.most(len(bodies), length) <= LARGEST_VALUE:
+        lengths = [len(body) for body in bodies if body is not None]
+        total = self._bounds.most(len(lengths), sum(lengths))
+        if total <= LARGEST_VALUE:
             return bodies
-        total = sum(self._bounds.size(body) for body in bodies if body is not None)
+        # A message's own bound is less than that of its length only if it is a long one.
+        if self._bounds.most(1, max(lengths)) > LARGEST_VALUE:
+            total = sum(self._bounds.size(body) for body in bodies if body is not None)
         if total > LARGEST_VALUE and len(bodies) > 1:
             raise TooManyError(f"{len(bodies):,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
         return bodies
