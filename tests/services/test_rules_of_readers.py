@@ -255,6 +255,21 @@ def test_equality_deletes_compare_defaults_and_promoted_values(lake: Lake) -> No
     assert rows(lake, "compared") == [(2, "b", 5)]
 
 
+def test_padded_texts_of_hives_files(lake: Lake) -> None:
+    """A ``char(5)`` in ORC files comes with its spaces, to Volley as to Spark."""
+    folder = lake.folder / "chars"
+    spark_sql(
+        lake,
+        f"create table chars (id int, c char(5)) using orc location '{folder}'",
+        "insert into chars values (1, 'ab'), (2, 'abcde')",
+        f"create table volley.db.chars (id int, c string) {_V2}",
+        f"call volley.system.add_files(table => 'db.chars', source_table => '`orc`.`{folder}`')",
+    )
+    assert rows(lake, "chars") == by_spark(lake, "chars") == [(1, "ab   "), (2, "abcde")]
+    for text, found in {"ab": [], "ab   ": [(1, "ab   ")], "abcde": [(2, "abcde")]}.items():
+        assert rows(lake, "chars", f"c = '{text}'") == by_spark(lake, "chars", f"c = '{text}'") == found
+
+
 # --- polars
 
 
