@@ -39,7 +39,7 @@ _Value = TypeVar("_Value", bytes, bytes | None)
 
 def parts_of(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
     """Yield values as parts that are read at once."""
-    length = sum(len(value) for value in values if value is not None)
+    length = sum(map(len, filter(None, values)))
     step = max(1, min(_MOST_ROWS, _MOST_BYTES * len(values) // max(1, length)))
     for start in range(0, len(values), step):
         yield values[start : start + step]

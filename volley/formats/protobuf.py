@@ -109,13 +109,13 @@ class ProtobufValues:
 
     def _checked(self, bodies: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """Return messages that don't take too much memory together."""
-        lengths = [len(body) for body in bodies if body is not None]
-        total = self._bounds.most(len(lengths), sum(lengths))
+        total = self._bounds.most(len(bodies), sum(map(len, filter(None, bodies))))
         if total <= LARGEST_VALUE:
             return bodies
+        present = [body for body in bodies if body is not None]
         # A message's own bound is less than that of its length only if it is a long one.
-        if self._bounds.most(1, max(lengths)) > LARGEST_VALUE:
-            total = sum(self._bounds.size(body) for body in bodies if body is not None)
+        if present and self._bounds.most(1, max(map(len, present))) > LARGEST_VALUE:
+            total = sum(map(self._bounds.size, present))
         if total > LARGEST_VALUE and len(bodies) > 1:
             raise TooManyError(f"{len(bodies):,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
         return bodies

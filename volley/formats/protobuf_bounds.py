@@ -27,10 +27,14 @@ _FIXED = {1: 8, 5: 4}
 _VARINT, _BYTES, _GROUP, _END = 0, 2, 3, 4
 _MESSAGES = (10, 11)
 _TEXTS = (9, 12)
+_ENUM = 14
 
 
 class _Type:
     """A message: what one without elements takes in memory.
+
+    Attributes:
+        item: The most that an item takes which is no message, of which a byte makes one; 0 = no field has several.
 
     Args:
         message: Its descriptor.
@@ -42,6 +46,7 @@ class _Type:
         self.size = _JSON_PART if message.file.name == "google/protobuf/struct.proto" else _VALUE
         self.inner: dict[int, _Type] = {}
         self.elements: list[_Type] = []
+        self.item = 0
         self.texts = {field.number for field in message.fields if field.type in _TEXTS}
         for field in message.fields:
             if field.type in _MESSAGES:
@@ -51,7 +56,9 @@ class _Type:
                 self.elements += [inner] if field.is_repeated else []
                 self.size += _VALUE if field.is_repeated else inner.size
             else:
-                self.size += _VALUE
+                value = _VALUE + (max(map(len, field.enum_type.values_by_name)) if field.type == _ENUM else 0)
+                self.size += _VALUE if field.is_repeated else value
+                self.item = max(self.item, value if field.is_repeated else 0)
 
 
 class Bounds:
@@ -66,7 +73,8 @@ class Bounds:
         self._root = _Type(message, types)
         # Of a field that is not repeated, the parser makes one message of several.
         elements = [inner.size / _SHORTEST for kind in types.values() for inner in kind.elements]
-        self._growth = max([_NUMBER, *elements])
+        # A text takes its own bytes too.
+        self._growth = 1 + max([*(kind.item for kind in types.values()), *elements])
 
     def most(self, count: int, length: int) -> float:
         """Return the most that messages take together.
