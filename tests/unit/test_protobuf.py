@@ -473,6 +473,27 @@ def test_messages_that_take_too_much_memory_are_read_in_parts(monkeypatch: pytes
     assert (list(read.numbers), list(read.faults)) == ([0], [1])
 
 
+def test_names_of_enums_count_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'syntax = "proto3"; enum E {{ {"A" * 200} = 0; }} message M {{ repeated E e = 1; E one = 2; }}'
+    kind = message_class(compiled(text))
+    monkeypatch.setattr(protobuf_bounds, "LARGEST_VALUE", 2_000)
+    monkeypatch.setattr("volley.formats.protobuf.LARGEST_VALUE", 2_000)
+    decoder = values(text)
+    assert decoder.decode([kind(e=[0] * 5).SerializeToString()]).num_rows == 1
+    with pytest.raises(SourceError, match=r"takes more than .* in memory"):
+        decoder.decode([kind(e=[0] * 50).SerializeToString()])
+    with pytest.raises(TooManyError):
+        decoder.decode([b""] * 10)
+
+
+def test_flat_messages_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'syntax = "proto3"; message M { int64 id = 1; string s = 2; }'
+    monkeypatch.setattr("volley.formats.protobuf.LARGEST_VALUE", 10_000)
+    sent = [message_class(compiled(text))(id=id, s="x" * 60).SerializeToString() for id in range(80)]
+    # By their bytes they could be numbers of 16 bytes each, but no field repeats.
+    assert values(text).decode(sent).num_rows == 80
+
+
 def test_bad_messages_among_good_ones() -> None:
     text = (
         'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message M { google.protobuf.Timestamp at = 1; }'

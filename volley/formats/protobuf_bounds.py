@@ -14,10 +14,8 @@ from volley.formats.input_file import LARGEST_VALUE, megabytes
 
 __all__ = ["Bounds"]
 
-# What an array takes for a value, without the bytes of a text.
+# What an array takes for a value, without the bytes of a text: a number at most as much.
 _VALUE = 16
-# The widest number; one byte makes one.
-_NUMBER = 16
 # What a part of a Struct takes, with its text.
 _JSON_PART = 400
 _SHORTEST = 2
@@ -34,7 +32,8 @@ class _Type:
     """A message: what one without elements takes in memory.
 
     Attributes:
-        item: The most that an item takes which is no message, of which a byte makes one; 0 = no field has several.
+        values: What a value of a field takes which is no message, by the field's number.
+        item: The most that an item of a list of such values takes, of which a byte makes one; 0 = it has no list.
 
     Args:
         message: Its descriptor.
@@ -46,6 +45,7 @@ class _Type:
         self.size = _JSON_PART if message.file.name == "google/protobuf/struct.proto" else _VALUE
         self.inner: dict[int, _Type] = {}
         self.elements: list[_Type] = []
+        self.values: dict[int, int] = {}
         self.item = 0
         self.texts = {field.number for field in message.fields if field.type in _TEXTS}
         for field in message.fields:
@@ -57,6 +57,7 @@ class _Type:
                 self.size += _VALUE if field.is_repeated else inner.size
             else:
                 value = _VALUE + (max(map(len, field.enum_type.values_by_name)) if field.type == _ENUM else 0)
+                self.values[field.number] = value
                 self.size += _VALUE if field.is_repeated else value
                 self.item = max(self.item, value if field.is_repeated else 0)
 
@@ -111,12 +112,13 @@ class _Walk:
             tag, at = self._number(at)
             number, wire = tag >> 3, tag & 7
             inner = kind.inner.get(number) if kind else None
+            value = kind.values.get(number, _VALUE) if kind else _VALUE
             if wire == _VARINT:
                 _, at = self._number(at)
-                self._spend(_NUMBER)
+                self._spend(value)
             elif wire in _FIXED:
                 at += _FIXED[wire]
-                self._spend(_NUMBER)
+                self._spend(value)
             elif wire == _BYTES:
                 at = self._bytes(kind, number, at, end, depth)
             elif wire == _GROUP:
@@ -138,8 +140,9 @@ class _Walk:
             self._message(inner, at, at + length, depth + 1)
         else:
             is_text = kind is None or number in kind.texts
+            value = kind.values.get(number, _VALUE) if kind else _VALUE
             # What is no text may be numbers, one a byte.
-            self._spend(length + _VALUE if is_text else _NUMBER * length)
+            self._spend(length + value if is_text else value * length)
         return at + length
 
     def _spend(self, size: int) -> None:
