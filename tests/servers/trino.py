@@ -14,8 +14,8 @@ from tests.servers.downloads import downloaded, maven, other_version
 from tests.servers.process import START_SECONDS, ServerProcess, free_ports
 from tests.servers.seaweed import Seaweed
 
-# The newest that Maven gives here; it needs Java 23, which is not the tests' own.
-VERSION = "470"
+# The newest that Maven gives here; it needs Java 24, which is not the tests' own.
+VERSION = "476"
 JAVA = "25.0.2.1"
 _SERVER = {"coordinator": "true", "node-scheduler.include-coordinator": "true"}
 

@@ -22,6 +22,7 @@ from tests.processes import ROOT
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.histories import commit
 from tests.services.readers import Lake, spark_sql
+from volley import Environment, IcebergSource, IcebergSourceConfig, MaterializedView
 from volley.iceberg import (
     Append,
     IcebergTable,
@@ -235,6 +236,18 @@ def _evolved(lake: Lake, name: str) -> None:
     _filled(lake, name, "copy_on_write", _EPOCHS[2])
 
 
+def _viewed(lake: Lake, name: str) -> None:
+    """A view that is made, then refreshed by the changes of its table."""
+    of = f"{name}_of"
+    _filled(lake, of, "merge_on_read", *_EPOCHS[:2])
+    stream = Environment().from_source(IcebergSource(IcebergSourceConfig(lake.config(of).ref)))
+    into = lake.config(name).with_table_properties({"format-version": "3"})
+    view = MaterializedView(name, stream.filter("id >= 0").select("id", "value"), into)
+    view.refresh()
+    _filled(lake, of, "merge_on_read", _EPOCHS[2])
+    assert view.refresh("incremental").mode == "incremental"
+
+
 _OF_ROWS = [
     Case(
         "appended and copied rows", lambda lake, name: _filled(lake, name, "copy_on_write", *_EPOCHS), _after(*_EPOCHS)
@@ -251,6 +264,7 @@ _OF_ROWS = [
     Case("an epoch that was rolled back", _rolled_back, _after(*_EPOCHS)),
     Case("a branch that was published", _published, _after(*_EPOCHS)),
     Case("stored ids of rows that got another column", _evolved, _after(*_EPOCHS)),
+    Case("a view", _viewed, _after(*_EPOCHS)),
     Case("an upgraded table, with position-delete files", _upgraded, _after(*_EPOCHS)),
 ]
 

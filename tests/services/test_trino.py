@@ -62,7 +62,7 @@ _HISTORY = [
 
 @pytest.fixture(scope="module")
 def trino(seaweed: Seaweed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
-    """Trino 470, from Maven: a gigabyte that not every machine can have, so its tests are skipped even in CI."""
+    """Trino 476, from Maven: a gigabyte that not every machine can have, so its tests are skipped even in CI."""
     try:
         process = Trino(tmp_path_factory.mktemp("trino"), seaweed)
     except (pytest.fail.Exception, TimeoutExpired) as error:
@@ -189,3 +189,14 @@ def test_each_snapshot_of_trino_has_the_rows_that_trino_reads(trino: Trino, lake
 
 def by_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: next(iter(row.values())))
+
+
+def test_trino_reads_appended_rows_of_format_3(trino: Trino, lake: Lake, environment: Environment) -> None:
+    schema = pa.schema({"id": pa.int64(), "name": pa.string()})
+    rows = [{"id": id, "name": f"n{id}"} for id in range(6)]
+    config = lake.config().with_table_properties({"format-version": "3"})
+    source = MemorySource(pa.Table.from_pylist(rows, schema=schema), rows_per_epoch=2)
+    environment.from_source(source).to_sink(IcebergSink(config)).execute("job")
+    IcebergTable(config.ref).compact(rewrite_all=True)
+    assert lake.table(config).metadata.format_version == 3
+    assert in_order(read(trino, config, schema)) == rows
