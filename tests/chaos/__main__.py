@@ -35,7 +35,7 @@ from tests.drivers import Drivers, start_jvm
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.servers.shared import own_server
 
-# What a run may take that catches up, on a machine that does other work.
+# The seconds that a run which catches up may take, also beside other work.
 _RUN_SECONDS = 900
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
 _WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG, _MARIADB = "webhooks", "join", "database", "changelog", "mariadb"

@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell
 from tests.processes import ROOT, plain_environment
 from tests.tiers import some
 
-# What all pages together may take, on a machine that does other work.
+# The seconds that all pages together may take, also beside other work.
 _SECONDS = 560
 
 

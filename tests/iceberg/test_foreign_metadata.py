@@ -339,7 +339,7 @@ def into(ref: TableRef, **mode: Any) -> Any:
     return rows.to_sink(IcebergSink(config)).execute("_".join(["rows", *mode.values()]))
 
 
-# What writes no row, and yet would lose what pyiceberg drops.
+# These changes write no row, but would lose what pyiceberg drops.
 REFS: dict[str, Callable[[TableRef], Any]] = {
     "expiry": lambda ref: SnapshotManager(ref).expire_snapshots("0s", 1),
     "rollback": lambda ref: SnapshotManager(ref).rollback_to(SnapshotManager(ref).list_snapshots()[1].id),

@@ -74,7 +74,7 @@ class Documents:
         """Return the fields of a document; of an update without one, those that it has changed."""
         text = message.before if message.op == "d" else message.after
         if text is not None:
-            # What a document lacks, it does not have.
+            # A field that the document lacks is null.
             return {**dict.fromkeys(self._targets), **self._values(_document(text))}
         if message.op in ("c", "r"):
             raise SourceError(f"op {message.op!r} without after")

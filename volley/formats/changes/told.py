@@ -48,7 +48,7 @@ def _told(schema: bytes, path: tuple[str, ...], wire: tuple[tuple[str, str], ...
     is_duration = any(name in schema for name in _DURATIONS)
     seen = list[Seen]()
     for name, own in wires.items():
-        # What a transformation adds to flattened rows begins so.
+        # Names of fields that a transformation adds to flattened rows begin with two underscores.
         if path or not name.startswith("__"):
             written = replace(own, logical=others[name]) if name in others else own
             try:
