@@ -90,3 +90,18 @@ def test_loading_a_file_imports_nothing_heavy_and_another_one_nothing(tmp_path: 
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "volley.yaml")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_tasks_import_leaves_pandas_out() -> None:
+    """Parts of PyArrow import it, for half a second: they are imported where they are used."""
+    script = """
+    import pkgutil, sys
+    from importlib import import_module
+    import volley.columns, volley.contracts, volley.task, volley.types
+    for room in (volley.columns, volley.contracts, volley.task, volley.types):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            import_module(module.name)
+            assert "pandas" not in sys.modules, module.name
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from volley.columns.compiled import whole
 from volley.columns.exact import entry_lists
@@ -72,9 +71,7 @@ def rows_among(rows: pa.Table, keys: pa.Table) -> Indices:
         >>> rows_among(pa.table({"id": [3, 1, 2, 1]}), pa.table({"id": [1, 2]})).tolist()
         [1, 2, 3]
     """
-    numbers = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-    matches = numbers.join(keys, keys.column_names, join_type="left semi", use_threads=False)[_ROW]
-    return np.sort(matches.to_numpy())
+    return np.sort(_joined("left semi", rows, keys, keys.column_names, [])[_ROW].to_numpy())
 
 
 def matches_among(rows: pa.Table, keys: pa.Table) -> tuple[Indices, Indices]:
@@ -88,15 +85,21 @@ def matches_among(rows: pa.Table, keys: pa.Table) -> tuple[Indices, Indices]:
         >>> [numbers.tolist() for numbers in matches_among(pa.table({"id": [3, 2, 1, 2]}), keys)]
         [[1, 2, 3], [80, 70, 80]]
     """
-    names = rows.column_names
-    sides = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows))), keys
-    sources = [acero.Declaration("table_source", acero.TableSourceNodeOptions(side)) for side in sides]
-    # Unlike Table.join, it gives the numbers alone.
-    options = acero.HashJoinNodeOptions("inner", names, names, [_ROW], [NUMBER])
-    found = acero.Declaration("hashjoin", options, inputs=sources).to_table(use_threads=False)
+    found = _joined("inner", rows, keys, rows.column_names, [NUMBER])
     matches, numbers = found[_ROW].to_numpy(), found[NUMBER].to_numpy()
     order = np.argsort(matches)
     return matches[order], numbers[order]
+
+
+def _joined(kind: str, rows: pa.Table, keys: pa.Table, by: Sequence[str], more: Sequence[str]) -> pa.Table:
+    """Return the numbers of the rows that a join finds, with further columns of the keys; `Table.join` gives all."""
+    # Imported here, as it imports pandas too, which takes half a second.
+    from pyarrow import acero
+
+    sides = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows))), keys
+    sources = [acero.Declaration("table_source", acero.TableSourceNodeOptions(side)) for side in sides]
+    options = acero.HashJoinNodeOptions(kind, by, by, [_ROW], more)
+    return acero.Declaration("hashjoin", options, inputs=sources).to_table(use_threads=False)
 
 
 def distinct(rows: pa.Table) -> pa.Table:
