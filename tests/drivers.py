@@ -124,7 +124,7 @@ class Drivers:
 
 
 def await_end(job: Job) -> None:
-    """Wait for a job that has no end of its own, and raise what it fails with."""
+    """Wait until a job has ended, and raise what it fails with."""
     job.wait()
     if job.exception is not None:
         raise job.exception

@@ -63,10 +63,8 @@ class Stream:
 
 def read(texts: Sequence[bytes], cuts: Sequence[int], name: str) -> tuple[Inferred, list[dict[str, Any]]]:
     """Return the columns and rows of a stream, each piece of which is an epoch of two tasks that begin anew."""
-    columns, rows = (
-        Inferred("stream", DECLARED[name], CONTRACTS[name], ["kafka_offset", "rescued"]),
-        list[dict[str, Any]](),
-    )
+    columns = Inferred("stream", DECLARED[name], CONTRACTS[name], ["kafka_offset", "rescued"])
+    rows = list[dict[str, Any]]()
     for start, end in zip([0, *cuts], [*cuts, len(texts)], strict=True):
         middle = (start + end) // 2
         for _ in range(2):

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.avro import record
+from tests.drivers import await_end
 from tests.protobuf import compiled, encoded, message_class
 from tests.recovery.lake import EVENTS
 from tests.waiting import wait_while_it_runs
@@ -103,8 +104,7 @@ def run(folder: Path, topic: Topic, last: int, later: range | None = None, maste
         if later is not None:
             topic.send(1, later)
             _wait(job, folder, later[-1])
-    if job.exception is not None:
-        raise job.exception
+    await_end(job)
     return job
 
 

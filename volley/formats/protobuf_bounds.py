@@ -14,7 +14,7 @@ from volley.formats.input_file import LARGEST_VALUE, megabytes
 
 __all__ = ["Bounds"]
 
-# What an array takes for a value, without the bytes of a text: a number at most as much.
+# The most bytes that an array takes for a value, besides those of a text.
 _VALUE = 16
 # What a part of a Struct takes, with its text.
 _JSON_PART = 400
@@ -95,6 +95,11 @@ class Bounds:
         return most if most <= LARGEST_VALUE else _Walk(data, self._root).size
 
 
+def _value(kind: _Type | None, number: int) -> int:
+    """Return what a value of a field takes, in a message of a known type or another."""
+    return _VALUE if kind is None else kind.values.get(number, _VALUE)
+
+
 class _Walk:
     """Passes over the fields of a message up to where it is damaged, which its parser then tells."""
 
@@ -112,13 +117,12 @@ class _Walk:
             tag, at = self._number(at)
             number, wire = tag >> 3, tag & 7
             inner = kind.inner.get(number) if kind else None
-            value = kind.values.get(number, _VALUE) if kind else _VALUE
             if wire == _VARINT:
                 _, at = self._number(at)
-                self._spend(value)
+                self._spend(_value(kind, number))
             elif wire in _FIXED:
                 at += _FIXED[wire]
-                self._spend(value)
+                self._spend(_value(kind, number))
             elif wire == _BYTES:
                 at = self._bytes(kind, number, at, end, depth)
             elif wire == _GROUP:
@@ -140,9 +144,8 @@ class _Walk:
             self._message(inner, at, at + length, depth + 1)
         else:
             is_text = kind is None or number in kind.texts
-            value = kind.values.get(number, _VALUE) if kind else _VALUE
             # What is no text may be numbers, one a byte.
-            self._spend(length + value if is_text else value * length)
+            self._spend(length + _VALUE if is_text else _value(kind, number) * length)
         return at + length
 
     def _spend(self, size: int) -> None:

@@ -48,8 +48,8 @@ __all__ = [
     "open_table",
 ]
 
-# These properties keep the cost and the leftovers of a commit from growing with the table's age.
 _log = logging.getLogger(__name__)
+# These properties keep the cost and the leftovers of a commit from growing with the table's age.
 _BOUNDED = {
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
