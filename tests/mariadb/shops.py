@@ -12,10 +12,13 @@ import pytest
 from tests.servers.sql import SqlServer
 from volley import MariaDbSource, MySqlSource
 
-__all__ = ["SERVERS", "Shop", "applied"]
+__all__ = ["OWN_SERVERS", "SERVERS", "Shop", "applied", "same"]
 
 SERVERS = [pytest.param(name, marks=pytest.mark.services) for name in ("mariadb", "mysql")]
 """The fixtures of the servers."""
+
+OWN_SERVERS = [pytest.param(f"own_{name}", marks=pytest.mark.services) for name in ("mariadb", "mysql")]
+"""The fixtures of servers that no other process of the test run uses."""
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,9 @@ def applied(rows: list[dict[str, Any]], table: dict[Any, dict[str, Any]] | None 
             kept = {name: made[row[key]][name] for name in row["_unchanged"] or ()}
             made[row[key]] = {**values, **kept}
     return made
+
+
+def same(made: dict[int, dict[str, Any]], shop: Shop, name: str = "orders") -> bool:
+    """True if a table that rows made has the rows of the server's."""
+    stored = {row[0]: row for row in shop.rows(f"select * from {name}")}
+    return {key: tuple(row.values()) for key, row in made.items()} == stored

@@ -121,21 +121,6 @@ def test_parts_of_json_values_are_refused(shop: Shop, tmp_path: Path) -> None:
         running(shop.source("documents"), tmp_path, start) as run,
     ):
         run.epoch()
-    shop.run("set global binlog_row_value_options = PARTIAL_JSON")
-    try:
-        with pytest.raises(SourceError, match="binlog_row_value_options are PARTIAL_JSON"):
-            shop.source("documents").open(SourceContext(str(tmp_path), 2))
-    finally:
-        shop.run("set global binlog_row_value_options = ''")
-
-
-def test_a_log_without_global_ids_is_refused(shop: Shop, tmp_path: Path) -> None:
-    shop.run("set global gtid_mode = ON_PERMISSIVE")
-    try:
-        with pytest.raises(SourceError, match="gtid_mode is ON_PERMISSIVE"):
-            shop.source().open(SourceContext(str(tmp_path), 2))
-    finally:
-        shop.run("set global gtid_mode = ON")
 
 
 def test_the_log_of_another_server_is_refused(shop: Shop, tmp_path: Path) -> None:

@@ -9,19 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.mariadb.shops import Shop, applied
+from tests.mariadb.shops import Shop, applied, same
 from tests.postgres.runs import running
 from tests.waiting import wait_until
 from volley import ConfigError, SourceContext, SourceError, SourceNotFoundError
 from volley.capture.segments import Segments
-
-
-def _table(shop: Shop, name: str = "orders") -> dict[int, tuple[object, ...]]:
-    return {row[0]: row for row in shop.rows(f"select * from {name}")}
-
-
-def _same(made: dict[int, dict[str, object]], shop: Shop, name: str = "orders") -> bool:
-    return {key: tuple(row.values()) for key, row in made.items()} == _table(shop, name)
 
 
 def test_rows_of_the_load_and_every_change_come_once(shop: Shop, tmp_path: Path) -> None:
@@ -40,7 +32,7 @@ def test_rows_of_the_load_and_every_change_come_once(shop: Shop, tmp_path: Path)
     assert [(row["_op"], row["id"]) for row in sorted(changes, key=lambda row: row["_seq"])] == [
         *(("i", 2000), ("u", 1), ("u", 2), ("u", 3), ("d", 5), ("u", 5000), ("d", 8), ("d", 9), ("u", 10)),
     ]
-    assert _same(applied(changes, applied(rows)), shop)
+    assert same(applied(changes, applied(rows)), shop)
     with running(shop.source(), tmp_path, start) as run:
         assert run.epoch() == []
 
@@ -52,7 +44,7 @@ def test_a_truncation_is_a_row_between_the_others(shop: Shop, tmp_path: Path) ->
     shop.run("truncate table orders")
     shop.run("insert into orders values (1, 'again', 1, null)")
     with running(shop.source(), tmp_path, start) as run:
-        assert _same(applied(run.epoch(), applied(rows)), shop)
+        assert same(applied(run.epoch(), applied(rows)), shop)
 
 
 def test_rolled_back_changes_do_not_come(shop: Shop, tmp_path: Path) -> None:
@@ -102,7 +94,7 @@ def test_writers_beside_the_load_lose_and_double_nothing(shop: Shop, tmp_path: P
             client.join()
     for folder, number, made, start in runs:
         with running(shop.source(server_id=100 + number), folder, start) as run:
-            assert _same(applied(run.epoch(), made), shop), f"load {number}"
+            assert same(applied(run.epoch(), made), shop), f"load {number}"
 
 
 def test_rows_are_the_same_when_an_epoch_is_read_again(shop: Shop, tmp_path: Path) -> None:
@@ -141,7 +133,7 @@ def test_what_an_update_leaves_out_is_named(shop: Shop, tmp_path: Path, image: s
     made = applied(rows)
     # A row with another key has what its old one had.
     made[5000] = made[5]
-    assert _same(applied(changes, made), shop)
+    assert same(applied(changes, made), shop)
 
 
 def test_a_minimal_insert_that_leaves_out_a_default_is_refused(shop: Shop, tmp_path: Path) -> None:
@@ -157,23 +149,6 @@ def test_a_minimal_insert_that_leaves_out_a_default_is_refused(shop: Shop, tmp_p
         run.epoch()
 
 
-def test_compressed_events_are_read(shop: Shop, tmp_path: Path) -> None:
-    with running(shop.source(), tmp_path) as run:
-        rows = run.epoch()
-        start = run.start
-    compress = "binlog_transaction_compression" if shop.is_mysql else "log_bin_compress"
-    shop.run(f"set global {compress} = 1")
-    if not shop.is_mysql:
-        shop.run("set global log_bin_compress_min_len = 10")
-    try:
-        shop.run("update orders set note = repeat('x', 2000)", "delete from orders where id > 900")
-        shop.run("insert into orders values (2000, repeat('y', 40), 1, repeat('z', 300))")
-    finally:
-        shop.run(f"set global {compress} = 0")
-    with running(shop.source(), tmp_path, start) as run:
-        assert _same(applied(run.epoch(), applied(rows)), shop)
-
-
 def test_a_transaction_larger_than_a_segment_and_rows_larger_than_an_event(shop: Shop, tmp_path: Path) -> None:
     shop.run("create table large (id int primary key, b longblob)")
     with running(shop.source("large"), tmp_path) as run:
@@ -184,7 +159,7 @@ def test_a_transaction_larger_than_a_segment_and_rows_larger_than_an_event(shop:
         "update large set b = 'new' where id % 2",
     )
     with running(shop.source("large"), tmp_path, start) as run:
-        assert _same(applied(run.epoch()), shop, "large")
+        assert same(applied(run.epoch()), shop, "large")
 
 
 def test_a_load_whose_connection_breaks_is_done_again(shop: Shop, tmp_path: Path) -> None:
@@ -204,58 +179,6 @@ def test_a_load_whose_connection_breaks_is_done_again(shop: Shop, tmp_path: Path
     with running(source, tmp_path, run.start) as run:
         rows = [row for row in run.epoch() if row["_op"] == "r"]
     assert sorted((row["id"], row["level"]) for row in rows) == [(id, 7) for id in range(1, 1001)]
-
-
-def test_a_killed_server_loses_nothing(shop: Shop, tmp_path: Path) -> None:
-    source = shop.source(bounded=False, timeout="5s")
-    with running(source, tmp_path) as run:
-        made = applied(run.epoch())
-        for number in range(3):
-            shop.run(f"update orders set note = 'before {number}'")
-            shop.server.kill()
-            shop.server.start()
-            shop.run(f"insert into orders values ({3000 + number}, 'x', 1, null)")
-        deadline = time.monotonic() + 30
-        while not _same(made, shop) and time.monotonic() < deadline:
-            made = applied(run.epoch(), made)
-            time.sleep(0.1)
-        assert _same(made, shop)
-
-
-def test_a_purged_log_is_named(shop: Shop, tmp_path: Path) -> None:
-    with running(shop.source(), tmp_path) as run:
-        run.epoch()
-        start = run.start
-    shop.run("insert into orders values (2000, 'lost', 1, null)", "flush binary logs", "flush binary logs")
-    ((last, *_),) = shop.rows(shop.server.status)
-    shop.run(f"purge binary logs to '{last}'")
-    with pytest.raises(SourceError, match="is gone: the server has purged"), running(shop.source(), tmp_path, start):
-        pass
-
-
-def test_files_without_captured_changes_may_be_purged(shop: Shop, tmp_path: Path) -> None:
-    with running(shop.source(), tmp_path) as run:
-        made = applied(run.epoch())
-        start = run.start
-    shop.run("flush binary logs", "create table others (id int primary key)", "insert into others values (1)")
-    with running(shop.source(), tmp_path, start) as run:
-        assert run.epoch() == []
-        start = run.start
-    ((last, *_),) = shop.rows(shop.server.status)
-    shop.run(f"purge binary logs to '{last}'", "delete from orders where id = 1")
-    with running(shop.source(), tmp_path, start) as run:
-        assert _same(applied(run.epoch(), made), shop)
-
-
-def test_a_log_that_began_anew_is_refused(shop: Shop, tmp_path: Path) -> None:
-    with running(shop.source(), tmp_path) as run:
-        start = run.start
-    shop.run("insert into orders values (2000, 'new', 1.5, null)")
-    with running(shop.source(), tmp_path, start) as run:
-        run.epoch()
-    shop.run(shop.server.begin_anew, "update orders set note = repeat('x', 300)")
-    with pytest.raises(SourceError, match="began anew"), running(shop.source(), tmp_path, start):
-        pass
 
 
 def test_segments_that_are_read_are_deleted(shop: Shop, tmp_path: Path) -> None:
@@ -280,12 +203,6 @@ def test_bad_settings_and_servers_are_refused(shop: Shop, tmp_path: Path) -> Non
     shop.run("create table memory (id int primary key) engine = memory")
     with pytest.raises(SourceError, match="has no transactions"):
         shop.source("memory").open(SourceContext(str(tmp_path), 2))
-    shop.run("set global binlog_row_metadata = MINIMAL")
-    try:
-        with pytest.raises(SourceError, match="binlog_row_metadata is MINIMAL"):
-            shop.source().open(SourceContext(str(tmp_path), 2))
-    finally:
-        shop.run("set global binlog_row_metadata = FULL")
     if shop.is_mysql:
         return
     shop.run("create table versions (id int primary key) with system versioning")
@@ -294,15 +211,3 @@ def test_bad_settings_and_servers_are_refused(shop: Shop, tmp_path: Path) -> Non
     shop.run("create table packed (id int primary key, t text compressed)")
     with pytest.raises(SourceError, match="compressed, which this source does not read"):
         shop.source("packed").open(SourceContext(str(tmp_path), 2))
-
-
-def test_rows_without_the_names_of_their_columns_are_refused(shop: Shop, tmp_path: Path) -> None:
-    with running(shop.source(), tmp_path) as run:
-        start = run.start
-    shop.run("set global binlog_row_metadata = MINIMAL")
-    try:
-        shop.run("delete from orders where id = 1")
-    finally:
-        shop.run("set global binlog_row_metadata = FULL")
-    with pytest.raises(SourceError, match="does not tell the names"), running(shop.source(), tmp_path, start):
-        pass

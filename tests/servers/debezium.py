@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -58,6 +59,16 @@ class Debezium:
         """Whether what it has noted is behind the snapshot of PostgreSQL: else it begins again with that."""
         noted = self._offsets.read_bytes() if self._offsets.exists() else b""
         return b'"lsn"' in noted and b'"snapshot"' not in noted
+
+    def wait_for(self, written: bytes, has: Callable[[bytes], bool] | None = None) -> None:
+        """Wait until it has written something.
+
+        Args:
+            written: What it writes.
+            has: Whether that was written; None = look into `lines`.
+        """
+        has = has or (lambda part: part in self.lines.read_bytes())
+        self._process.wait_until(partial(has, written), f"Debezium has written {written!r}")
 
     def kill(self) -> None:
         """End it at once; what it has not noted as sent comes twice."""

@@ -181,11 +181,29 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
 
 
 @server_fixture
+def own_mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """A MariaDB server that only this process uses: tests kill it, purge its log, and change its settings."""
+    from tests.servers.mariadb import MariaDb
+
+    with own_server(MariaDb(tmp_path_factory.mktemp("own-mariadb"))) as server:
+        yield server
+
+
+@server_fixture
 def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
     """MySQL 9.7, or the release that VOLLEY_MYSQL names."""
     from tests.servers.mysql import MySql
 
     with shared(tmp_path_factory, MySql, "mysql") as server:
+        yield server
+
+
+@server_fixture
+def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
+    """A MySQL server that only this process uses: tests kill it, purge its log, and change its settings."""
+    from tests.servers.mysql import MySql
+
+    with own_server(MySql(tmp_path_factory.mktemp("own-mysql"))) as server:
         yield server
 
 

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 import requests
 
+from tests.waiting import wait_until
+
 START_SECONDS = 300
 
 # Kept until this process ends: Python warns of a server that is left to the run's other processes.
@@ -150,6 +152,16 @@ class ServerProcess:
         _started.append(self._process)
         _wait(ready, self._process, self._name, self._log)
         print(f"started {self._name} in {time.monotonic() - began:.1f} s, process {self._process.pid}")
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Ask until the condition is true, which its process brings about; fail with its log when that has ended."""
+
+        def holds() -> bool:
+            if self._process is None or self._process.poll() is not None:
+                pytest.fail(f"{self._name} has ended: {self._log.read_text(errors='replace')[-4000:]}")
+            return condition()
+
+        wait_until(holds, 60, what)
 
     def says(self, line: str) -> Callable[[], bool]:
         """Whether its log has the line that says it is ready."""

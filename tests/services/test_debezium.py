@@ -48,7 +48,7 @@ def test_the_table_has_the_rows_of_the_database(
     settings = {"value.converter.schemas.enable": str(has_schemas).lower()}
     debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), settings)
     marks = b'"snapshot":"last"', b"1774747800123456"
-    expected = captured(uri, debezium, lambda written: written in debezium.lines.read_bytes(), *marks)
+    expected = captured(uri, debezium, None, *marks)
     source = FileSource(
         debezium.lines,
         format="debezium",
@@ -97,12 +97,12 @@ def test_avro_by_a_registry_needs_no_schema(
 
 
 def captured(
-    uri: str, debezium: Debezium, has: Callable[[bytes], bool], snapshot: bytes, last: bytes
+    uri: str, debezium: Debezium, has: Callable[[bytes], bool] | None, snapshot: bytes, last: bytes
 ) -> list[tuple[Any, ...]]:
     """Change a table while Debezium captures it, is killed and started again; return the rows at the end.
 
     Args:
-        has: Whether something was written.
+        has: Whether something was written; None = look into the file of lines.
         snapshot: What is written at the end of the snapshot.
         last: What is written at the end.
     """
@@ -114,7 +114,7 @@ def captured(
         connection.execute(text(f"insert into t select g, {large}, g + 0.5, now() from generate_series(1, 8) g"))
     debezium.start()
     try:
-        wait_for(has, snapshot)
+        debezium.wait_for(snapshot, has)
         for number, change in enumerate(CHANGES):
             with engine.begin() as connection:
                 connection.execute(text(change))
@@ -123,7 +123,7 @@ def captured(
                 wait_until(debezium.has_streamed, 120, "Debezium has noted that the snapshot is done")
                 debezium.kill()
                 debezium.start()
-        wait_for(has, last)
+        debezium.wait_for(last, has)
     finally:
         debezium.kill()
     expected = of_postgres_table(engine)
@@ -141,10 +141,6 @@ def of_postgres_table(engine: Engine) -> list[tuple[Any, ...]]:
 def empty(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-def wait_for(has: Callable[[bytes], bool], written: bytes) -> None:
-    wait_until(lambda: has(written), 120, f"Debezium has written {written!r}")
 
 
 def rows(source: Source, folder: Path, columns: Sequence[str], in_order: bool = False) -> list[tuple[Any, ...]]:
@@ -216,7 +212,7 @@ def test_mariadb_by_type_and_handling_mode(mariadb: MariaDb, tmp_path: Path, mod
     debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), settings).start()
     lines = debezium.lines
     try:
-        wait_for(lambda written: written in lines.read_bytes(), b'"snapshot":"last"')
+        debezium.wait_for(b'"snapshot":"last"')
         mariadb.run(
             f"insert into t values (4, {values})",
             f"insert into t values (5{NULLS})",
@@ -228,13 +224,13 @@ def test_mariadb_by_type_and_handling_mode(mariadb: MariaDb, tmp_path: Path, mod
         )
         signal = f"""{{"data-collections": ["{name}.t"], "type": "incremental"}}"""
         mariadb.run(f"insert into signals values ('one', 'execute-snapshot', '{signal}')", database=name)
-        wait_for(lambda written: written in lines.read_bytes(), b'"snapshot":"incremental"')
+        debezium.wait_for(b'"snapshot":"incremental"')
         debezium.kill()
         mariadb.run("alter table t add column added int default 7", database=name)
         mariadb.run(f"insert into t values (9, {values}, 9)", "update t set y = 2027 where id = 1", database=name)
         debezium.start()
         mariadb.run("insert into t (id, name) values (10, 'the last one')", database=name)
-        wait_for(lambda written: written in lines.read_bytes(), b"the last one")
+        debezium.wait_for(b"the last one")
     finally:
         debezium.kill()
     source = FileSource(
@@ -286,9 +282,9 @@ def test_a_truncation_of_mariadb_is_a_bad_row_by_name(mariadb: MariaDb, tmp_path
     mariadb.run("create table t (id bigint primary key)", "insert into t values (1)", database=name)
     debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), {"skipped.operations": "none"}).start()
     try:
-        wait_for(lambda written: written in debezium.lines.read_bytes(), b'"op":"r"')
+        debezium.wait_for(b'"op":"r"')
         mariadb.run("truncate table t", database=name)
-        wait_for(lambda written: written in debezium.lines.read_bytes(), b'"op":"t"')
+        debezium.wait_for(b'"op":"t"')
     finally:
         debezium.kill()
     source = FileSource(
@@ -309,12 +305,12 @@ def test_the_history_of_a_system_versioned_table_does_not_replace_its_rows(maria
     )
     debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), {}).start()
     try:
-        wait_for(lambda written: written in debezium.lines.read_bytes(), b'"snapshot":"last"')
+        debezium.wait_for(b'"snapshot":"last"')
         mariadb.run("update t set v = 'x' where id = 1", database=name)
         mariadb.run("delete from t where id = 2", database=name)
         mariadb.run("delete history from t", database=name)
         mariadb.run("insert into t (id, v) values (4, 'the last one')", database=name)
-        wait_for(lambda written: written in debezium.lines.read_bytes(), b"the last one")
+        debezium.wait_for(b"the last one")
     finally:
         debezium.kill()
     source = FileSource(
