@@ -23,7 +23,7 @@ from volley.formats.rows import Sorted
 from volley.types.arrow import arrow_schema
 
 KINDS = {
-    **{"int32": "int", "int64": "long", "float": "float", "double": "double", "boolean": "boolean"},
+    **{"int16": "int", "int32": "int", "int64": "long", "float": "float", "double": "double", "boolean": "boolean"},
     **{"string": "string", "bytes": "bytes"},
 }
 SOURCE = {
@@ -50,7 +50,8 @@ def avro_type(kind: str, logical: str = "", **more: Any) -> Any:
     """Return the Avro type of a type of Kafka Connect, as AvroData has it."""
     if kind == "array":
         item = more["items"]
-        return {"type": "array", "items": ["null", avro_type(item["type"], item.get("name", ""))]}
+        inner = avro_type(item["type"], item.get("name", ""), parameters=item.get("parameters"))
+        return {"type": "array", "items": ["null", inner]}
     if kind == "map":
         return {"type": "map", "values": ["null", "string"]}
     named: dict[str, Any] = {"connect.version": 1, "connect.name": logical} if logical else {}
@@ -65,13 +66,15 @@ def avro_type(kind: str, logical: str = "", **more: Any) -> Any:
     return {"type": KINDS[kind], **named, **({"connect.parameters": parameters} if parameters else {})}
 
 
-def written(kind: str, value: Any) -> Any:
+def written(kind: str, value: Any, **more: Any) -> Any:
     """Return what AvroData writes for what the JSON converter writes."""
-    if kind == "bytes":
+    if kind == "bytes" and value is not None:
         return base64.b64decode(value)
+    if kind == "array" and more["items"]["type"] == "bytes":
+        return [written("bytes", item) for item in value]
     if isinstance(value, dict) and kind == "struct":
         return {name: base64.b64decode(part) if isinstance(part, str) else part for name, part in value.items()}
-    return float(value) if kind == "double" else value
+    return float(value) if kind in ("float", "double") else value
 
 
 def optional(name: str, data_type: Any) -> dict[str, Any]:
@@ -116,7 +119,7 @@ def test_reads_a_value_by_the_schema_of_the_registry(case: tuple[Any, ...]) -> N
     data_type, kind, logical, more, value, expected, _ = case
     extra = more if "fields" in more or "items" in more else {"parameters": more}
     text = enveloped(optional("v", avro_type(kind, logical, **extra)))
-    messages = [encoded(text, envelope("c", None, {"v": each})) for each in (written(kind, value), None)]
+    messages = [encoded(text, envelope("c", None, {"v": each})) for each in (written(kind, value, **more), None)]
     first, second = rows(f"v {data_type}", [messages[0], None, messages[1]], [text])
     assert str(first["v"]) == expected if expected == "nan" else first["v"] == expected
     assert second["v"] is None
@@ -128,7 +131,7 @@ def test_reads_a_value_by_the_schema_of_the_registry(case: tuple[Any, ...]) -> N
 )
 def test_knows_the_placeholder(data_type: str, kind: str, logical: str, more: dict[str, Any], value: Any) -> None:
     text = enveloped({"name": "id", "type": "long"}, optional("v", avro_type(kind, logical, **more)))
-    message = encoded(text, envelope("u", None, {"id": 1, "v": written(kind, value)}))
+    message = encoded(text, envelope("u", None, {"id": 1, "v": written(kind, value, **more)}))
     (row,) = rows(f"id long, v {data_type}", [message], [text], key_fields=["id"])
     assert (row["v"], row["_unchanged"]) == (None, ["v"])
 
@@ -217,6 +220,25 @@ def test_a_column_that_a_later_schema_adds_is_a_column() -> None:
     both = columns_of_avro(merged_texts(first, second), ("after", "before"))
     assert both == arrow_schema("id long, at timestamp_ntz")
     assert merged_texts(second, first) == second
+
+
+def test_heartbeats_among_flattened_rows_are_no_rows() -> None:
+    row = json.dumps({"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}]})
+    name = {"name": "Heartbeat", "namespace": "io.debezium.connector.common"}
+    beat = {"type": "record", **name, "fields": [{"name": "ts_ms", "type": "long"}]}
+    beat["connect.name"] = "io.debezium.connector.common.Heartbeat"
+    messages = [encoded(json.dumps(beat), {"ts_ms": 5}, 1), encoded(row, {"id": 7})]
+    result = read("id long", messages, [row, json.dumps(beat)], flattened=True)
+    assert (result.numbers, result.faults) == ([1], {})
+    enveloped_too = [messages[0], encoded(enveloped({"name": "id", "type": "long"}), envelope("c", None, {"id": 7}), 2)]
+    texts = [row, json.dumps(beat), enveloped({"name": "id", "type": "long"})]
+    assert read("id long", enveloped_too, texts).numbers == [1]
+
+
+def test_texts_of_bytes_are_not_guessed() -> None:
+    text = enveloped(optional("v", "string"))
+    (fault,) = read("v binary", [encoded(text, envelope("c", None, {"v": "deadbeef"}))], [text]).faults.values()
+    assert "bytes are written as texts in several ways" in fault
 
 
 def test_a_placeholder_stands_in_a_map_too() -> None:

@@ -24,6 +24,7 @@ _DIGITS = 38
 # Holds any decimal of 38 digits with 38 more.
 _WIDEST = 76
 _ENTRIES = "entries"
+_INFINITE = "(?i)inf"
 
 
 def rescaled(values: Any, data_type: pa.Decimal128Type) -> Any:
@@ -206,14 +207,16 @@ def _int(column: pa.Array, data_type: pa.DataType) -> pa.Array:
 def _float(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     # Parse the text: Arrow multiplies a decimal by a rounded 0.01, so 0.57 becomes 0.5700000000000001.
     floats = (column.cast(pa.string()) if pa.types.is_decimal(column.type) else column).cast(data_type)
-    infinite = _infinite(column) if pa.types.is_floating(column.type) else 0
-    if _infinite(floats) > infinite:
+    if _infinite(floats) > _infinite(column):
         raise pa.ArrowInvalid("a number is too large")
     return floats
 
 
 def _infinite(values: pa.Array) -> int:
-    return int(pc.sum(pc.is_inf(values)).as_py() or 0)
+    """Return how many numbers, or texts of numbers, say that they are infinite."""
+    if _is_text(values.type):
+        return int(pc.sum(pc.match_substring_regex(values, _INFINITE)).as_py() or 0)
+    return int(pc.sum(pc.is_inf(values)).as_py() or 0) if pa.types.is_floating(values.type) else 0
 
 
 def has_uuids(data_type: pa.DataType) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,8 +14,8 @@ from volley.errors import SourceError, message_of
 from volley.formats.avro import parsed_schema, read_records, resolution_of
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.events import Shape
-from volley.formats.changes.unwrap import Groups
-from volley.formats.changes.wire import Wire, column_type, logical_name
+from volley.formats.changes.unwrap import Groups, is_of_no_row
+from volley.formats.changes.wire import Wire, as_told, column_type, logical_name
 from volley.formats.framing import head_of
 from volley.formats.messages import TooManyError, Values
 from volley.formats.rows import Sorted, sort_good
@@ -71,12 +71,20 @@ class Avro:
                 groups.setdefault(head_of(value), []).append((number, value))
             except SourceError as error:
                 faults[number] = error.message
+        if self.options.flattened:
+            groups = {schema: units for schema, units in groups.items() if not self._is_of_no_row(schema)}
         return groups, faults
+
+    def _is_of_no_row(self, schema: bytes) -> bool:
+        try:
+            return _is_of_no_row(self.registry.avro(schema))
+        except SourceError:
+            return False
 
     def wires(self, schema: bytes) -> Mapping[str, Wire]:
         told = self.options.wire
         wires = _wires(self.registry.avro(schema), self.shape.path or ())
-        return {name: replace(wire, logical=told.get(name, wire.logical)) for name, wire in wires.items()}
+        return {name: as_told(wire, told[name]) if name in told else wire for name, wire in wires.items()}
 
     def read(self, schema: bytes, wires: Mapping[str, Wire], payloads: Sequence[bytes], place: str) -> Sorted:
         text = _untyped(self.registry.avro(schema))
@@ -122,6 +130,12 @@ def columns_of_avro(text: str, path: Sequence[str]) -> pa.Schema:
             hint="rows that were flattened need flattened: true",
         )
     return pa.schema([(name, column_type(wires[name], is_duration)) for name in own])
+
+
+@lru_cache(maxsize=1_000)
+def _is_of_no_row(text: str) -> bool:
+    tree = json.loads(text)
+    return isinstance(tree, dict) and is_of_no_row(str(tree.get("connect.name")))
 
 
 @lru_cache(maxsize=1_000)

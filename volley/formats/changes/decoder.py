@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from volley.formats.changes.shapes import Airbyte, Canal, Dms, Maxwell, OLake
 from volley.formats.changes.told import NO_SCHEMA, faults_of_columns, told_columns
 from volley.formats.changes.unchanged import Mask, Placeholder, lists_of
 from volley.formats.changes.unwrap import Groups, fields_named, unwrapped
+from volley.formats.changes.warned import warn_of_defaults, warn_of_zeros
 from volley.formats.changes.wire import Wire
 from volley.formats.framing import Tombstone
 from volley.formats.inferred import Inferred
@@ -40,7 +40,6 @@ from volley.formats.schema_registry import Registry
 
 __all__ = ["ChangeValues"]
 
-_log = logging.getLogger(__name__)
 _LOOKED_AT = 10
 # What the names of fields begin with that a program adds to rows.
 _OWN = {"debezium": "__", "airbyte": "_ab_cdc_", "olake": "_"}
@@ -262,6 +261,7 @@ class ChangeValues:
         rows = pa.array(kept)
         operation = events.operation.take(rows)
         raw, masks = self._raw(events, messages, at, rows, operation)
+        warn_of_defaults(messages.wires, events.source.get("snapshot"))
         columns = [
             self._conversion.of(column.name, raw[column.name], messages.wires.get(column.name, Wire()), column.type)
             for column in self.columns
@@ -329,7 +329,7 @@ class ChangeValues:
             hidden = unchanged | is_removed if self.options.key_fields and not is_key else unchanged
             raw[name] = pc.if_else(pa.array(hidden), pa.scalar(None, values.type), values) if hidden.any() else values
             masks[name] = np.zeros(len(rows), np.bool_) if is_key else unchanged & ~is_removed
-        self._warn_of_zeros(raw, pa.array(is_removed))
+        warn_of_zeros([raw[key].filter(pa.array(is_removed)) for key in self.options.key_fields if key in raw])
         return raw, masks
 
     def _absent(
@@ -393,30 +393,10 @@ class ChangeValues:
         own = _OWN.get(self.value_format)
         return [name for name in sorted(names.difference(self.columns.names)) if not (own and name.startswith(own))]
 
-    def _warn_of_zeros(self, raw: Mapping[str, pa.Array], removed: pa.Array) -> None:
-        """Warn of deletions whose key is zero or empty, as it is made up where the identity lacks the primary key."""
-        keys = [raw[key].filter(removed) for key in self.options.key_fields if key in raw]
-        if keys and len(keys[0]) and all(_has_zero(values) for values in keys):
-            _warn_once()
-
-
-@lru_cache(maxsize=1)
-def _warn_once() -> None:
-    _log.warning(
-        "a deletion has a key of zeros or empty texts: if the table has REPLICA IDENTITY USING INDEX, or NOTHING, "
-        "Debezium makes the key up, and the row that was deleted stays"
-    )
-
 
 def _mask(values: pa.Array) -> Mask:
     mask: Mask = values.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
-
-
-def _has_zero(values: pa.Array) -> bool:
-    if pa.types.is_integer(values.type):
-        return bool(pc.any(pc.equal(values, 0)).as_py())
-    return pa.types.is_string(values.type) and bool(pc.any(pc.equal(values, "")).as_py())
 
 
 @lru_cache(maxsize=10_000)

@@ -15,8 +15,8 @@ from volley.errors import SourceError, message_of
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.documents import Documents, wires_of_documents
 from volley.formats.changes.events import Shape, row_type
-from volley.formats.changes.unwrap import Groups, unwrapped, wires_of
-from volley.formats.changes.wire import Wire, declared_wires
+from volley.formats.changes.unwrap import Groups, unwrapped, wires_of, without_others
+from volley.formats.changes.wire import Wire, as_told, declared_wires
 from volley.formats.messages import JsonValues, Values, decode_errors
 from volley.formats.rows import Sorted
 
@@ -65,6 +65,8 @@ class Json:
 
     def groups(self, values: Values) -> tuple[Groups, Mapping[int, str]]:
         groups = unwrapped(values)
+        if self.options.flattened:
+            groups = without_others(groups, self.columns.names)
         return self._of_documents(values, groups) if self.options.documents else (groups, {})
 
     def _of_documents(self, values: Values, groups: Groups) -> tuple[Groups, Mapping[int, str]]:
@@ -83,8 +85,9 @@ class Json:
             if self.options.documents:
                 return wires_of_documents(self.columns)
             return declared_wires(self.columns, self.options, self.is_debezium, self.shape.texts)
-        told = {column: Wire(logical=wire) for column, wire in self.options.wire.items()}
-        return {**wires_of(schema, self.shape.path or ()), **told}
+        wires = wires_of(schema, self.shape.path or ())
+        told = {column: as_told(wires.get(column, Wire()), wire) for column, wire in self.options.wire.items()}
+        return {**wires, **told}
 
     def read(self, schema: bytes, wires: Mapping[str, Wire], payloads: Sequence[bytes], place: str) -> Sorted:
         reader = _reader(self.shape.message(row_type(self.columns, wires)))

@@ -35,6 +35,10 @@ _PER_US = {
 }
 _PLAIN_YEAR = "^[0-9]{4}-"
 _DAY_END = "^24:00|^23:59:60"
+# How texts tell numbers that no decimal has: PostgreSQL's "NAN" too.
+_NO_NUMBER = "(?i)^[+-]?(nan|inf|infinity)$"
+# What NanoTimestamp has for infinite times: the ends of 64 bits.
+_ENDS = pa.array([-(1 << 63), (1 << 63) - 1])
 _BYTES_OF_DECIMAL = 16
 _ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, ArithmeticError)
 
@@ -58,6 +62,8 @@ class Values:
         Raises:
             SourceError: If a value does not fit; names the column.
         """
+        if values.null_count == len(values):
+            return pa.nulls(len(values), target)
         try:
             return exact_cast(self._converted(values, wire, target), target)
         except SourceError as error:
@@ -77,10 +83,17 @@ class Values:
             return self._struct(values, wire, target)
         if wire.kind == "bytes":
             return _of_base64(self, values, wire, target)
+        if wire.kind == "string" and not wire.logical and _is_bytes(target):
+            raise SourceError(
+                "bytes are written as texts in several ways, and the messages' schema does not tell which",
+                hint='wire: "base64", "base64url", "hex", or "plain" (the bytes of the text itself)',
+            )
         return self._plain(values, target)
 
     def _plain(self, values: pa.Array, target: pa.DataType) -> pa.Array:
         """Return what JSON has in its own way."""
+        if pa.types.is_decimal(target):
+            return self._numbers(values)
         if not pa.types.is_string(values.type):
             return values
         if target == pa.uuid():
@@ -90,6 +103,16 @@ class Values:
         if pa.types.is_time(target):
             return self._clock(values)
         return values
+
+    def _numbers(self, values: pa.Array) -> pa.Array:
+        """Return numbers, or texts of numbers, that decimals may have."""
+        if pa.types.is_string(values.type):
+            fits = pc.invert(pc.match_substring_regex(values, _NO_NUMBER))
+        elif pa.types.is_floating(values.type):
+            fits = pc.is_finite(values)
+        else:
+            return values
+        return self._fit(values, fits, "no number of a decimal")
 
     def _list(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
         items = exact_cast(self._converted(values.values, wire.item, target.value_type), target.value_type)
@@ -125,8 +148,10 @@ class Values:
     def _of_numbers(self, values: pa.Array, logical: str, target: pa.DataType) -> pa.Array:
         is_time, numbers = logical.endswith("Time"), values.cast(pa.int64())
         scale = _PER_US[logical]
-        if pa.types.is_timestamp(target) and target.unit == "ns" and logical == "NanoTimestamp":
-            return numbers.cast(target)
+        if logical == "NanoTimestamp":
+            numbers = self._fit(numbers, pc.invert(pc.is_in(numbers, _ENDS)), "an infinite time")
+            if pa.types.is_timestamp(target) and target.unit == "ns":
+                return numbers.cast(target)
         limit = 1 if scale > 0 else -scale
         if not is_time:
             fits = _between(numbers, _scaled(_FIRST_US, scale, limit), _scaled(_LAST_US, scale, limit))
@@ -172,6 +197,10 @@ class Values:
     def _clock(self, texts: pa.Array) -> pa.Array:
         texts = self._fit(texts, pc.invert(pc.match_substring_regex(texts, _DAY_END)), "no time of a day")
         return parsed(pc.binary_join_element_wise("1970-01-01T", texts, ""), pa.timestamp("us")).cast(pa.time64("us"))
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type))
 
 
 def _scaled(micros: int, scale: int, limit: int) -> int:

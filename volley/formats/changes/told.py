@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from volley.contracts.rows import Seen
 from volley.errors import SourceError
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.unwrap import wires_of
-from volley.formats.changes.wire import column_type
+from volley.formats.changes.wire import as_told, column_type
 from volley.formats.inferred import Inferred
 from volley.types.arrow import type_name
 
@@ -50,7 +49,7 @@ def _told(schema: bytes, path: tuple[str, ...], wire: tuple[tuple[str, str], ...
     for name, own in wires.items():
         # Names of fields that a transformation adds to flattened rows begin with two underscores.
         if path or not name.startswith("__"):
-            written = replace(own, logical=others[name]) if name in others else own
+            written = as_told(own, others[name]) if name in others else own
             try:
                 seen += _leaves((name,), column_type(written, is_duration))
             except (KeyError, ValueError) as error:

@@ -31,7 +31,11 @@ class Placeholder:
     def __init__(self, text: str) -> None:
         data = text.encode()
         encoded = base64.b64encode(data).decode()
-        objects = [json.dumps({text: text}, separators=separators) for separators in ((",", ":"), (", ", ": "))]
+        objects = [
+            json.dumps({text: text}, separators=separators, ensure_ascii=ascii)
+            for separators in ((",", ":"), (", ", ": "))
+            for ascii in (True, False)
+        ]
         urlsafe = base64.urlsafe_b64encode(data).decode()
         self._texts = pa.array([text, encoded, urlsafe, urlsafe.rstrip("="), *objects])
         self._items = pa.array([text, encoded, _name_uuid(data)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +12,16 @@ from msgspec import Raw, Struct
 from volley.errors import SourceError
 from volley.formats.changes.wire import Wire, fields_of_schema, wires_of_schema
 
-__all__ = ["Groups", "fields_named", "unwrapped", "wires_of"]
+__all__ = ["Groups", "fields_named", "is_of_no_row", "unwrapped", "wires_of", "without_others"]
 
 _PAYLOAD = b'"payload"'
+# The last parts of the names of the schemas of Debezium's messages that are no rows: heartbeats, the beginnings and
+# ends of transactions, changes of schemas, logical messages.
+_OTHERS = ("Heartbeat", "TransactionMetadataValue", "SchemaChangeValue", "MessageValue")
+_CLOCK = frozenset({"ts_ms", "ts_us", "ts_ns"})
+_TRANSACTION = frozenset({"status", "id", "event_count", "data_collections"})
+_CHANGED_SCHEMA = frozenset({"source", "databaseName", "ddl", "tableChanges"})
+_LOGICAL = frozenset({"op", "source", "message"})
 
 
 class _Wrapped(Struct, forbid_unknown_fields=True):
@@ -50,6 +57,47 @@ def _parts(value: bytes) -> tuple[bytes, bytes]:
         schema = bytes(wrapped.schema)
         return b"" if schema == _NULL else schema, bytes(wrapped.payload)
     return b"", value
+
+
+def without_others(groups: Groups, columns: Collection[str]) -> Groups:
+    """Return the messages that are flattened rows, without those that flattening leaves as they are.
+
+    Args:
+        columns: The columns of rows: with one of these names, a field of a message without a schema is theirs.
+    """
+    kept: Groups = {}
+    for schema, units in groups.items():
+        if not schema:
+            units = [unit for unit in units if not _looks_of_no_row(unit[1], columns)]
+        if units and not (schema and _is_of_no_row(schema)):
+            kept[schema] = units
+    return kept
+
+
+def is_of_no_row(name: str) -> bool:
+    """Return True if the schema of this name is that of messages of Debezium's that are no rows."""
+    return name.startswith("io.debezium.connector.") and name.endswith(tuple(f".{other}" for other in _OTHERS))
+
+
+@lru_cache(maxsize=100)
+def _is_of_no_row(schema: bytes) -> bool:
+    try:
+        return is_of_no_row(str(msgspec.json.decode(schema, type=dict[str, Any]).get("name")))
+    except msgspec.DecodeError:
+        return False
+
+
+def _looks_of_no_row(payload: bytes, columns: Collection[str]) -> bool:
+    # All have a time of their own, and few rows a field of this name.
+    if b'"ts_ms"' not in payload:
+        return False
+    names = fields_named(payload, ())
+    if "ts_ms" not in names or not names.isdisjoint(_CLOCK.intersection(columns)):
+        return False
+    rest = names - _CLOCK
+    if not rest or rest == _TRANSACTION:
+        return "data_collections" not in columns
+    return any(marks <= rest and marks.isdisjoint(columns) for marks in (_CHANGED_SCHEMA, _LOGICAL))
 
 
 @lru_cache(maxsize=100)

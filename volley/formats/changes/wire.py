@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ from volley.errors import SourceError
 from volley.formats.change_options import ChangeOptions
 
 __all__ = [
-    *("Wire", "column_type", "declared_wires", "fields_of_schema", "json_type", "logical_name", "wires_of_schema"),
+    *("Wire", "as_told", "column_type", "declared_wires", "fields_of_schema", "json_type", "logical_name"),
+    "wires_of_schema",
 ]
 
 _KINDS = {
@@ -33,6 +34,8 @@ _TEXTS = (
     *("IsoTimestamp", "IsoDate", "IsoTime", "ZonedTimestamp"),
 )
 _NUMBERS = ("Date", "Timestamp", "MicroTimestamp", "NanoTimestamp", "Time", "MicroTime", "NanoTime", "unsigned")
+# What is said of an array as a whole: it is one of JSON, or a text.
+_WHOLE = ("plain", "text")
 _DIGITS = 38
 _OF_LOGICAL = {
     **dict.fromkeys(_MOMENTS, pa.timestamp("us")),
@@ -55,12 +58,14 @@ class Wire:
         logical: The last part of the name of its logical type, or one of `WIRES`; empty = there is none.
         parameters: Those of the logical type, such as the scale.
         fields: Those of a struct, by name; the item of an array, or the value of a map, is the field ``""``.
+        has_default: True: the column may be null, and has another default, which a converter may write for a null.
     """
 
     kind: str = ""
     logical: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
     fields: Mapping[str, Wire] = field(default_factory=dict, hash=False)
+    has_default: bool = False
 
     @property
     def item(self) -> Wire:
@@ -84,7 +89,8 @@ def _of_connect(schema: Mapping[str, Any]) -> Wire:
         fields = {"": _of_connect(schema["items"])}
     if kind == "map" and "values" in schema:
         fields = {"": _of_connect(schema["values"])}
-    return Wire(kind, logical_name(name), schema.get("parameters") or {}, fields)
+    has_default = bool(schema.get("optional")) and schema.get("default") is not None
+    return Wire(kind, logical_name(name), schema.get("parameters") or {}, fields, has_default)
 
 
 def logical_name(name: str) -> str:
@@ -113,13 +119,24 @@ def declared_wires(columns: pa.Schema, options: ChangeOptions, is_debezium: bool
         SourceError: If values of a column could be read in two ways.
     """
     return {
-        column.name: Wire(logical=options.wire[column.name])
+        column.name: as_told(_of_type(column.type), options.wire[column.name])
         if column.name in options.wire
         else _TEXT
         if texts
         else _of_declared(column.name, column.type, is_debezium)
         for column in columns
     }
+
+
+def as_told(wire: Wire, logical: str) -> Wire:
+    """Return how a column is written by the word of `ChangeOptions.wire`, which is about the items of an array."""
+    if wire.kind == "array" and logical not in _WHOLE:
+        return replace(wire, fields={"": as_told(wire.item, logical)})
+    return replace(wire, logical=logical)
+
+
+def _of_type(data_type: pa.DataType) -> Wire:
+    return Wire("array", fields={"": _of_type(data_type.value_type)}) if pa.types.is_list(data_type) else Wire()
 
 
 def _of_declared(name: str, data_type: pa.DataType, is_debezium: bool) -> Wire:
@@ -135,7 +152,7 @@ def _of_declared(name: str, data_type: pa.DataType, is_debezium: bool) -> Wire:
     if t.is_date(data_type):
         return Wire(logical="Date")
     if t.is_decimal(data_type):
-        raise _ambiguous(name, '"Decimal" (base64), or "plain" (numbers or texts)')
+        raise _ambiguous(name, '"Decimal" (base64), "text" (decimal.handling.mode=string), or "plain" (numbers)')
     if t.is_time(data_type):
         raise _ambiguous(name, ", ".join(map(repr, _TIMES)))
     if t.is_timestamp(data_type) and data_type.tz is None:
