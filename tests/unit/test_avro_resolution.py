@@ -144,6 +144,19 @@ def test_a_unit_is_never_guessed(writer: Any, value: Any, reader: Any, wanted: A
         assert found == ([wanted] if key == "items" else [("k", wanted)])
 
 
+BYTES: list[tuple[Any, bytes, pa.DataType]] = [
+    ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, bytes(range(12)), pa.binary(12)),
+    ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, bytes(range(16)), pa.binary(16)),
+    (logical("bytes", "big-decimal"), b"\x04\xd2\x04", pa.binary()),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "data_type"), BYTES)
+def test_logical_types_without_a_column_type_are_their_bytes(kind: Any, value: bytes, data_type: pa.DataType) -> None:
+    assert column(kind, value, kind) == value
+    assert avro_columns(json.dumps(record(("a", kind)))).field("a").type == data_type
+
+
 IN_NANOSECONDS: list[tuple[Any, int, Any, int]] = [
     (NANOS, -1, NANOS, -1),
     (NANOS, 2**63 - 1, LOCAL_NANOS, 2**63 - 1),
@@ -205,7 +218,7 @@ def test_bytes_that_are_no_text_are_no_string() -> None:
 
 PROMOTED = [("int", 5, "double", 5.0), ("long", 2**53 + 1, "double", float(2**53)), ("int", 5, ["null", "long"], 5)]
 PROMOTED += [("string", "ä", "bytes", b"\xc3\xa4"), ("bytes", b"ab", "string", "ab"), ("float", 0.5, "double", 0.5)]  # type: ignore[list-item]
-PROMOTED += [(["null", "int", "string"], 5, ["null", "long"], 5)]  # type: ignore[list-item]
+PROMOTED += [(["null", "int", "string"], 5, ["null", "long"], 5), (["null", "long"], 5, "long", 5)]  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(("writer", "value", "reader", "wanted"), PROMOTED)
@@ -275,8 +288,19 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
         record(("v", "long"), ("w", "long"), name="A"),
         r"field 'a\.w' is not in the schema of the values, and has no default",
     ),
-    (["null", "int", "string"], "x", ["null", "long"], "not Avro of this schema"),
-    (["null", "long"], None, "long", "not Avro of this schema"),
+    (
+        ["null", "int", "string"],
+        "x",
+        ["null", "long"],
+        "field 'a' was written as string, which can't be read into long",
+    ),
+    (["null", "long"], None, "long", "field 'a' was written as null, which can't be read into long"),
+    (
+        ["null", record(("v", "long"), name="n.A")],
+        {"v": 5},
+        ["null", record(("v", "long"), name="n.B")],
+        r"field 'a' was written as record n\.A, which can't be read into record n\.B",
+    ),
 ]
 
 
@@ -284,6 +308,21 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
 def test_what_can_not_be_read_is_refused_by_name(writer: Any, value: Any, reader: Any, reason: str) -> None:
     with pytest.raises(SourceError, match=reason):
         column(writer, value, reader)
+
+
+def test_a_default_does_not_stand_for_a_null() -> None:
+    with pytest.raises(SourceError, match="field 'a' was written as null"):
+        read(record(("a", ["null", "long"])), {"a": None}, record(("a", "long", 0)))
+
+
+@pytest.mark.parametrize("place", ["message", "field", "union"])
+def test_a_record_is_read_by_one_of_the_same_name_in_another_namespace(place: str) -> None:
+    writer, reader = (record(("id", "long"), name=f"{space}.X") for space in ("n1", "n2"))
+    if place == "message":
+        assert read(writer, {"id": 5}, reader) == {"id": 5}
+    else:
+        inside = (["null", schema] if place == "union" else schema for schema in (writer, reader))
+        assert column(next(inside), {"id": 5}, next(inside)) == {"id": 5}
 
 
 def test_a_default_that_is_no_value_is_refused_by_name() -> None:
@@ -353,6 +392,7 @@ UNIONS: list[tuple[Any, Any, bytes, Any]] = [
     (["int", "string"], ["null", "string", "long"], b"\x00\x0a", {"tag": 2, "field1": None, "field2": 5}),
     (A, EITHER, b"\x0a", {"tag": 1, "field1": {"id": 5}, "field2": None}),
     ("int", ["null", "double", "long"], b"\x0a", {"tag": 1, "field1": 5.0, "field2": None}),
+    ("int", ["null", "long", "double"], b"\x0a", {"tag": 1, "field1": 5, "field2": None}),
     ("long", ["null", "double", "long"], b"\x0a", {"tag": 2, "field1": None, "field2": 5}),
     (
         ["null", logical("long", "timestamp-millis"), "string"],
@@ -420,7 +460,7 @@ def test_a_record_or_null_has_the_columns_of_the_record() -> None:
     assert read(["null", A], {"id": 5}, ["null", A]) == {"id": 5}
     assert read(["null", A], None, ["null", A]) == {"id": None}
     assert read(A, {"id": 5}, ["null", A]) == {"id": 5}
-    with pytest.raises(SourceError, match="not Avro of this schema"):
+    with pytest.raises(SourceError, match="a value was written as null, which can't be read into record"):
         read(["null", A], None, A)
 
 

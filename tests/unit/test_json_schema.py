@@ -197,6 +197,15 @@ def test_what_does_not_fit_is_a_bad_row(value: bytes, says: str) -> None:
     assert says in fault
 
 
+@pytest.mark.parametrize(("text", "value"), [("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf")])
+def test_numbers_that_json_lacks_are_those_of_a_double(text: str, value: str) -> None:
+    """Confluent's writer for Python sends them bare."""
+    kind, number = column({"type": "number"}, text)
+    assert (kind, str(number)) == (DOUBLE, value)
+    decoder = values(of(a={"type": "integer"}))
+    assert list(decoder.sort([FRAME + b'{"a":%s}' % text.encode(), FRAME + b'{"a":1}']).faults) == [0]
+
+
 def test_fields_that_the_schema_lacks_are_kept_as_json() -> None:
     decoder = values(of(id={"type": "integer"}, any={}), on_unknown="keep")
     assert decoder.decode([FRAME + b'{"id":1.0,"any":[],"more":1.50}']).to_pylist() == [

@@ -387,6 +387,14 @@ def test_the_message_of_the_index_is_read(data: str, message: str) -> None:
     assert decoder.decode([bytes.fromhex(data)] * 2).to_pylist() == [{"a": 5}] * 2
 
 
+def test_groups_count_among_the_messages_of_a_file() -> None:
+    inside = "optional group G = 1 { optional int32 x = 1; } message In { optional int32 a = 1; }"
+    text = f'syntax = "proto2"; message M {{ {inside} }}'
+    for message, index, name in (("M.G", "00", "x"), ("M.In", "02", "a")):
+        decoder = values(text, message, Schemas((text,)))
+        assert decoder.decode([bytes.fromhex(f"00000000000400{index}0805")]).to_pylist() == [{name: 5}]
+
+
 def test_an_empty_message_in_its_frame() -> None:
     decoder = values(NESTED, "M0", Schemas((NESTED,)))
     assert decoder.decode([bytes(6), None]).to_pylist() == [{"a": 0}, {"a": None}]

@@ -21,7 +21,7 @@ from volley.formats.avro_batches import AvroBatches, UnsupportedError
 from volley.formats.avro_bounds import DEEPEST, LARGEST_VALUE, Bounds
 from volley.formats.avro_defaults import NUMBERS
 from volley.formats.avro_merge import merged
-from volley.formats.avro_resolution import added_sizes, resolved, set_defaults
+from volley.formats.avro_resolution import UNREAD, added_sizes, resolved, set_defaults, unread_reasons
 from volley.formats.avro_types import AvroTypes
 from volley.formats.cursors import FEW, Integers, parts_of
 from volley.formats.framing import by_head, head_of
@@ -284,7 +284,10 @@ def _read(
             continue
         resolution, stream = resolutions[head], io.BytesIO(value)
         stream.seek(len(head))
-        row = read(stream, resolution.writer, resolution.reader)
+        try:
+            row = read(stream, resolution.writer, resolution.reader)
+        except _fastavro().read.SchemaResolutionError as error:
+            raise resolution.unread(error) from error
         # A null in place of the record, as of ["null", R].
         rows.append({} if row is None else row)
         if rest := len(value) - stream.tell():
@@ -336,6 +339,11 @@ class Resolution:
             return None
         batches = _batches(self, schema)
         return None if batches is None else batches.read(values, start)
+
+    def unread(self, error: Exception) -> Exception:
+        """Return the error itself, or what it says of a value of a branch that the reader lacks."""
+        reasons = unread_reasons(self.writer) if UNREAD in str(error) else []
+        return SourceError("; or ".join(reasons)) if reasons else error
 
     def rows(self, stream: io.BytesIO, count: int) -> list[dict[str, Any]]:
         """Return the next records; fastavro raises any type of exception on damaged bytes."""

@@ -12,7 +12,10 @@ from typing import Any
 from volley.errors import SourceError
 from volley.formats.avro_defaults import READ_AS, converted, logical
 
-__all__ = ["added_sizes", "can_become", "is_same", "kind_of", "named_types", "resolved", "same_name", "set_defaults"]
+__all__ = [
+    *("UNREAD", "added_sizes", "can_become", "is_same", "kind_of", "named_types", "resolved", "same_name"),
+    *("set_defaults", "unread_reasons"),
+]
 
 _PROMOTED: dict[str, tuple[str, ...]] = {
     "int": ("long", "float", "double"),
@@ -22,6 +25,8 @@ _PROMOTED: dict[str, tuple[str, ...]] = {
     "bytes": ("string",),
 }
 _DEFAULT = "converted"
+UNREAD = "unread"
+"""A branch of the writer's that can't be read has a name that begins so, and an attribute of this name: the reason."""
 _DECIMAL = ("precision", "scale")
 
 _Pair = tuple[Any, Any]
@@ -56,6 +61,11 @@ def added_sizes(schema: Any) -> dict[str, int]:
             if _DEFAULT in field:
                 sizes[part["name"]] = sizes.get(part["name"], 0) + len(repr(field[_DEFAULT]))
     return sizes
+
+
+def unread_reasons(schema: Any) -> list[str]:
+    """Return why values of some branches of a schema that `resolved` made can't be read."""
+    return list(dict.fromkeys(part[UNREAD] for part in _parts(schema) if UNREAD in part))
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
@@ -114,8 +124,9 @@ class _Resolver:
                 # A record of one field has the bytes of the field, and matches no type of the reader.
                 branch = {
                     "type": "record",
-                    "name": self._name("unread"),
+                    "name": self._name(UNREAD),
                     "fields": [_field("value", self._skipped(member))],
+                    UNREAD: error.message,
                 }
             else:
                 readers += [] if target in readers else [target]
