@@ -520,6 +520,21 @@ def test_uuids_are_chosen() -> None:
     assert values_of(when(is_b).then(constant), rows) == [None, first, None]
 
 
+@pytest.mark.parametrize("kind", [pa.binary(16), pa.binary()])
+def test_sixteen_bytes_are_a_uuid(kind: pa.DataType) -> None:
+    one = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
+    rows = pa.table({"b": pa.array([one.bytes, None], kind)})
+    assert values_of(col("b").cast("uuid"), rows) == [one, None]
+    assert values_of(col("b").cast("uuid"), rows.slice(1)) == [None]
+
+
+def test_other_bytes_are_no_uuid() -> None:
+    rows = pa.table({"b": [b"short", UUID(int=7).bytes, None]})
+    assert values_of(col("b").try_cast("uuid"), rows) == [None, UUID(int=7), None]
+    with pytest.raises(ExpressionError, match="uuid"):
+        values_of(col("b").cast("uuid"), rows)
+
+
 def test_a_constant_uuid_has_a_text() -> None:
     text = "6ba7b812-9dad-11d1-80b4-00c04fd430c8"
     rows = pa.table({"n": [1, 2]})

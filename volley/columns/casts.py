@@ -304,6 +304,15 @@ def _is_near(value: Datum, target: pa.DataType) -> Datum:
     return are_near(value)
 
 
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return data_type == pa.binary(16) or bool(pa.types.is_binary(data_type))
+
+
+def _bytes_to_uuid(value: Datum, target: pa.DataType) -> Datum:
+    """Return UUIDs from their 16 bytes, as Avro's type ``fixed`` has them."""
+    return pa.ExtensionArray.from_storage(target, pc.cast(value, pa.binary(16)))
+
+
 _TIMESTAMPS = _is(_UTC, _NTZ, *_NANOSECONDS)
 # Microseconds of 64 bits have that many days.
 _MOST_DAYS = 106_751_991
@@ -340,6 +349,7 @@ _CASTS = [
     _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of),
     _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of),
     _Cast(pa.types.is_string, _is(pa.uuid()), lambda value, target: uuid_of(value), is_text_of),
+    _Cast(_is_bytes, _is(pa.uuid()), _bytes_to_uuid, lambda value, target: pc.equal(pc.binary_length(value), 16)),
     _Cast(pa.types.is_string, pa.types.is_binary, pc.cast),
     _Cast(pa.types.is_binary, pa.types.is_string, pc.cast, lambda value, target: is_utf8(value)),
     _Cast(pa.types.is_fixed_size_binary, pa.types.is_binary, pc.cast),
