@@ -30,6 +30,7 @@ from volley import (
     WebhookSource,
     col,
 )
+from volley.types.arrow import arrow_schema
 
 
 def write(folder: Path, name: str, objects: Sequence[Any]) -> None:
@@ -102,6 +103,17 @@ def test_rows_are_shown_with_the_columns_that_they_have(tmp_path: Path) -> None:
         {"id": 1, "at": None, "rescued": None},
         {"id": 2, "at": "2026-01-01", "rescued": None},
     ]
+
+
+def test_a_number_that_fits_its_column_widens_nothing(tmp_path: Path) -> None:
+    """Whatever else its object has, or those beside it: the columns would depend on the cut."""
+    schema = "id int, in struct<x: int>, many array<int>, price decimal(5,2)"
+    rows = [{"id": 1, "in": {"x": -(2**31)}, "many": [2**31 - 1], "price": 1, "new": 7}, {"id": "x"}, {"price": 1000}]
+    write(tmp_path / "in", "1.json", rows)
+    source = FileSource(tmp_path / "in", format="json", schema=schema, on_unknown=Contract(types="evolve"))
+    columns = Environment().from_source(source).to_arrow().schema
+    wanted = arrow_schema(f"{schema.replace('5,2', '6,2')}, new long, rescued string")
+    assert [(field.name, field.type) for field in columns] == [(field.name, field.type) for field in wanted]
 
 
 def test_a_contract_for_each_column(environment: Environment, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pyarrow import orc
 
 from volley import (
     ConfigError,
+    Contract,
     DataStream,
     Environment,
     FileSource,
@@ -236,6 +237,20 @@ def test_all_sources_have_the_same_choices() -> None:
         assert [source(policy) for policy in ("warn", "keep", "rescue", "evolve", "fail", "drop", "ignore")] == [
             *("warn", "keep", "rescue", "evolve", "fail", "drop", "drop")
         ]
+
+
+def test_a_contract_that_names_a_part_of_a_column_is_refused() -> None:
+    contract = Contract(columns={"a.b": "drop", "c.d": "rescue"})
+    sources: list[Callable[[Any], Any]] = [
+        lambda schema: FileSource("a.json", schema=schema, on_unknown=contract),
+        lambda schema: KafkaSource("b:1", "t", schema=schema, on_unknown=contract),
+        lambda schema: WebhookSource(schema=schema, on_unknown=contract),
+    ]
+    for source in sources:
+        with pytest.raises(ConfigError, match=r"columns names 'a\.b': a fate is one of a whole column"):
+            source("id long, a struct<b: long>")
+        # A field may have a dot in its name.
+        source("id long")
 
 
 @pytest.mark.parametrize(

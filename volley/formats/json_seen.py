@@ -40,7 +40,7 @@ class Sight:
         self.columns = columns
         self._seen: dict[Seen, None] = {}
         self._shapes: dict[Seen, None] = {}
-        self._declared = _decimals(columns.schema)
+        self._declared = _bounded(columns.schema)
         self.news: tuple[Seen, ...] = ()
         self.wide = columns.schema
 
@@ -85,8 +85,12 @@ class Sight:
     def _kind(self, path: _Path, value: Any) -> str:
         """Return the name of a value's type; empty = no column can have it."""
         if isinstance(value, Number):
-            declared = self._declared.get(path)
-            return _type_of_number(value) if declared is None else _digits_of(value)
+            match self._declared.get(path):
+                case None:
+                    return _type_of_number(value)
+                case pa.Decimal128Type():
+                    return _digits_of(value)
+            return _int_or(_type_of_number(value), value)
         if isinstance(value, bool) or value is None:
             return NOTHING if value is None else "boolean"
         # Nothing in an object or list can have a column: its JSON can.
@@ -134,6 +138,10 @@ def _type_of_number(number: Number) -> str:
     return "double" if len(number) <= _LONGEST_DOUBLE and isfinite(float(number)) else ""
 
 
+def _int_or(kind: str, number: Number) -> str:
+    return "int" if kind == "long" and -(2**31) <= int(number) < 2**31 else kind
+
+
 def _digits_of(number: Number) -> str:
     """Return the type of a number as a decimal; of one with an exponent, none."""
     parts = _DECIMAL.fullmatch(number)
@@ -143,12 +151,12 @@ def _digits_of(number: Number) -> str:
     return f"decimal({max(1, before + behind)},{behind})" if before + behind <= _MOST_DIGITS else ""
 
 
-def _decimals(schema: pa.Schema) -> dict[_Path, pa.DataType]:
-    """Return the columns, and fields and items within, that are decimals, by their paths."""
+def _bounded(schema: pa.Schema) -> dict[_Path, pa.DataType]:
+    """Return the columns, and fields and items within, whose numbers may become wider, by their paths."""
     found = dict[_Path, pa.DataType]()
 
     def look(data_type: pa.DataType, path: _Path) -> None:
-        if pa.types.is_decimal(data_type):
+        if pa.types.is_decimal(data_type) or data_type == pa.int32():
             found[path] = data_type
         elif pa.types.is_list(data_type):
             look(data_type.value_type, (*path, None))

@@ -71,7 +71,7 @@ def policy_of(schema: Any, policy: Policy, value_format: str = "json") -> tuple[
 
     Raises:
         ConfigError: If nothing is declared, and unknown fields don't become columns; or a row of changes is to be
-            rescued.
+            rescued; or a contract names a part of a column.
     """
     if schema == INFER and policy == "warn":
         policy = "evolve"
@@ -84,6 +84,7 @@ def policy_of(schema: Any, policy: Policy, value_format: str = "json") -> tuple[
                 hint='Contract(types="evolve"), or types="fail"; its fates are "evolve", "drop" and "fail"',
             )
     if schema != INFER:
+        _check_fates(schema, policy)
         return schema, policy
     contract = contract_of(policy)
     if contract is None or contract.new_columns != "evolve":
@@ -92,6 +93,17 @@ def policy_of(schema: Any, policy: Policy, value_format: str = "json") -> tuple[
             hint='on_unknown="evolve", or Contract(new_columns="evolve", …); or declare the columns',
         )
     return (), policy
+
+
+def _check_fates(schema: Any, policy: Policy) -> None:
+    parts = [name for name in policy.columns if "." in name] if isinstance(policy, Contract) else []
+    columns = column_names(check_schema(schema)) if parts and schema is not None else []
+    for name in parts:
+        column = name.partition(".")[0]
+        if column in columns:
+            raise ConfigError(
+                f"columns names {name!r}: a fate is one of a whole column", hint=f"{column!r}: its parts share its fate"
+            )
 
 
 def kept_in(policy: Policy, unknown: str, value_format: str = "json") -> str | None:
