@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -91,6 +91,47 @@ def test_canal() -> None:
     assert read("canal", schema, messages[5:], truncations="skip").faults == {}
 
 
+def test_canal_writes_all_values_as_texts() -> None:
+    """Bytes as characters of ISO 8859-1."""
+    schema = (
+        "id long, active boolean, data binary, day date, at timestamp, price decimal(20,0), rate double, doc string"
+    )
+    first = {"id": "1", "active": "0", "data": "\u00ff\u0001é", "day": "2020-05-13", "at": "2020-05-13 17:26:27.5"}
+    first |= {"price": "18446744073709551615", "rate": "1.5E10", "doc": '{"a":1}'}
+    bad = [{"id": "2", "active": "2"}, {"id": "3", "active": "yes"}, {"id": "4", "data": "€"}]
+    result = read("canal", schema, [canal("INSERT", [row]) for row in (first, *bad)])
+    assert changes(result, *first) == [
+        (
+            *("i", 1, False, b"\xff\x01\xe9", date(2020, 5, 13), datetime(2020, 5, 13, 17, 26, 27, 500_000, UTC)),
+            *(Decimal(2**64 - 1), 1.5e10, '{"a":1}'),
+        )
+    ]
+    assert list(result.faults) == [1, 2, 3]
+    assert "'2' is neither 0 nor 1" in result.faults[1]
+
+
+@pytest.mark.parametrize("value_format", ["maxwell", "canal"])
+def test_zero_dates_are_bad_rows_or_null(value_format: str) -> None:
+    zeros = [("0000-00-00 00:00:00", "0000-00-00"), ("2026-02-00 00:00:00", None), (None, "2026-00-01")]
+    rows = [{"id": "1", "at": at, "day": day} for at, day in zeros]
+    messages = [maxwell("insert", row) if value_format == "maxwell" else canal("INSERT", [row]) for row in rows]
+    schema = "id string, at timestamp_ntz, day date"
+    result = read(value_format, schema, messages)
+    assert (result.numbers, list(result.faults)) == ([], [0, 1, 2])
+    assert "0000-00-00 00:00:00 is no date, which Iceberg does not have" in result.faults[0]
+    read_as_null = read(value_format, schema, messages, unrepresentable="null")
+    assert changes(read_as_null, "at", "day") == [("i", None, None)] * 3
+
+
+def test_maxwell_writes_sets_and_json_as_they_are() -> None:
+    row = {"id": 1, "tags": ["a", "b"], "doc": {"a": [1.50]}, "data": "3q0=", "took": "-838:59:59", "n": 2**64 - 1}
+    result = read("maxwell", "id long, tags array<string>, doc string, data binary, took string, n decimal(20,0)",
+                  [maxwell("insert", row)])  # fmt: skip
+    assert changes(result, "tags", "doc", "data", "took", "n") == [
+        ("i", ["a", "b"], '{"a": [1.5]}', b"\xde\xad", "-838:59:59", Decimal(2**64 - 1))
+    ]
+
+
 def dms(operation: str, data: Any, kind: str = "data", **more: Any) -> dict[str, Any]:
     metadata = {"timestamp": "2019-08-03T05:20:25Z", "record-type": kind, "operation": operation}
     return {"data": data, "metadata": {**metadata, "schema-name": "dms", "table-name": "t"}, **more}
@@ -107,6 +148,13 @@ def test_dms() -> None:
     result = read("dms", "id long, name string, at timestamp", messages, key_fields=["id"], source=["schema"])
     assert changes(result, "id", "name") == [("r", 1, "Ada"), ("d", 1, None), ("u", 2, "Ada"), ("d", 2, None)]
     assert result.faults == {4: "what happened is not known: 'upsert'"}
+
+
+@pytest.mark.parametrize("name", ["before", "before-image"])
+def test_a_changed_key_of_dms_is_in_its_before_image(name: str) -> None:
+    """The second is the name in DMS's documentation, which has no default."""
+    message = {**dms("update", {"id": 2, "name": "Ada"}), name: {"id": 1}}
+    assert changes(read("dms", "id long, name string", [message], key_fields=["id"]), "id") == [("d", 1), ("u", 2)]
 
 
 def test_airbyte() -> None:
@@ -143,6 +191,12 @@ def test_olake() -> None:
     result = read("olake", "id long, name string", messages, key_fields=["id"])
     assert changes(result, "name", "_unchanged") == [("r", "Ada", None), ("u", None, ["name"]), ("d", None, None)]
     assert list(result.faults) == [3]
+
+
+def test_raw_rows_of_olake_are_bad_rows() -> None:
+    raw = {"_olake_id": "x", "_op_type": "c", "data": '{"id": 1}'}
+    (fault,) = read("olake", "id long", [raw]).faults.values()
+    assert fault == "a row with none of the columns: it has '_olake_id', '_op_type', 'data'"
 
 
 @pytest.mark.parametrize("value_format", ["maxwell", "canal", "dms", "airbyte", "olake"])

@@ -220,6 +220,7 @@ def test_does_not_guess_what_may_be_written_in_several_ways(data_type: str, writ
         ("timestamp_ntz", "NanoTimestamp", -(2**63)),
         ("timestamp_ntz(9)", "NanoTimestamp", 2**63 - 1),
         ("timestamp", "ZonedTimestamp", "infinity"),
+        ("date", "plain", "0000-00-00"),
         ("timestamp", "ZonedTimestamp", "-infinity"),
         ("timestamp", "ZonedTimestamp", "-0043-03-15T12:00:00.000000Z"),
         ("date", "Date", -2147472692),
@@ -240,6 +241,16 @@ def test_tells_values_that_iceberg_does_not_have_or_writes_null(data_type: str, 
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "wire"),
+    [("timestamp", "ZonedTimestamp"), ("timestamp_ntz", "IsoTimestamp"), ("date", "IsoDate"), ("date", "plain")],
+)
+@pytest.mark.parametrize("written", ["x", "1477053217", "2026-02-30"])
+def test_a_text_that_is_no_time_at_all_is_never_null(data_type: str, wire: str, written: str) -> None:
+    message = envelope("c", None, {"v": written})
+    assert list(read(f"v {data_type}", [message], wire={"v": wire}, unrepresentable="null").faults) == [0]
 
 
 NAME_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
@@ -490,6 +501,24 @@ def test_a_tombstone_is_the_deletion_of_its_key(has_schemas: bool) -> None:
     assert list(result.faults) == [3, 4, 5]
     assert result.faults[4] == "its key: a deletion whose key has no 'n'"
     assert result.faults[5].startswith("its key: not a JSON object")
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_a_row_without_its_key_or_any_column_is_a_bad_row(has_schema: bool) -> None:
+    named = {name: connect(name, "int64") for name in ("id", "n", "other")}
+    afters = [{"id": 1, "n": None}, {"id": None, "n": 1}, {"n": 1}, {"other": 1}]
+    messages = [envelope("c", None, after) for after in afters] + [envelope("d", {"id": None, "n": 1})]
+    if has_schema:
+        messages = [
+            wrapped(message, *(named[name] for name in message["after"] or message["before"])) for message in messages
+        ]
+    result = read("id long, n long", messages, key_fields=["id"])
+    no_key = "a row whose key has no 'id'"
+    assert result.numbers == [0]
+    assert result.faults == {1: no_key, 2: no_key, 3: no_key, 4: "a deletion whose key has no 'id'"}
+    result = read("id long, n long", messages)
+    assert result.numbers == [0, 1, 2, 4]
+    assert result.faults == {3: "a row with none of the columns: it has 'other'"}
 
 
 def test_versions_of_rows_that_have_ended_are_left_out() -> None:

@@ -139,13 +139,8 @@ class Keys:
 
     def events(self, messages: pa.RecordBatch) -> Events:
         columns = dict(zip(messages.schema.names, messages.columns, strict=True))
-        faults: dict[int, str] = {}
-        for name in self.names:
-            lacking = pc.indices_nonzero(columns[name].is_null()).to_pylist() if name in columns else None
-            rows = range(messages.num_rows) if lacking is None else lacking
-            faults |= dict.fromkeys(rows, f"a deletion whose key has no {name!r}")
         removed = pa.array([REMOVED] * messages.num_rows, pa.string())
-        return Events(columns, removed, pa.nulls(messages.num_rows, pa.binary()), faults=faults)
+        return Events(columns, removed, pa.nulls(messages.num_rows, pa.binary()))
 
 
 def _connector(told: Mapping[str, pa.Array]) -> pa.Array:

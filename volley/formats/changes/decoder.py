@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -257,7 +257,7 @@ class ChangeValues:
         """
         events = self._present(self._shape.events(messages.batch), messages)
         at = np.arange(len(events)) if events.numbers is None else events.numbers
-        faults, kept = self._kept(events, at)
+        faults, kept = self._kept(events, messages, at)
         rows = pa.array(kept)
         operation = events.operation.take(rows)
         raw, masks = self._raw(events, messages, at, rows, operation)
@@ -292,7 +292,9 @@ class ChangeValues:
         ended = pc.if_else(is_update, REMOVED, pa.scalar(None, pa.string()))
         return replace(events, operation=pc.if_else(has_ended, ended, events.operation))
 
-    def _kept(self, events: Events, at: np.ndarray[Any, Any]) -> tuple[dict[int, str], np.ndarray[Any, Any]]:
+    def _kept(
+        self, events: Events, messages: _Messages, at: np.ndarray[Any, Any]
+    ) -> tuple[dict[int, str], np.ndarray[Any, Any]]:
         """Return the faults of messages, and the events that are rows."""
         faults = dict(events.faults)
         is_row = events.operation.is_valid().to_numpy(zero_copy_only=False)
@@ -301,9 +303,31 @@ class ChangeValues:
             is_row = is_row & ~truncated
             if self.options.truncations == "fail":
                 faults.update(dict.fromkeys(at[truncated].tolist(), _TRUNCATED))
+        for row, fault in self._lacking(events, messages, at, np.flatnonzero(is_row)):
+            faults.setdefault(int(at[row]), fault)
         if faults:
             is_row = is_row & ~np.isin(at, list(faults))
         return faults, np.flatnonzero(is_row)
+
+    def _lacking(
+        self, events: Events, messages: _Messages, at: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the events without a key, or with none of the columns, and what they lack."""
+        for name in self.options.key_fields:
+            values = events.row.get(name)
+            if name not in self.columns.names or (values is not None and not values.null_count):
+                continue
+            lacks = np.ones(len(rows), np.bool_) if values is None else _mask(values.take(pa.array(rows)).is_null())
+            for row in rows[lacks]:
+                what = "a deletion" if events.operation[int(row)].as_py() == REMOVED else "a row"
+                yield int(row), f"{what} whose key has no {name!r}"
+        if self._shape.path is None or not all(values.null_count for values in events.row.values()):
+            return
+        nulls = [_mask(values.take(pa.array(rows)).is_null()) for values in events.row.values()]
+        for row in rows[np.logical_and.reduce([np.ones(len(rows), np.bool_), *nulls])]:
+            names = _named(messages.payloads[at[row]], self._path) if messages.is_schemaless else {*messages.wires}
+            if names and names.isdisjoint(self.columns.names):
+                yield int(row), f"a row with none of the columns: it has {', '.join(map(repr, sorted(names)[:5]))}"
 
     def _raw(
         self, events: Events, messages: _Messages, at: np.ndarray[Any, Any], rows: pa.Array, operation: pa.Array

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from volley.columns.calendar import parsed
 from volley.columns.exact import exact_cast
 from volley.errors import SourceError
-from volley.formats.changes.wire import PLAIN, Wire
+from volley.formats.changes.wire import PLAIN, Wire, is_bytes
 from volley.types.arrow import is_any_list, type_name
 
 __all__ = ["Values"]
@@ -33,7 +33,10 @@ _PER_US = {
     **{"Timestamp": _MILLIS, "MicroTimestamp": _MICROS, "NanoTimestamp": _NANOS},
     **{"Time": _MILLIS, "MicroTime": _MICROS, "NanoTime": _NANOS},
 }
-_PLAIN_YEAR = "^[0-9]{4}-"
+# Infinite times, and years that ISO 8601 writes with a sign.
+_FAR = "(?i)^[+-]?inf(inity)?$|^[+-][0-9]+-|^[0-9]{5,}-"
+# Dates of MySQL that are none as a whole or in part: 0000-00-00, 2026-02-00.
+_NO_DATE = "^(0000-|[0-9]{4}-00-|[0-9]{4}-[0-9]{2}-00)"
 _DAY_END = "^24:00|^23:59:60"
 # How texts tell numbers that no decimal has: PostgreSQL's "NAN" too.
 _NO_NUMBER = "(?i)^[+-]?(nan|inf|infinity)$"
@@ -83,7 +86,7 @@ class Values:
             return self._struct(values, wire, target)
         if wire.kind == "bytes":
             return _of_base64(self, values, wire, target)
-        if wire.kind == "string" and not wire.logical and _is_bytes(target):
+        if wire.kind == "string" and not wire.logical and is_bytes(target):
             raise SourceError(
                 "bytes are written as texts in several ways, and the messages' schema does not tell which",
                 hint='wire: "base64", "base64url", "hex", or "plain" (the bytes of the text itself)',
@@ -102,7 +105,7 @@ class Values:
             return self._moments(values, target)
         if pa.types.is_time(target):
             return self._clock(values)
-        return values
+        return self._iso_days(values, PLAIN, target)
 
     def _numbers(self, values: pa.Array) -> pa.Array:
         """Return numbers, or texts of numbers, that decimals may have."""
@@ -181,26 +184,24 @@ class Values:
     def _iso_days(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
         if not pa.types.is_date(target):
             return values
-        texts = _without_zone(values)
-        return self._fit(texts, pc.match_substring_regex(texts, _PLAIN_YEAR), "a date before year 1 or after 9999")
+        return self._dates(_without_zone(values), "a date before year 1 or after 9999")
 
     def _iso_times(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
         return self._clock(_without_zone(values)) if pa.types.is_time(target) else values
 
     def _moments(self, texts: pa.Array, target: pa.DataType) -> pa.Array:
-        fits = pc.match_substring_regex(texts, _PLAIN_YEAR)
-        texts = self._fit(texts, fits, "a time before year 1 or after 9999")
+        texts = self._dates(texts, "a time before year 1 or after 9999")
         has_zone = pc.any(pc.match_substring_regex(texts, "Z$|[T ].*[+-][0-9]{2}(:?[0-9]{2})?$")).as_py()
         moments = parsed(texts, pa.timestamp(target.unit, "UTC" if has_zone else None))
         return moments.cast(pa.int64()).cast(pa.timestamp(target.unit, target.tz))
 
+    def _dates(self, texts: pa.Array, what: str) -> pa.Array:
+        texts = self._fit(texts, pc.invert(pc.match_substring_regex(texts, _FAR)), what)
+        return self._fit(texts, pc.invert(pc.match_substring_regex(texts, _NO_DATE)), "no date")
+
     def _clock(self, texts: pa.Array) -> pa.Array:
         texts = self._fit(texts, pc.invert(pc.match_substring_regex(texts, _DAY_END)), "no time of a day")
         return parsed(pc.binary_join_element_wise("1970-01-01T", texts, ""), pa.timestamp("us")).cast(pa.time64("us"))
-
-
-def _is_bytes(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type))
 
 
 def _scaled(micros: int, scale: int, limit: int) -> int:
@@ -339,11 +340,23 @@ def _geometry(values: Values, array: pa.Array, wire: Wire, target: pa.DataType) 
     return pc.if_else(array.is_valid(), _bytes(inner, _from_base64), pa.scalar(None, pa.binary()))
 
 
+def _truths(texts: pa.Array) -> pa.Array:
+    lower = pc.utf8_lower(texts)
+    is_true, is_false = (pc.is_in(lower, pa.array(names)) for names in (["1", "true", "t"], ["0", "false", "f"]))
+    others = texts.filter(pc.invert(pc.or_(is_true, pc.or_(is_false, texts.is_null()))))
+    if len(others):
+        raise pa.ArrowInvalid(f"{others[0].as_py()[:40]!r} is neither 0 nor 1")
+    return pc.if_else(texts.is_valid(), is_true, pa.scalar(None, pa.bool_()))
+
+
+def _of_characters(values: Values, array: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
+    return _padded(_bytes(array, lambda text: bytes(text.encode("latin-1"))), target)
+
+
 def _texts(values: Values, array: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
     """Return what was written as JSON strings whatever the type is."""
     if pa.types.is_boolean(target):
-        truths = pc.is_in(pc.utf8_lower(array), pa.array(["1", "true", "t"]))
-        return pc.if_else(array.is_valid(), truths, pa.scalar(None, pa.bool_()))
+        return _truths(array)
     if pa.types.is_list(target) or pa.types.is_struct(target):
         return pa.array([None if text is None else json.loads(text) for text in array.to_pylist()], target)
     return values._plain(array, target)
@@ -368,4 +381,5 @@ _CONVERSIONS: dict[str, Callable[[Values, pa.Array, Wire, pa.DataType], pa.Array
     "Geography": _geometry,
     "Point": _geometry,
     "text": _texts,
+    "characters": _of_characters,
 }

@@ -118,10 +118,10 @@ _CANAL_OTHERS = (
 
 @dataclass(frozen=True)
 class Dms:
-    """Reads the records of AWS DMS in Kinesis and Kafka: ``data``, ``metadata`` and, if it is switched on, ``before``.
+    """Reads the records of AWS DMS in Kinesis and Kafka: ``data``, ``metadata``, and a before image if there is one.
 
     Args:
-        keys: As of `Maxwell`; an update tells the old key only in ``before``.
+        keys: As of `Maxwell`; an update tells the old key only in its before image.
     """
 
     keys: tuple[str, ...]
@@ -131,7 +131,7 @@ class Dms:
     def message(self, row: pa.DataType) -> pa.Schema:
         names = ("operation", "record-type", "schema-name", "table-name")
         metadata = pa.struct([(name, pa.string()) for name in names])
-        return pa.schema([("data", row), ("before", row), ("metadata", metadata)])
+        return pa.schema([("data", row), *((name, row) for name in _DMS_BEFORE), ("metadata", metadata)])
 
     def events(self, messages: pa.RecordBatch) -> Events:
         names, kind, schema, table = messages.column("metadata").flatten()
@@ -142,9 +142,12 @@ class Dms:
         operation = pc.if_else(truncated, TRUNCATED, operation)
         source = {"schema": schema, "table": table}
         events = Events(columns_of(messages.column("data")), operation, nothing(messages), source, faults=faults)
-        return _with_moves(events, columns_of(messages.column("before")), self.keys)
+        before = pc.coalesce(*(messages.column(name) for name in _DMS_BEFORE))
+        return _with_moves(events, columns_of(before), self.keys)
 
 
+# DMS has no name for it: that of its documentation, and that of its files.
+_DMS_BEFORE = ("before-image", "before")
 _DMS = {"load": LOADED, "insert": INSERTED, "update": UPDATED, "delete": REMOVED}
 
 

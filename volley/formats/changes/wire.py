@@ -12,8 +12,8 @@ from volley.errors import SourceError
 from volley.formats.change_options import ChangeOptions
 
 __all__ = [
-    *("Wire", "as_told", "column_type", "declared_wires", "fields_of_schema", "json_type", "logical_name"),
-    "wires_of_schema",
+    *("Wire", "as_told", "column_type", "declared_wires", "fields_of_schema", "is_bytes", "json_type"),
+    *("logical_name", "wires_of_schema"),
 ]
 
 _KINDS = {
@@ -30,7 +30,7 @@ _KINDS = {
 _MOMENTS = ("Timestamp", "MicroTimestamp", "NanoTimestamp", "IsoTimestamp")
 _TIMES = ("Time", "MicroTime", "NanoTime", "IsoTime")
 _TEXTS = (
-    *("text", "base64", "base64url", "hex", "Bits", "Decimal"),
+    *("text", "characters", "base64", "base64url", "hex", "Bits", "Decimal"),
     *("IsoTimestamp", "IsoDate", "IsoTime", "ZonedTimestamp"),
 )
 _NUMBERS = ("Date", "Timestamp", "MicroTimestamp", "NanoTimestamp", "Time", "MicroTime", "NanoTime", "unsigned")
@@ -75,6 +75,8 @@ class Wire:
 
 PLAIN = Wire(logical="plain")
 _TEXT = Wire(logical="text")
+# As Canal writes bytes: each as the character of its number.
+_CHARACTERS = Wire(logical="characters")
 
 
 def wires_of_schema(schema: Mapping[str, Any]) -> dict[str, Wire]:
@@ -121,7 +123,7 @@ def declared_wires(columns: pa.Schema, options: ChangeOptions, is_debezium: bool
     return {
         column.name: as_told(_of_type(column.type), options.wire[column.name])
         if column.name in options.wire
-        else _TEXT
+        else _of_text(column.type)
         if texts
         else _of_declared(column.name, column.type, is_debezium)
         for column in columns
@@ -135,6 +137,15 @@ def as_told(wire: Wire, logical: str) -> Wire:
     return replace(wire, logical=logical)
 
 
+def is_bytes(data_type: pa.DataType) -> bool:
+    """Return True if values of a type are bytes."""
+    return bool(pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type))
+
+
+def _of_text(data_type: pa.DataType) -> Wire:
+    return _CHARACTERS if is_bytes(data_type) else _TEXT
+
+
 def _of_type(data_type: pa.DataType) -> Wire:
     return Wire("array", fields={"": _of_type(data_type.value_type)}) if pa.types.is_list(data_type) else Wire()
 
@@ -145,7 +156,7 @@ def _of_declared(name: str, data_type: pa.DataType, is_debezium: bool) -> Wire:
         return Wire("array", fields={"": _of_declared(name, data_type.value_type, is_debezium)})
     if t.is_struct(data_type):
         return Wire("struct", fields={part.name: _of_declared(name, part.type, is_debezium) for part in data_type})
-    if t.is_binary(data_type) or t.is_fixed_size_binary(data_type):
+    if is_bytes(data_type):
         return Wire(logical="base64")
     if not is_debezium:
         return PLAIN
@@ -199,7 +210,7 @@ def _plain_type(declared: pa.DataType) -> pa.DataType | None:
     t = pa.types
     if t.is_map(declared):
         return None
-    if t.is_date(declared) or t.is_time(declared) or declared == pa.uuid():
+    if t.is_temporal(declared) or declared == pa.uuid():
         return pa.string()
     return declared
 
