@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,6 +43,7 @@ from volley.iceberg import (
     TableRef,
     Upsert,
     changes_between,
+    orphan_files,
 )
 
 _SCHEMA = Schema(
@@ -393,6 +395,18 @@ def test_rest_catalogs_tell_transforms_of_several_columns_too(ref: TableRef, res
         SnapshotManager(rest).create_tag("t")
 
 
+def test_rest_catalogs_get_no_change_of_a_table_by_several_columns(partitioned: TableRef) -> None:
+    change(partitioned, TRANSFORMS["of several, one apart"][0])
+    files = set(folder_of(partitioned).rglob("events/*/*"))
+    with served(partitioned) as table:
+        read_all_ways(table)
+        for use in (*WRITES.values(), *CHANGES.values()):
+            with pytest.raises(VolleyError, match=r"the transform bucket\[4\] of columns 1, 3"):
+                use(table)
+        assert orphan_files(table, 0) == []
+    assert set(folder_of(partitioned).rglob("events/*/*")) == files
+
+
 def test_changes_keep_the_name_of_an_unknown_transform(partitioned: TableRef) -> None:
     """The table can be changed where no rows are written; pyiceberg would write "unknown"."""
     change(partitioned, partial(with_transform, "zorder", [1], False))
@@ -470,14 +484,23 @@ class _Rest(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def rest(ref: TableRef) -> Iterator[TableRef]:
+    with served(ref) as table:
+        yield table
+
+
+@contextmanager
+def served(ref: TableRef) -> Iterator[TableRef]:
+    """Give a table by a REST catalog."""
     handler = type("Handler", (_Rest,), {"place": place_of(ref)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield TableRef("db", "events", ref.storage, RestCatalog(f"http://127.0.0.1:{server.server_port}"))
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield TableRef("db", "events", ref.storage, RestCatalog(f"http://127.0.0.1:{server.server_port}"))
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def test_a_rest_catalogs_tables_are_read_and_not_changed(ref: TableRef, rest: TableRef) -> None:

@@ -275,12 +275,21 @@ def test_commits_without_a_clear_answer_stay_in_doubt(remote: RemoteLake, proxy:
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, CatalogUnreachableError), (400, CatalogError), (501, CatalogError)])
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (429, "Injected", CatalogUnreachableError),
+        (400, "Injected", CatalogError),
+        (501, "Injected", CatalogError),
+        # So does Nessie 0.99 say that it has no such operation.
+        (500, "UnsupportedOperationException", CatalogError),
+    ],
+)
 def test_a_catalog_that_takes_no_commit(
-    remote: RemoteLake, proxy: FaultProxy, status: int, kind: type[VolleyError]
+    remote: RemoteLake, proxy: FaultProxy, status: int, code: str, kind: type[VolleyError]
 ) -> None:
     driver = remote.driver()
-    proxy.arm(answer_with(status), "POST", remote.path, times=None)
+    proxy.arm(answer_with(status, code), "POST", remote.path, times=None)
     written = write(driver, 0, [1, 2])
     # It has not landed, so that the job may delete the files.
     with pytest.raises(kind, match=str(status)):

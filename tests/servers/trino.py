@@ -1,11 +1,13 @@
-"""Trino, which reads SeaweedFS's tables: its REST catalog with credentials, and its S3."""
+"""Trino, which reads the tables of SeaweedFS's catalog, or those in a folder of this machine."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.table import Table
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 from trino.dbapi import connect
 from trino.exceptions import TrinoQueryError
@@ -26,19 +28,19 @@ def _has_no_node(error: BaseException) -> bool:
 
 
 class Trino:
-    """One process that is coordinator and worker; its catalog ``lake`` is SeaweedFS's.
+    """One process that is coordinator and worker.
 
     Args:
         folder: Where its settings and its log are.
-        lake: The catalog and the storage.
+        lake: The settings of its catalog ``lake``: `of_seaweed` or `of_files`.
     """
 
-    def __init__(self, folder: Path, lake: Seaweed) -> None:
+    def __init__(self, folder: Path, lake: Mapping[str, object]) -> None:
         (self._port,) = free_ports(1)
         where = f"http://127.0.0.1:{self._port}"
         _write(folder / "config.properties", {**_SERVER, "http-server.http.port": self._port, "discovery.uri": where})
         (folder / "catalog").mkdir()
-        _write(folder / "catalog" / "lake.properties", _lake(lake))
+        _write(folder / "catalog" / "lake.properties", lake)
         home = downloaded(f"trino-{VERSION}", _fetch)
         settings = {
             "node.environment": "test",
@@ -77,6 +79,11 @@ class Trino:
         with connect("127.0.0.1", self._port, user="volley", catalog="lake") as connection:
             return [tuple(row) for row in connection.cursor().execute(sql).fetchall()]
 
+    def register(self, name: str, table: Table) -> None:
+        """Put a table, as it is now, into the schema ``db`` of a catalog `of_files`."""
+        metadata = table.metadata_location.rpartition("/")[2]
+        self.query(f"call lake.system.register_table('db', '{name}', '{table.location()}', '{metadata}')")
+
 
 def _fetch(folder: Path) -> None:
     """The server with one of its forty plug-ins; their jars are hard links to each other's, so all are unpacked."""
@@ -91,7 +98,8 @@ def _fetch(folder: Path) -> None:
     shutil.rmtree(whole)
 
 
-def _lake(server: Seaweed) -> dict[str, object]:
+def of_seaweed(server: Seaweed) -> dict[str, object]:
+    """The REST catalog of SeaweedFS with credentials, and its S3."""
     rest, oauth = "iceberg.rest-catalog", "iceberg.rest-catalog.oauth2"
     return {
         "connector.name": "iceberg",
@@ -111,5 +119,16 @@ def _lake(server: Seaweed) -> dict[str, object]:
     }
 
 
-def _write(file: Path, settings: dict[str, Any]) -> None:
+def of_files(folder: Path) -> dict[str, object]:
+    """A catalog in a folder, in which `register` puts tables whose files are on this machine."""
+    return {
+        "connector.name": "iceberg",
+        "iceberg.catalog.type": "TESTING_FILE_METASTORE",
+        "iceberg.register-table-procedure.enabled": "true",
+        "hive.metastore.catalog.dir": f"file://{folder}",
+        "fs.hadoop.enabled": "true",
+    }
+
+
+def _write(file: Path, settings: Mapping[str, Any]) -> None:
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

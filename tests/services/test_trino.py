@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.servers.seaweed import Seaweed
-from tests.servers.trino import Trino
+from tests.servers.trino import Trino, of_seaweed
 from tests.services import lakes
 from tests.services.every_type import ROWS, SCHEMA, in_order, with_uuid
 from tests.services.lakes import Lake
@@ -64,7 +64,7 @@ _HISTORY = [
 def trino(seaweed: Seaweed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
     """Trino 476, from Maven: a gigabyte that not every machine can have, so its tests are skipped even in CI."""
     try:
-        process = Trino(tmp_path_factory.mktemp("trino"), seaweed)
+        process = Trino(tmp_path_factory.mktemp("trino"), of_seaweed(seaweed))
     except (pytest.fail.Exception, TimeoutExpired) as error:
         pytest.skip(f"Trino can't be had: {error}")
     try:

@@ -30,6 +30,8 @@ __all__ = [
     "status_of",
 ]
 
+# The class of Java's exception, for which Nessie 0.99 answers 500.
+_UNSUPPORTED = "UnsupportedOperationException"
 _SUBJECT = re.compile(r"/(namespaces)(?:/[^/]+(?:/(tables)(?:/[^/]+)?)?)?/?$")
 
 _T = TypeVar("_T")
@@ -47,6 +49,7 @@ class Answer:
         method: The method of the request; empty for AWS.
         path: The path of the request, before any redirect.
         is_of_catalog: True if the body is an error of Iceberg's REST protocol, and not a gateway's.
+        is_offered: False if the catalog says that it has no such operation; some do so with status 500.
     """
 
     status: int
@@ -54,6 +57,7 @@ class Answer:
     method: str = ""
     path: str = ""
     is_of_catalog: bool = True
+    is_offered: bool = True
 
     @property
     def subject(self) -> str:
@@ -85,14 +89,17 @@ def answers(error: BaseException) -> Iterator[Answer]:
 def _answer(response: Any) -> Answer:
     first = [*response.history, response][0]
     path = urlsplit(first.url).path
-    return Answer(response.status_code, response.headers, first.request.method, path, _is_of_catalog(response))
+    error = _error_in(response)
+    is_offered = response.status_code != 501 and not (isinstance(error, dict) and error.get("type") == _UNSUPPORTED)
+    return Answer(response.status_code, response.headers, first.request.method, path, error is not None, is_offered)
 
 
-def _is_of_catalog(response: Any) -> bool:
+def _error_in(response: Any) -> Any:
+    """Return the error of Iceberg's REST protocol that a body has; None if it has none."""
     try:
-        return "error" in response.json()
-    except (ValueError, TypeError):
-        return False
+        return response.json()["error"]
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def status_of(error: BaseException) -> int | None:
@@ -121,7 +128,7 @@ def refuses(error: BaseException) -> bool:
     if isinstance(error, TableNotFoundError | CatalogAuthError | StorageError):
         return True
     # A proxy answers 408 when it has waited long enough: the request may still be on its way.
-    if any(400 <= answer.status < 500 and answer.status != 408 for answer in answers(error)):
+    if any((400 <= answer.status < 500 and answer.status != 408) or not answer.is_offered for answer in answers(error)):
         return True
     # NotImplementedError is raised for a request that the catalog does not offer, before it is sent, and for 501.
     return any(

@@ -170,10 +170,10 @@ def _by_status(answer: Answer, address: str, text: str, table: str) -> CatalogEr
     if answer.status == 403:
         needed = _PRIVILEGES.get(f"{answer.method} {answer.subject}", "the credentials may not use this warehouse")
         return _refused(address, text, f"{needed.format(table)} (or no credential was given: with_credential)")
+    if not answer.is_offered:
+        return _not_offered(address, text)
     if answer.is_busy:
         return _busy(address, text)
-    if answer.status == 501:
-        return _not_offered(address, text)
     if answer.status == 404:
         return _not_found(answer, address, text, table)
     return _rejected(address, text, table, answer.subject)

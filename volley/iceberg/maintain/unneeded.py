@@ -18,7 +18,6 @@ from fsspec import AbstractFileSystem
 from fsspec.core import strip_protocol
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -26,6 +25,7 @@ from volley.columns.keys.search import distinct_numbers
 from volley.errors import CatalogError, ConfigError, StorageError
 from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.pyiceberg_private.access import checks_itself
+from volley.iceberg.pyiceberg_private.foreign import read_metadata
 from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import ListedFile, data_folder, file_system, listed_files, name_of
@@ -63,7 +63,7 @@ def check_whole(table: Table) -> None:
     if checks_itself(table.catalog) or not table.metadata_location:
         return
     with storage_errors(table.metadata_location, "reading"):
-        metadata = FromInputFile.table_metadata(table.io.new_input(table.metadata_location))
+        metadata = read_metadata(".".join(table.name()), table.io, table.metadata_location)
     loaded = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     hidden = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in loaded]
     if hidden:

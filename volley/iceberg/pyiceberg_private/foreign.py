@@ -16,6 +16,7 @@ from pydantic import ValidationError as InvalidModel
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import NestedField
@@ -27,7 +28,7 @@ from volley.iceberg.pyiceberg_private import types
 from volley.iceberg.pyiceberg_private.dropped import keys_of, transforms_of_several
 from volley.iceberg.schema.foreign_types import UnreadableType
 
-__all__ = ["REFUSED", "check_unencrypted", "mend", "read_foreign"]
+__all__ = ["REFUSED", "check_unencrypted", "mend", "read_foreign", "read_metadata"]
 
 REFUSED = (InvalidModel, ValidationError, UnicodeDecodeError)
 """What pyiceberg raises for metadata that it refuses."""
@@ -36,6 +37,21 @@ _ENCRYPTED = "encryption.key-id"
 _GZIP = b"\x1f\x8b"
 
 assert types
+
+
+def read_metadata(name: str, io: FileIO, location: str) -> TableMetadata:
+    """Return the metadata in a file, also if pyiceberg refuses them.
+
+    Args:
+        name: The name of the table.
+
+    Raises:
+        CatalogError: If the table is encrypted.
+    """
+    try:
+        return FromInputFile.table_metadata(io.new_input(location))
+    except REFUSED as refusal:
+        return read_foreign(name, io, location, refusal)[0]
 
 
 def read_foreign(name: str, io: FileIO, location: str, refusal: Exception) -> tuple[TableMetadata, str]:

@@ -76,7 +76,7 @@ def check_known(table: Table) -> None:
     if reason is not None:
         raise ConfigError(
             f"table {'.'.join(table.name())} can be read, but not changed from here: {reason}",
-            hint="change it by the engine that made it",
+            hint="change it by the engine that made it, or copy its rows to another table",
         )
 
 
