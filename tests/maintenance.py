@@ -9,6 +9,7 @@ __all__ = [
     "compact",
     "compact_in_commits",
     "compute_statistics",
+    "erase",
     "expire",
     "expire_one_by_one",
     "rewrite_deletes",
@@ -32,6 +33,12 @@ def compact_in_commits(ref: TableRef, group_size: int) -> None:
 
 def compute_statistics(ref: TableRef) -> None:
     IcebergTable(ref).compute_statistics()
+
+
+def erase(ref: TableRef, id: str) -> None:
+    """Erase the rows with this id, and delete one file after the other."""
+    storage_files._THREADS = 1
+    IcebergTable(ref).erase([{"id": id}])
 
 
 def rewrite_deletes(ref: TableRef) -> None:

@@ -16,9 +16,11 @@ from volley.errors import ConfigError, brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
+from volley.iceberg.maintain.erasure_values import Erasure
 from volley.iceberg.maintain.options import (
     CompactionOptions,
     DeleteOptions,
+    EraseOptions,
     ManifestOptions,
     StatisticsOptions,
     takes,
@@ -230,6 +232,48 @@ class IcebergTable(Rows):
         from volley.iceberg.maintain.deletes import rewrite_deletes
 
         return rewrite_deletes(self.ref, options)
+
+    @takes(EraseOptions)
+    def erase(self, options: EraseOptions) -> Erasure:
+        """Erase the rows with some keys for good: from all branches, from history, and from files of no snapshot.
+
+        Files of each branch's last snapshot that have such rows, deleted ones too, are written anew without them, and
+        delete files that have their values are applied and removed: one commit a branch, and another one if manifests
+        have values of them. Snapshots that have the rows expire, whatever their age, and their files are deleted.
+        Readers see the deletion of the rows as any other. A second call finishes what a crash has left, and changes
+        nothing otherwise.
+
+        As long as a job that streams the table has not read the erasure, what it holds of the history stays, and is in
+        `Erasure.left`. What is outside of the table is not reached: "Maintain tables" says how to reach it.
+
+        Raises:
+            ConfigError: If an argument is wrong; if a key does not fit the table's columns; if a tag's snapshot has
+                the rows, and tags are not to be dropped; if the table's property ``gc.enabled`` is false. Nothing was
+                changed then.
+            StorageError: If a file that still has a row is found by the proof; it names these files.
+            CommitConflictError: If other writers changed the table during each attempt.
+            CommitStateUnknownError: If the catalog did not answer, and it can't be told whether it is done: no file
+                was deleted.
+            VolleyError: As for `compact`.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from tempfile import mkdtemp
+            >>> from volley import IcebergStorage, IcebergTable, TableRef
+            >>> ref = TableRef("db", "users", IcebergStorage.Local(mkdtemp()))
+            >>> catalog = ref.load_catalog()
+            >>> catalog.create_namespace("db")
+            >>> rows = pa.table({"id": [1, 2, 3], "name": ["Ada", "Grace", "Edsger"]})
+            >>> catalog.create_table("db.users", rows.schema).append(rows)
+            >>> print(IcebergTable(ref).erase([{"id": 2}]))
+            1 rows of table db.users were erased: 1 data files rewritten, 1 snapshots expired, 3 files deleted
+            proven: none of 7 files has such a row
+            >>> IcebergTable(ref).to_arrow()["id"].to_pylist()
+            [1, 3]
+        """
+        from volley.iceberg.maintain.erasure import erase
+
+        return erase(self.ref, options)
 
     def upgrade(self, format_version: int) -> int:
         """Upgrade the table to a newer version of Iceberg's format, in one commit without rows; return the old one.

@@ -10,6 +10,7 @@ __all__ = [
         "BUCKET_POINT",
         "COMPACTION_POINTS",
         "DELETE_POINTS",
+        "ERASURE_POINTS",
         "EXECUTOR_TASK_POINT",
         "EXPIRY_POINTS",
         "FILE_LOG_POINTS",
@@ -118,6 +119,10 @@ that of the refresh."""
 DELETE_POINTS = ("in-delete-merge", "after-delete-merge", "before-delete-commit", "after-delete-commit")
 """The failpoints of a rewrite of delete files: a task has written its files, all have; the commit is prepared, is done.
 The number after the @ is 0, and for ``in-delete-merge`` that of the task."""
+
+ERASURE_POINTS = ("before-erasure", "after-erasure", "before-erasure-of-orphans")
+"""The failpoints of an erasure: the commit without the rows is prepared, is done; snapshots have expired, and files of
+none are there. Between the last two it passes those of an expiry. The number after the @ is 0."""
 
 
 def reach(point: str, epoch: int) -> None:

@@ -309,11 +309,13 @@ def write_manifests(
     branch: str,
     rewritten_at: int | None = None,
     origin: str | None = MAIN_BRANCH,
+    forgets_bounds: bool = False,
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
     Args:
         origin: The branch whose files a new one starts with; None = it starts without any.
+        forgets_bounds: True leaves out the bounds of removed files.
 
     Raises:
         LayoutChangedError: If there are position-delete files, but the table has deletion vectors by now.
@@ -336,4 +338,5 @@ def write_manifests(
         rewritten_at=rewritten_at,
         removed_deletes=changes.removed_deletes,
         origin=origin,
+        forgets_bounds=forgets_bounds,
     )

@@ -36,7 +36,7 @@ from volley.iceberg.table import TableRef
 from volley.secrets import redact, redact_uri, redacted
 from volley.task.failpoints import reach
 
-__all__ = ["Expired", "Rule", "expire", "plan_expiry"]
+__all__ = ["Expired", "Rule", "expire", "plan_expiry", "unread"]
 
 _MAX_AGE, _FIVE_DAYS = "history.expire.max-snapshot-age-ms", 5 * 24 * 60 * 60 * 1000
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
@@ -116,7 +116,7 @@ def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
             referenced.update(snapshot.snapshot_id for snapshot in chain)
             kept.update(_kept(chain, rule.keeps(metadata, ref), rule.cutoff(metadata, ref)))
             kept.update(_unpublished(chain, metadata.current_snapshot_id))
-            kept.update(_unread(chain, held))
+            kept.update(unread(chain, held))
     # Snapshots that no branch leads to, such as rolled back ones, are kept by age alone.
     cutoff = rule.cutoff(metadata)
     loose = (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in referenced)
@@ -156,7 +156,7 @@ def _unpublished(chain: list[Snapshot], main: int | None) -> list[int]:
     return ids[: ids.index(main)] if main in ids else []
 
 
-def _unread(chain: list[Snapshot], held: Collection[int]) -> list[int]:
+def unread(chain: list[Snapshot], held: Collection[int]) -> list[int]:
     """Return the ids of a branch's snapshots that a stream holds: one, and all later ones."""
     ids = [snapshot.snapshot_id for snapshot in chain]
     return ids[: max((number + 1 for number, id in enumerate(ids) if id in held), default=0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach
 
-__all__ = ["rewrite_manifests"]
+__all__ = ["drop_removed_entries", "rewrite_manifests"]
 
 _THREADS = 16
 # What is divided into manifests of `MANIFEST_ENTRIES` has between 3/4 and 3/2 as many in each: none is rewritten again.
@@ -56,6 +56,16 @@ def rewrite_manifests(table: TableRef, options: ManifestOptions) -> ManifestRewr
         return rewrite.plan.result(table, start, None, rewrite.plan.size)
     reach("after-manifests", 0)
     return landed.plan.result(table, start, landed.snapshot_id, landed.size)
+
+
+def drop_removed_entries(table: TableRef, chosen: Callable[[Table], Sequence[ManifestFile]]) -> int | None:
+    """Write some manifests without their entries of removed files, in one commit; return its snapshot.
+
+    Args:
+        chosen: Returns the manifests of a table's branch; None = there is none, and nothing to commit.
+    """
+    landed = commit_to(table, _Removal(table, chosen)).staged
+    return landed.snapshot_id if landed else None
 
 
 @dataclass(frozen=True)
@@ -103,8 +113,13 @@ class _ManifestPlan:
         return sum(manifest.manifest_length for manifest in self.manifests)
 
     @property
+    def is_due(self) -> bool:
+        """True if it is worth a commit; empty manifests alone are not."""
+        return bool(self.groups)
+
+    @property
     def kept(self) -> list[ManifestFile]:
-        if not self.groups:
+        if not self.is_due:
             return list(self.manifests)
         gone = {manifest.manifest_path for manifest in chain(self.empty, *(group.manifests for group in self.groups))}
         return [manifest for manifest in self.manifests if manifest.manifest_path not in gone]
@@ -162,9 +177,12 @@ class _ManifestReplacement(Stage[_StagedManifests]):
         self._table = table
         self._max_bytes = max_bytes
 
+    def _planned(self, table: Table) -> _ManifestPlan:
+        return _plan(table, self._table, self._max_bytes)
+
     def stage(self, table: Table) -> _StagedManifests | None:
-        self.plan = plan = _plan(table, self._table, self._max_bytes)
-        if not plan.groups:
+        self.plan = plan = self._planned(table)
+        if not plan.is_due:
             return None
         transaction, head = table.transaction(), head_of(table, self._table.branch)
         snapshot_id = new_snapshot_id()
@@ -183,6 +201,30 @@ class _ManifestReplacement(Stage[_StagedManifests]):
             raise
         reach("before-manifests", 0)
         return _StagedManifests(transaction, snapshot_id, plan, written)
+
+
+@dataclass(frozen=True)
+class _RemovalPlan(_ManifestPlan):
+    """Manifests to write without their entries of removed files; those that have no others go."""
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self.groups or self.empty)
+
+
+class _Removal(_ManifestReplacement):
+    """Writes manifests without their entries of removed files."""
+
+    def __init__(self, table: TableRef, chosen: Callable[[Table], Sequence[ManifestFile]]) -> None:
+        super().__init__(table, None)
+        self._chosen = chosen
+
+    def _planned(self, table: Table) -> _ManifestPlan:
+        manifests = manifests_of(table.io, snapshot_of_ref(table.metadata, self._table.branch, self._table.name))
+        _check_allowed(table.metadata, manifests, self._table)
+        ranges = [_range_of(table.io, manifest) for manifest in self._chosen(table)]
+        groups = [_Group((span.manifest,), span.live) for span in ranges if span.live]
+        return _RemovalPlan(manifests, groups, [span.manifest for span in ranges if not span.live])
 
 
 def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:

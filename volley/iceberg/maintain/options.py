@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from functools import wraps
@@ -27,11 +27,14 @@ from volley.checks import (
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import ExecutorTask
 from volley.errors import ConfigError
+from volley.iceberg.config import IcebergSinkConfig, table_ref
+from volley.iceberg.table import TableRef
 from volley.plan.expressions import Expr
 
 __all__ = [
     "CompactionOptions",
     "DeleteOptions",
+    "EraseOptions",
     "ExpiryOptions",
     "ManifestOptions",
     "Runner",
@@ -227,6 +230,44 @@ class StatisticsOptions:
 
 
 @dataclass(frozen=True)
+class EraseOptions:
+    """Which rows are erased, from where besides the table, and what may go with them.
+
+    Args:
+        keys: The rows' keys: a sequence of rows of the key columns, such as ``[{"id": 7}]``, or an Arrow table, or a
+            data frame. Any columns that are not nested can be keys; a key erases all rows that are equal in them.
+        proof: True reads all files of the table again at the end, those that belong to no snapshot, too, and raises an
+            error that names each which still has one of the rows.
+        dry_run: Change nothing, and return what would be done.
+        letters: The tables of dead letters of the jobs that write to the table, as `TableRef` or a sink's config, such
+            as ``config.dead_letter_table``: a letter goes if the text of each value of a key stands in it as a word.
+        drop_tags: True drops tags of snapshots that have the rows; False = such a tag is an error, and nothing changes.
+        orphans_older_than: Files that belong to no snapshot and have such rows are deleted from this age on; a running
+            job may still commit younger ones. Without such a job, ``"0s"``.
+        outside: Delete files outside of the table's own folders too, such as files that were added to the table
+            where they were. Make sure that no other table or job needs them.
+        run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
+
+    Raises:
+        ConfigError: If one is wrong.
+    """
+
+    keys: Any
+    proof: bool = True
+    dry_run: bool = False
+    _: KW_ONLY
+    letters: Sequence[TableRef | IcebergSinkConfig] = ()
+    drop_tags: bool = False
+    orphans_older_than: Duration = timedelta(days=3)
+    outside: bool = False
+    run: Runner | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, keys=_keys, proof=flag, dry_run=flag, letters=_tables, drop_tags=flag, outside=flag)
+        keep(self, orphans_older_than=duration_or_zero, run=optional(_RUNNER))
+
+
+@dataclass(frozen=True)
 class ExpiryOptions:
     """Which snapshots expire.
 
@@ -293,3 +334,18 @@ def _ids(name: str, value: Any) -> frozenset[int]:
 def _time_or_age(name: str, value: Any) -> datetime | timedelta:
     is_time = isinstance(value, datetime) or (isinstance(value, str) and re.match(r"\d{4}-", value))
     return instant(name, value) if is_time else duration_or_zero(name, value)
+
+
+def _keys(name: str, value: Any) -> Any:
+    if hasattr(value, "__arrow_c_stream__"):
+        return value
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if not is_sequence or not value or not all(isinstance(key, Mapping) and key for key in value):
+        raise ConfigError(f"{name} are {value!r}", hint='rows of the key columns: [{"id": 7}], or an Arrow table')
+    return tuple(dict(key) for key in value)
+
+
+def _tables(name: str, value: Any) -> tuple[TableRef, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{name} are {value!r}", hint="a list of tables, [config.dead_letter_table]")
+    return tuple(map(table_ref, value))

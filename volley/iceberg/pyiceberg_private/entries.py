@@ -25,12 +25,14 @@ from volley.iceberg.pyiceberg_private.access import partition_values
 from volley.iceberg.pyiceberg_private.lists import first_row_id
 from volley.iceberg.pyiceberg_private.manifests import CheckedAvroFile
 
-__all__ = ["data_file", "file_attributes", "live_entries", "read_entries"]
+__all__ = ["data_file", "file_attributes", "live_entries", "read_entries", "without_bounds"]
 
 assert manifests
 # The version that has all fields, and where a file has the id of its first row.
 _VERSION = 3
-_FIRST_ROW_ID = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields].index(142)
+_FIELDS = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields]
+_FIRST_ROW_ID = _FIELDS.index(142)
+_BOUNDS = _FIELDS.index(125), _FIELDS.index(128)
 
 
 def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[dict[str, Any]]:
@@ -130,3 +132,10 @@ def data_file(path: str, format: str, spec_id: int, partition: Sequence[Any], ro
     )
     file.spec_id = spec_id
     return file
+
+
+def without_bounds(entry: ManifestEntry) -> ManifestEntry:
+    """Take the lower and upper bounds out of an entry of `live_entries`, and return it."""
+    for place in _BOUNDS:
+        entry.data_file[place] = None
+    return entry

@@ -25,7 +25,7 @@ from pyiceberg.table.update.snapshot import (
     _SnapshotProducer,
 )
 
-from volley.iceberg.pyiceberg_private.entries import file_attributes, live_entries
+from volley.iceberg.pyiceberg_private.entries import file_attributes, live_entries, without_bounds
 from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.pyiceberg_private.producer import Producer, added_entry, merges
 from volley.iceberg.schema.types import PATH_ID
@@ -50,6 +50,7 @@ def add_snapshot(
     rewritten_at: int | None = None,
     removed_deletes: Collection[str] = (),
     origin: str | None = MAIN_BRANCH,
+    forgets_bounds: bool = False,
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
@@ -60,6 +61,7 @@ def add_snapshot(
         rewritten_at: Given, the new files have the rows of the removed ones without those that were deleted up to
             this sequence number: the snapshot replaces files, and later equality deletes apply to the new ones.
         origin: A branch; None = a new branch starts empty.
+        forgets_bounds: True leaves out the bounds of removed files, which are values of their rows.
     """
     options: dict[str, Any] = {
         **{"transaction": transaction, "io": transaction._table.io},
@@ -76,6 +78,8 @@ def add_snapshot(
     else:
         producer = (_MergedAppends if merges(transaction) else _Appends)(Operation.APPEND, **options)
     producer._snapshot_id = snapshot_id
+    if isinstance(producer, _RowChanges):
+        producer._forgets_bounds = forgets_bounds
     if is_new:
         # pyiceberg would start the branch with an empty table, and has no way to make the branch first.
         metadata = transaction._table.metadata if origin is None else transaction.table_metadata
@@ -135,6 +139,7 @@ class _RowChanges(Producer, _OverwriteFiles):
     """A snapshot that adds data files and delete files and removes data files; merges manifests like appends."""
 
     _origin = MAIN_BRANCH
+    _forgets_bounds = False
 
     def __init__(
         self,
@@ -169,6 +174,12 @@ class _RowChanges(Producer, _OverwriteFiles):
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
         return lambda manifest: bool(self._deleted_data_files) and self._concerned(self._io, manifest)
 
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return [self._removed(entry) for entry in super()._deleted_entries()]
+
+    def _removed(self, entry: ManifestEntry) -> ManifestEntry:
+        return without_bounds(entry) if self._forgets_bounds else entry
+
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         used = [manifest for manifest in (*self._new_manifests, *manifests) if self._is_needed(manifest)]
         data = self._merged([manifest for manifest in used if manifest.content == ManifestContent.DATA])
@@ -193,6 +204,7 @@ class _RowChanges(Producer, _OverwriteFiles):
         self._dangling = [*self._dangling, *(entries[number].data_file for number in sorted(dangling))]
         with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
             for number, entry in enumerate(entries):
+                entry = self._removed(entry) if number in dangling else entry
                 writer.add_entry(
                     ManifestEntry.from_args(
                         status=ManifestEntryStatus.DELETED if number in dangling else ManifestEntryStatus.EXISTING,

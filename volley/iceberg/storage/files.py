@@ -36,9 +36,11 @@ __all__ = [
     "delete_new_files",
     "deletion_error",
     "file_system",
+    "is_there",
     "list_folder",
     "listed_files",
     "name_of",
+    "remove_empty_folders",
     "sizes",
     "uploaded",
 ]
@@ -71,6 +73,11 @@ def file_system(io: FileIO, location: str) -> AbstractFileSystem:
     """Return the fsspec file system with which `io` reads and writes this location."""
     url = urlsplit(location)
     return cast(FsspecFileIO, io).get_fs(url.scheme or "file", url.hostname if url.scheme.startswith("ab") else None)
+
+
+def is_there(io: FileIO, path: str) -> bool:
+    """Return True if a file exists; pyiceberg's own ``exists`` finds no local file by its URL."""
+    return bool(file_system(io, path).exists(path))
 
 
 def data_folder(table: Table) -> str:
@@ -236,6 +243,16 @@ def _remaining_on_s3(files: Any, paths: Sequence[str]) -> Sequence[str]:
     except Exception:
         return paths
     return [by_key[bucket, failure["Key"]] for failure in answer.get("Errors", ())]
+
+
+def remove_empty_folders(files: AbstractFileSystem, location: str) -> None:
+    """Remove the folders of partitions that have no files any more: their names are values. Object stores have none."""
+    if not isinstance(files, LocalFileSystem):
+        return
+    for folder, _, _ in os.walk(files._strip_protocol(location), topdown=False):
+        if "=" in os.path.basename(folder):
+            with suppress(OSError):  # it is not empty
+                os.rmdir(folder)
 
 
 def uploaded(stream: Any) -> Any:

@@ -30,7 +30,7 @@ from volley.iceberg.read.planning import partition_of, plan
 
 __all__ = [
     *("REMEMBERED_BY", "TOMBSTONES", "VERSIONS_OF", "Housekeeping", "check_remembered", "check_versions"),
-    *("concerns_all", "file_name", "remembered_by", "remembers", "tombstone_branch", "tombstones_of"),
+    *("concerns_all", "file_name", "mark_in", "remembered_by", "remembers", "tombstone_branch", "tombstones_of"),
     *("tombstones_start", "with_required_values"),
 ]
 
@@ -149,6 +149,17 @@ def file_name(number: int, written_at: float, concerns_all: bool = False) -> str
 def concerns_all(file: PlannedFile) -> bool:
     """Return True if the changes of a file concern all keys."""
     return _OF_ALL_KEYS in file.file.path.rpartition("/")[2]
+
+
+def mark_in(path: str) -> str:
+    """Return the part of a file's name that tells of its tombstones, for a file with some of its rows.
+
+    Example:
+        >>> mark_in("data/00000-tombstones-1700000000000-5f0c.parquet"), mark_in("data/00000-5f0c.parquet")
+        ('-tombstones-1700000000000-', '')
+    """
+    match = _WRITTEN_AT.search(path.rpartition("/")[2])
+    return match[0] if match else ""
 
 
 def _written_at(file: PlannedFile, now: float) -> float:
