@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -21,7 +24,9 @@ from tests import maintenance
 from tests.drivers import Drivers
 from tests.duck import query
 from tests.iceberg.tables import Files
-from volley import ConfigError, StorageError
+from tests.tiers import some
+from volley import ConfigError, StorageError, VolleyError
+from volley.columns.exact import array_of
 from volley.columns.letters import SCHEMA as LETTERS
 from volley.iceberg import IcebergTable, SnapshotManager, TableRef, orphan_files
 from volley.iceberg.pyiceberg_private.access import stage
@@ -241,6 +246,9 @@ def test_what_a_job_has_not_read_stays_and_is_named(lake: Lake) -> None:
         lake.view.erase([{"id": GONE}])
     lake.check(name(1))
     assert lake.guilty()
+    # What the job reads: the row is deleted.
+    changes = lake.view.changes(head.snapshot_id).to_arrow().to_pylist()
+    assert [(each["_change"], each["id"]) for each in changes] == [("delete", GONE)]
     erased = lake.files.ref.load().current_snapshot()
     assert erased is not None
     move(erased.snapshot_id)
@@ -310,7 +318,7 @@ def test_the_proof_finds_what_comes_meanwhile(lake: Lake, monkeypatch: pytest.Mo
 
 def test_what_others_write_meanwhile_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     first = lake.append(row(GONE), row(name(1)), row(name(2)))
-    others = [
+    others: list[Callable[[], object]] = [
         lambda: lake.append(row(GONE, 5), row(name(5))),
         lambda: lake.commit([], [lake.files.positions((first, 2))]),
     ]
@@ -326,7 +334,7 @@ def test_what_others_write_meanwhile_stays(lake: Lake, monkeypatch: pytest.Monke
     assert not [path for path in orphan_files(lake.files.ref, 0) if "/erasure-" in path]
 
 
-@pytest.mark.parametrize("point", [*ERASURE_POINTS, *EXPIRY_POINTS])
+@pytest.mark.parametrize("point", some([*ERASURE_POINTS, *EXPIRY_POINTS], by=lambda point: point in EXPIRY_POINTS))
 def test_an_erasure_that_dies_is_finished_by_the_next(lake: Lake, point: str) -> None:
     fill(lake)
     number = 1 if point == "in-deletion" else 0
@@ -334,6 +342,72 @@ def test_an_erasure_that_dies_is_finished_by_the_next(lake: Lake, point: str) ->
     assert lake.view.erase([{"id": GONE}]).proven_at
     assert lake.guilty() == []
     lake.check(*IDS)
+
+
+def test_what_cant_be_read_is_an_error_before_anything_changes(lake: Lake) -> None:
+    lake.append(row(GONE), row(name(1)))
+    damaged = lake.append(row(name(2)), row(name(3)))
+    lake.append(row(GONE))
+    path = Path(damaged.file_path.removeprefix("file://"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40])
+    before = lake.files.ref.load().metadata_location
+    with pytest.raises(VolleyError, match=path.name):
+        lake.view.erase([{"id": name(3)}])
+    assert lake.files.ref.load().metadata_location == before
+    path.write_bytes(whole)
+    assert lake.view.erase([{"id": name(3)}]).rows == {"main": 1}
+
+
+def test_files_that_other_tables_may_need_are_refused(lake: Lake) -> None:
+    lake.append(row(GONE))
+    with lake.files.ref.load().transaction() as transaction:
+        transaction.set_properties({"gc.enabled": "false"})
+    with pytest.raises(ConfigError, match=r"gc\.enabled is false"):
+        lake.view.erase([{"id": GONE}])
+
+
+def test_position_deletes_with_copies_of_the_rows(lake: Lake) -> None:
+    """As Spark could be asked to write them."""
+    file = lake.append(row(GONE), row(name(1)))
+    deletes = lake.files.positions((file, 0))
+    path = Path(deletes.file_path.removeprefix("file://"))
+    rows = pq.read_table(path).append_column("row", pa.array([row(GONE)]))
+    pq.write_table(rows, path)
+    deletes._data[5] = path.stat().st_size
+    lake.commit([], [deletes])
+    erasure = lake.view.erase([{"id": GONE}])
+    assert (erasure.rows, erasure.delete_files_removed) == ({"main": 0}, 1)
+    assert lake.guilty() == []
+    lake.check(name(1))
+
+
+KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "number": (pa.int32(), [7, 8]),
+    "time": (pa.timestamp("us", "UTC"), [datetime(2026, 1, 2, 3, tzinfo=UTC), datetime(2026, 1, 2, 4, tzinfo=UTC)]),
+    "date": (pa.date32(), [date(2026, 1, 2), date(2026, 1, 3)]),
+    "decimal": (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("1.51")]),
+    "double": (pa.float64(), [0.1, 0.2]),
+    "uuid": (pa.uuid(), [UUID(int=1 << 127), UUID(int=5)]),
+    "bytes": (pa.binary(), [b"x" * 20, b"y" * 20]),
+}
+
+
+@pytest.mark.parametrize("kind", some(KINDS))
+def test_keys_of_each_type(kind: str, tmp_path: Path) -> None:
+    data_type, (gone, kept) = KINDS[kind]
+    files = Files(tmp_path / "lake", pa.schema({"key": data_type, "other": pa.string()}))
+    files.commit([files.data([{"key": gone, "other": "x"}, {"key": kept, "other": "y"}])])
+    for path in tmp_path.rglob("00000-0-*.parquet"):
+        path.unlink()
+    erasure = IcebergTable(files.ref).erase([{"key": gone}])
+    assert (erasure.rows, bool(erasure.proven_at)) == ({"main": 1}, True)
+    assert files.ref.load().scan().to_arrow()["other"].to_pylist() == ["y"]
+    text = gone.decode() if isinstance(gone, bytes) else str(gone)
+    assert IcebergTable(files.ref).erase([{"key": gone if kind == "double" else text}]).rows == {"main": 0}
+    again = IcebergTable(files.ref).erase(pa.table({"key": array_of([gone], data_type)}))
+    assert again.rows == {"main": 0}
+    files.close()
 
 
 @pytest.mark.parametrize(

@@ -566,6 +566,11 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         dict.fromkeys(inspect.signature(IcebergTable(CONFIG).compact).parameters, ""),
     ),
     (
+        IcebergTable(CONFIG).erase,
+        {"keys": [{"id": 5}]},
+        dict.fromkeys(inspect.signature(IcebergTable(CONFIG).erase).parameters, ""),
+    ),
+    (
         IcebergTable(CONFIG).rewrite_position_deletes,
         {},
         dict.fromkeys(inspect.signature(IcebergTable(CONFIG).rewrite_position_deletes).parameters, ""),
@@ -698,6 +703,7 @@ TAKE_NOTHING = {
     "MemoryCatalog",
     "Compaction",
     "DeleteRewrite",
+    "Erasure",
     "HealthFinding",
     "TableHealth",
     "TableStatistics",

@@ -13,7 +13,7 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake, do
 from tests.upserts.test_sequence import SCHEMA, TOMBSTONES, Row, Writer, expected, live, row
 from volley import CommitConflictError, ConfigError
-from volley.iceberg import Overwrite, SnapshotManager, Upsert, publish_branch
+from volley.iceberg import IcebergTable, Overwrite, SnapshotManager, Upsert, publish_branch
 from volley.iceberg.upsert.tombstones import tombstone_branch
 
 MODE = Upsert(["id", "part"], sequence="seq", op_field="op")
@@ -216,3 +216,16 @@ def test_an_overwrite_keeps_what_is_remembered(make_lake: MakeLake) -> None:
     assert lake.rows() == expected([row(2, 4, 4), row(3, 1, 1)])
     lake.epoch([row(2, 3, 3)])
     assert lake.rows() == expected([row(3, 1, 1)])
+
+
+def test_an_erasure_takes_what_is_remembered_of_the_key_alone(make_lake: MakeLake) -> None:
+    lake = make_lake(MODE, SCHEMA)
+    lake.epoch([row(1, 1, 1), row(2, 1, 2)])
+    lake.epoch([row(2, 5, op="d"), row(3, 5, op="d")])
+    lake.epoch([row(4, 1, op="d")])
+    erasure = IcebergTable(lake.config).erase([{"id": 2}])
+    assert erasure.rows == {"main": 0, TOMBSTONES: 1}
+    assert erasure.proven_at is not None
+    # A change of before its deletion brings the row of the key back; others stay deleted.
+    lake.epoch([row(2, 3, 3), row(3, 3, 3)])
+    assert lake.rows() == expected([row(1, 1, 1), row(2, 3, 3)])

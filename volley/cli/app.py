@@ -121,6 +121,7 @@ _COMMANDS: list[Callable[..., None]] = [
     *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview, head.head),
     replay.replay,
     *(tables.snapshots, tables.health, tables.changes, tables.compact, tables.expire, tables.orphans),
+    tables.erase,
     *(pipelines.status, history.runs, history.ui, top.top, pipelines.reset),
 ]
 for _command in _COMMANDS:

@@ -1,11 +1,14 @@
-"""The commands for tables: snapshots, health, changes, compact, expire, orphans."""
+"""The commands for tables: snapshots, health, changes, compact, expire, orphans, erase."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import Field, fields
 from functools import wraps
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -27,12 +30,13 @@ from volley.cli.output import (
 )
 from volley.config.values import Config
 from volley.documents.models import descriptions
+from volley.errors import ConfigError, TableNotFoundError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.options import CompactionOptions, ExpiryOptions
 from volley.iceberg.maintain.values import SnapshotInfo
 from volley.iceberg.sink import IcebergSink
 
-__all__ = ["changes", "compact", "expire", "health", "orphans", "snapshots"]
+__all__ = ["changes", "compact", "erase", "expire", "health", "orphans", "snapshots"]
 
 SinkName = Annotated[
     str | None,
@@ -246,6 +250,57 @@ def orphans(
     with reported(config, options=True):
         files = remove_orphan_files(table, older_than) if remove else orphan_files(table, older_than)
         say("\n".join([*files, str(files)]), config)
+
+
+def erase(
+    keys: Annotated[Path, typer.Argument(metavar="KEYS", help="A file of JSON lines, each of which has one key.")],
+    file: File = DEFAULT,
+    sink: SinkName = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing.")] = False,
+    drop_tags: Annotated[bool, typer.Option("--drop-tags", help="Drop tags of snapshots with the rows.")] = False,
+    orphans_older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="The least age of deleted files that belong to no snapshot.")
+    ] = "3d",
+) -> None:
+    """Erase the rows with some keys from a table, its history and its dead letters, and prove that none is left.
+
+    Examples:
+
+      volley erase keys.jsonl --dry-run
+
+      volley erase keys.jsonl --sink lake --drop-tags
+    """
+    from volley.iceberg.time_travel import IcebergTable
+
+    config = loaded(file)
+    table = _table(config, sink)
+    with reported(config, options=True):
+        done = IcebergTable(table).erase(
+            _keys(keys),
+            dry_run=dry_run,
+            letters=[*_letters(table)],
+            drop_tags=drop_tags,
+            orphans_older_than=orphans_older_than,
+        )
+        say(str(done), config)
+
+
+def _keys(file: Path) -> list[Any]:
+    """Return the keys that a file has."""
+    try:
+        return [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as failure:
+        raise ConfigError(
+            f"keys can't be read from {file}: {failure}", hint='a key in each line: {"id": 7}'
+        ) from failure
+
+
+def _letters(table: IcebergSinkConfig) -> Iterator[IcebergSinkConfig]:
+    """Yield the table of the sink's dead letters, which is made with the first one."""
+    if (letters := table.dead_letter_table) is not None:
+        with suppress(TableNotFoundError):
+            letters.ref.load()
+            yield letters
 
 
 def _table(config: Config, name: str | None) -> IcebergSinkConfig:

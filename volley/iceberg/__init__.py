@@ -11,6 +11,7 @@ from volley.iceberg.catalogs.values import (
 from volley.iceberg.changes import Change, Changes, Delete, Insert, Update, changes_between
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.partitioning import Partitioning
+from volley.iceberg.maintain.erasure_values import Erasure
 from volley.iceberg.maintain.evolution import SchemaEvolution
 from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
 from volley.iceberg.maintain.snapshots import SnapshotManager, publish_branch
@@ -44,6 +45,7 @@ __all__ = [
     "Compaction",
     "Delete",
     "DeleteRewrite",
+    "Erasure",
     "Expiry",
     "GcsStorage",
     "GlueCatalog",

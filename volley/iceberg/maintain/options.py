@@ -234,8 +234,9 @@ class EraseOptions:
     """Which rows are erased, from where besides the table, and what may go with them.
 
     Args:
-        keys: The rows' keys: a sequence of rows of the key columns, such as ``[{"id": 7}]``, or an Arrow table, or a
-            data frame. Any columns that are not nested can be keys; a key erases all rows that are equal in them.
+        keys: The rows' keys: a sequence of rows of the key columns, such as ``[{"id": 7}]``, an Arrow table or a data
+            frame. Dates, times and UUIDs may be texts. Any columns that are not nested can be keys; a key erases all
+            rows that are equal in them.
         proof: True reads all files of the table again at the end, those that belong to no snapshot, too, and raises an
             error that names each which still has one of the rows.
         dry_run: Change nothing, and return what would be done.

@@ -208,7 +208,8 @@ def _column(field: pa.Field, values: Any) -> pa.Array:
         if isinstance(values, list):
             if any(isinstance(value, bool) for value in values) and not pa.types.is_boolean(field.type):
                 raise TypeError(f"True and False are no values of {field.type}")
-            column = array_of(values, field.type)
+            of_texts = _of_texts(values, field.type)
+            column = array_of(values, field.type) if of_texts is None else of_texts
         else:
             column = exact_cast(values.combine_chunks(), field.type)
     except (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError) as error:
@@ -219,6 +220,15 @@ def _column(field: pa.Field, values: Any) -> pa.Array:
     if column.null_count:
         raise ConfigError(f"a key has null in column {field.name!r}", hint="a null equals no value: leave it out")
     return column
+
+
+def _of_texts(values: list[Any], data_type: pa.DataType) -> pa.Array | None:
+    """Return the values that texts tell; None if not all are texts."""
+    if not all(isinstance(value, str) for value in values):
+        return None
+    if data_type == pa.uuid():
+        return array_of([uuid.UUID(value) for value in values], data_type)
+    return exact_cast(pa.array(values), data_type)
 
 
 def _text(value: Any) -> str:

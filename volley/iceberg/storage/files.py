@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem, sync
+from fsspec.core import strip_protocol
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 from pyiceberg.io import FileIO
@@ -249,7 +250,7 @@ def remove_empty_folders(files: AbstractFileSystem, location: str) -> None:
     """Remove the folders of partitions that have no files any more: their names are values. Object stores have none."""
     if not isinstance(files, LocalFileSystem):
         return
-    for folder, _, _ in os.walk(files._strip_protocol(location), topdown=False):
+    for folder, _, _ in os.walk(str(strip_protocol(location)), topdown=False):
         if "=" in os.path.basename(folder):
             with suppress(OSError):  # it is not empty
                 os.rmdir(folder)
