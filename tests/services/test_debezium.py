@@ -40,22 +40,43 @@ CHANGES = (
 COLUMNS = ("id", "name", "price", "at")
 
 
-@pytest.mark.parametrize(("has_schemas", "in_order"), [(True, True), (False, False)], ids=["in order", "by sequence"])
+@pytest.mark.parametrize(
+    ("has_schemas", "in_order", "flattened"),
+    [(True, True, False), (False, False, False), (False, True, True), (True, True, True)],
+    ids=["in order", "by sequence", "flattened", "flattened with schemas"],
+)
 def test_the_table_has_the_rows_of_the_database(
-    postgres: Postgres, tmp_path: Path, has_schemas: bool, in_order: bool
+    postgres: Postgres, tmp_path: Path, has_schemas: bool, in_order: bool, flattened: bool
 ) -> None:
+    """Heartbeats and the ends of transactions stand among the rows."""
     uri = postgres.database()
-    settings = {"value.converter.schemas.enable": str(has_schemas).lower()}
+    settings = {
+        "value.converter.schemas.enable": str(has_schemas).lower(),
+        **{"heartbeat.interval.ms": "100", "provide.transaction.metadata": "true"},
+        **(flattening("rewrite") if flattened else {}),
+    }
     debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), settings)
-    marks = b'"snapshot":"last"', b"1774747800123456"
+    marks = b'snapshot":"last"', b"1774747800123456"
     expected = captured(uri, debezium, None, *marks)
     source = FileSource(
         debezium.lines,
         format="debezium",
         schema="id long, name string, price decimal(10,2), at timestamp_ntz",
-        options={"key_fields": ["id"], **({} if has_schemas else {"wire": WIRE})},
+        options={"key_fields": ["id"], "flattened": flattened, **({} if has_schemas else {"wire": WIRE})},
     )
+    written = debezium.lines.read_bytes()
+    assert all(name in written for name in (b'"data_collections"', b'"status":"END"'))
+    assert any(b"Heartbeat" in line or line.startswith(b'{"ts_ms"') for line in written.splitlines())
     assert rows(source, tmp_path, COLUMNS, in_order) == expected
+
+
+def flattening(deletions: str) -> dict[str, str]:
+    unwrap = {
+        "type": "io.debezium.transforms.ExtractNewRecordState",
+        "delete.tombstone.handling.mode": deletions,
+        "add.fields": "op,source.sequence,source.snapshot",
+    }
+    return {"transforms": "unwrap", **{f"transforms.unwrap.{name}": value for name, value in unwrap.items()}}
 
 
 @pytest.mark.parametrize("deletions", [None, "rewrite", "tombstone", "delete-to-tombstone"])
@@ -69,12 +90,7 @@ def test_avro_by_a_registry_needs_no_schema(
     topic = kafka.topic(3, name=f"{prefix}.public.t")
     settings = {"brokers": kafka.bootstrap, "topic.prefix": prefix, **avro_by(apicurio)}
     if flattened:
-        unwrap = {
-            "type": "io.debezium.transforms.ExtractNewRecordState",
-            "delete.tombstone.handling.mode": str(deletions),
-            "add.fields": "op,source.sequence,source.snapshot",
-        }
-        settings |= {"transforms": "unwrap", **{f"transforms.unwrap.{name}": value for name, value in unwrap.items()}}
+        settings |= flattening(str(deletions))
     debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), settings)
 
     def has(written: bytes) -> bool:

@@ -93,20 +93,20 @@ def test_canal() -> None:
 
 def test_canal_writes_all_values_as_texts() -> None:
     """Bytes as characters of ISO 8859-1."""
-    schema = (
-        "id long, active boolean, data binary, day date, at timestamp, price decimal(20,0), rate double, doc string"
-    )
+    schema = "id long, active boolean, data binary, day date, at timestamp, price decimal(20,0), rate double"
+    schema += ", doc string, many array<int>"
     first = {"id": "1", "active": "0", "data": "\u00ff\u0001é", "day": "2020-05-13", "at": "2020-05-13 17:26:27.5"}
-    first |= {"price": "18446744073709551615", "rate": "1.5E10", "doc": '{"a":1}'}
+    first |= {"price": "18446744073709551615", "rate": "1.5E10", "doc": '{"a":1}', "many": "[1, null]"}
     bad = [{"id": "2", "active": "2"}, {"id": "3", "active": "yes"}, {"id": "4", "data": "€"}]
+    bad += [{"id": "5", "many": text} for text in ("{}", "1", "[", '["x"]')]
     result = read("canal", schema, [canal("INSERT", [row]) for row in (first, *bad)])
     assert changes(result, *first) == [
         (
             *("i", 1, False, b"\xff\x01\xe9", date(2020, 5, 13), datetime(2020, 5, 13, 17, 26, 27, 500_000, UTC)),
-            *(Decimal(2**64 - 1), 1.5e10, '{"a":1}'),
+            *(Decimal(2**64 - 1), 1.5e10, '{"a":1}', [1, None]),
         )
     ]
-    assert list(result.faults) == [1, 2, 3]
+    assert list(result.faults) == [*range(1, 8)]
     assert "'2' is neither 0 nor 1" in result.faults[1]
 
 

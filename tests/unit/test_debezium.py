@@ -198,6 +198,30 @@ def test_reads_uuids_structs_and_lists_of_logical_types() -> None:
     assert row["z"] == [datetime(2026, 3, 29, 1, 30, tzinfo=UTC)]
 
 
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_reads_maps_and_refuses_what_is_none(has_schema: bool) -> None:
+    field = {"field": "v", "type": "map", "keys": {"type": "string"}, "values": {"type": "string"}, "optional": True}
+    values = [{"a": "b", "c": None}, {}, None, 5, "x", [["a", "b"]]]
+    messages = [envelope("c", None, {"v": value}) for value in values]
+    result = read(
+        "v map<string, string>", [wrapped(message, field) for message in messages] if has_schema else messages
+    )
+    assert [row["v"] for row in result.batch.to_pylist()] == [[("a", "b"), ("c", None)], [], None]
+    assert list(result.faults) == [3, 4, 5]
+
+
+def test_reads_maps_of_logical_types() -> None:
+    decimal = {"type": "bytes", "name": KAFKA + "Decimal", "parameters": {"scale": "2"}}
+    field = {"field": "v", "type": "map", "keys": {"type": "string"}, "values": decimal, "optional": True}
+    values = [None, {"a": "Ew==", "b": None}, {}, {"c": "AeI6"}]
+    read_as = rows(
+        "v map<string, decimal(10,2)>", [wrapped(envelope("c", None, {"v": each}), field) for each in values]
+    )
+    assert [row["v"] for row in read_as] == [
+        *(None, [("a", Decimal("0.19")), ("b", None)], [], [("c", Decimal("1234.50"))]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("data_type", "written"),
     [("timestamp_ntz", 1), ("time", 1), ("decimal(10,2)", "1234")],

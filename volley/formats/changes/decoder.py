@@ -10,7 +10,6 @@ from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -340,10 +339,7 @@ class ChangeValues:
             name, is_key = column.name, column.name in self.options.key_fields
             values = events.row.get(name)
             is_there = values is not None
-            if values is None:
-                values, is_there = self._unparsed(column, messages, at, rows, operation)
-            else:
-                values = values.take(rows)
+            values = pa.nulls(len(rows), column.type) if values is None else values.take(rows)
             unchanged = self._placeholder.mask(values)
             if not is_there:
                 unchanged = unchanged | is_update
@@ -364,25 +360,6 @@ class ChangeValues:
         for row in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False) & is_update):
             mask[row] = column not in _named(messages.payloads[at[row]], self._path)
         return mask
-
-    def _unparsed(
-        self, column: pa.Field, messages: _Messages, at: np.ndarray[Any, Any], rows: pa.Array, operation: pa.Array
-    ) -> tuple[pa.Array, bool]:
-        """Return a column that JSON's parser has not read, and whether messages have it: maps, or none at all."""
-        if column.name not in messages.wires or not pa.types.is_map(column.type):
-            return pa.nulls(len(rows), column.type), False
-        path = self._path
-        numbers = at[rows.to_numpy()]
-        values = []
-        for number, name in zip(numbers, operation.to_pylist(), strict=True):
-            fields = msgspec.json.decode(messages.payloads[number])
-            for part in path[::-1] if name == REMOVED else path:
-                if fields.get(part) is not None:
-                    fields = fields[part]
-                    break
-            value = fields.get(column.name)
-            values.append([*value.items()] if isinstance(value, dict) else None)
-        return pa.array(values, column.type), True
 
     def _unknown(self, schema: bytes, messages: _Messages, place: str) -> dict[int, str]:
         """Note the fields of rows that the columns lack; or return them as faults, by the numbers of messages."""

@@ -43,7 +43,7 @@ _NO_NUMBER = "(?i)^[+-]?(nan|inf|infinity)$"
 # What NanoTimestamp has for infinite times: the ends of 64 bits.
 _ENDS = pa.array([-(1 << 63), (1 << 63) - 1])
 _BYTES_OF_DECIMAL = 16
-_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, ArithmeticError)
+_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError, ArithmeticError)
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ class Values:
             return convert(self, values, wire, target)
         if wire.kind == "array" and is_any_list(values.type) and pa.types.is_list(target):
             return self._list(values, wire, target)
+        if wire.kind == "map" and pa.types.is_map(values.type) and pa.types.is_map(target):
+            return self._map(values, wire, target)
         if wire.kind == "struct" and pa.types.is_struct(values.type) and pa.types.is_struct(target):
             return self._struct(values, wire, target)
         if wire.kind == "bytes":
@@ -120,6 +122,12 @@ class Values:
     def _list(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
         items = exact_cast(self._converted(values.values, wire.item, target.value_type), target.value_type)
         return pa.ListArray.from_arrays(_offsets(values), items, mask=values.is_null() if values.null_count else None)
+
+    def _map(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
+        items = exact_cast(self._converted(values.items, wire.item, target.item_type), target.item_type)
+        return pa.MapArray.from_arrays(
+            _offsets(values), values.keys, items, mask=values.is_null() if values.null_count else None
+        )
 
     def _struct(self, values: pa.Array, wire: Wire, target: pa.DataType) -> pa.Array:
         written = dict(zip([part.name for part in values.type], values.flatten(), strict=True))

@@ -192,6 +192,9 @@ def json_type(wire: Wire, declared: pa.DataType) -> pa.DataType | None:
         item = declared.value_type if pa.types.is_list(declared) else pa.string()
         inner = json_type(wire.item, item)
         return None if inner is None else pa.list_(inner)
+    if wire.kind == "map":
+        inner = json_type(wire.item, declared.item_type if pa.types.is_map(declared) else pa.string())
+        return None if inner is None else pa.map_(pa.string(), inner)
     if wire.kind == "struct":
         return _json_struct(wire, declared)
     if wire.kind == "bytes":
@@ -208,8 +211,6 @@ def _json_struct(wire: Wire, declared: pa.DataType) -> pa.DataType | None:
 
 def _plain_type(declared: pa.DataType) -> pa.DataType | None:
     t = pa.types
-    if t.is_map(declared):
-        return None
     if t.is_temporal(declared) or declared == pa.uuid():
         return pa.string()
     return declared
