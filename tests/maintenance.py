@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from volley.iceberg import IcebergTable, SnapshotManager, TableRef
+from volley.iceberg.maintain import aging
 from volley.iceberg.storage import files as storage_files
 
 __all__ = [
     "compact",
     "compact_in_commits",
     "compute_statistics",
+    "delete_old_rows",
     "erase",
     "expire",
     "expire_one_by_one",
@@ -33,6 +37,10 @@ def compact_in_commits(ref: TableRef, group_size: int) -> None:
 
 def compute_statistics(ref: TableRef) -> None:
     IcebergTable(ref).compute_statistics()
+
+
+def delete_old_rows(ref: TableRef, before: datetime) -> None:
+    aging.delete_old_rows(ref, "at", before, None)
 
 
 def erase(ref: TableRef, id: str) -> None:

@@ -358,7 +358,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (CONFIG.with_maintenance, {"maintenance": None}, {"maintenance": "None"}),
     (
         Maintenance,
-        {},
+        {"row_ttl": "90d", "row_ttl_column": "at"},
         {
             **{"compact_below": "None 5", "deletes_above": "0.5", "expire_after": f"None {DURATION}"},
             **{
@@ -370,7 +370,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
                 "commits": "5",
                 "delete_files": "5",
             },
-            **{"budget": "0.5"},
+            **{"budget": "0.5", "row_ttl": DURATION, "row_ttl_column": "x"},
         },
     ),
     (CONFIG.with_tuning, {"preset": "balanced"}, {"preset": ""}),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
-from volley.checks import Duration, between, count, duration, flag, keep, names, one_of, optional, size
+from volley.checks import Duration, between, count, duration, flag, keep, names, one_of, optional, size, text
 from volley.errors import ConfigError, near
 from volley.html_table import settings_html
 from volley.iceberg.keyed_modes import History, KeyedMode, Strategy, names_or_expressions
@@ -312,6 +312,10 @@ class Maintenance:
         commits: Maintenance is due after this many commits, too.
         delete_files: Maintenance is due after this many new delete files, too: they slow scans more than data files.
         budget: The largest share of the time that it takes, on average over ``every``; above 0 and at most 1.
+        row_ttl: Rows of this age are deleted, up to a hundredth of it later, when maintenance is due; snapshots that
+            have them expire as others do. None = rows stay.
+        row_ttl_column: The column of dates or timestamps that tells a row's age; without a zone, they are in UTC. Rows
+            with null in it stay.
 
     Raises:
         ConfigError: If one is wrong.
@@ -333,8 +337,16 @@ class Maintenance:
     commits: int = 100
     delete_files: int = 32
     budget: float = 0.2
+    row_ttl: Duration | None = None
+    row_ttl_column: str | None = None
 
     def __post_init__(self) -> None:
+        keep(self, row_ttl=optional(duration), row_ttl_column=optional(text))
+        if (self.row_ttl is None) != (self.row_ttl_column is None):
+            raise ConfigError(
+                "row_ttl and row_ttl_column are not both given",
+                hint='the age, and the column that tells it: Maintenance(row_ttl="90d", row_ttl_column="at")',
+            )
         keep(self, compact_below=optional(size), deletes_above=between(0, 1), deletes=flag, manifests=flag)
         keep(self, expire_after=optional(duration), retain_last=count, retain_most=optional(count))
         keep(self, every=duration, commits=count, delete_files=count, budget=between(0, 1))

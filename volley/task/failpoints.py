@@ -22,6 +22,7 @@ __all__ = [
         "POINTS",
         "RECEIVER_POINTS",
         "ROUTE_POINTS",
+        "ROW_TTL_POINT",
         "SCHEMA_POINT",
         "SLOT_POINTS",
         "STATISTICS_POINTS",
@@ -123,6 +124,9 @@ The number after the @ is 0, and for ``in-delete-merge`` that of the task."""
 ERASURE_POINTS = ("before-erasure", "after-erasure", "before-erasure-of-orphans")
 """The failpoints of an erasure: the commit without the rows is prepared, is done; snapshots have expired, and files of
 none are there. Between the last two it passes those of an expiry. The number after the @ is 0."""
+
+ROW_TTL_POINT = "before-row-ttl"
+"""The failpoint of a deletion of rows by age: its commit is prepared. The number after the @ is 0."""
 
 
 def reach(point: str, epoch: int) -> None:

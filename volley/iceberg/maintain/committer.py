@@ -12,8 +12,10 @@ from pyiceberg.table import Table
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import SinkContext
+from volley.errors import ConfigError, near
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.maintain.aging import check_time
 from volley.iceberg.maintain.maintainer import Maintainer, MaintenanceThread
 from volley.iceberg.maintain.unneeded import owns_files
 from volley.iceberg.modes import Maintenance
@@ -37,8 +39,20 @@ def open_committer(
     """
     if config.maintenance is None:
         return IcebergCommitter(catalog, table, config, context)
+    _check_ttl(config, config.maintenance, table, context)
     thread = thread or MaintenanceThread(f"volley-maintenance-{config.table_name}")
     return MaintainingCommitter(catalog, table, config, context, _possible(config.maintenance, table), thread)
+
+
+def _check_ttl(config: IcebergSinkConfig, maintenance: Maintenance, table: Table, context: SinkContext) -> None:
+    """Raise ConfigError if no column, of the table or of the rows, can tell the age of rows that is asked for."""
+    if (column := maintenance.row_ttl_column) is None:
+        return
+    if check_time(config.table_name, column, table.schema()) is None and column not in context.schema.names:
+        raise ConfigError(
+            f"table {config.table_name} has no column {column!r}, which is to tell the age of rows",
+            hint=near(column, [field.name for field in table.schema().fields]),
+        )
 
 
 def _possible(maintenance: Maintenance, table: Table) -> Maintenance:

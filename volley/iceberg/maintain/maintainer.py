@@ -19,6 +19,7 @@ from volley.contracts.reports import MaintenanceReport, MaintenanceRun
 from volley.contracts.sink import ExecutorTask, SinkContext
 from volley.errors import ConfigError, VolleyError
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.maintain.aging import delete_old_rows
 from volley.iceberg.maintain.compaction import compact
 from volley.iceberg.maintain.deletes import rewrite_deletes
 from volley.iceberg.maintain.expiry import Expired, Rule, expire
@@ -190,6 +191,8 @@ class Action:
 def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> list[Action]:
     """Return the actions in their order: the files that a compaction has replaced expire after it."""
     chosen = []
+    if maintenance.row_ttl is not None:
+        chosen.append(Action("row_ttl", _RowTtl(config, maintenance, run)))
     if maintenance.compact_below is not None:
         chosen.append(Action("compaction", lambda: _compact(config, maintenance, run)))
     if maintenance.deletes:
@@ -199,6 +202,34 @@ def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) ->
     if maintenance.expire_after is not None or maintenance.retain_most is not None:
         chosen.append(Action("expiry", lambda: _expire(config, maintenance)))
     return chosen
+
+
+# A table is looked through once in so many parts of the age of its oldest rows.
+_PARTS_OF_TTL = 100
+
+
+class _RowTtl:
+    """Deletes old rows, each time that the time before which they are old has come on by a part of the age."""
+
+    def __init__(self, config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> None:
+        assert isinstance(maintenance.row_ttl, timedelta)
+        assert maintenance.row_ttl_column is not None
+        self._ref = config.ref
+        self._column = maintenance.row_ttl_column
+        self._ttl = maintenance.row_ttl
+        self._run = run
+        self._before: datetime | None = None
+
+    def __call__(self) -> str | None:
+        before = datetime.now(UTC) - self._ttl
+        if self._before is not None and before - self._before < self._ttl / _PARTS_OF_TTL:
+            return None
+        done = delete_old_rows(self._ref, self._column, before, self._run)
+        self._before = before
+        if done.snapshot_id is None:
+            return None
+        lines = f"{done.rows:,} rows with {self._column} before {before:%Y-%m-%d %H:%M} were deleted"
+        return f"{lines}, with {done.files:,} whole files" if done.files else lines
 
 
 def _compact(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> str | None:
