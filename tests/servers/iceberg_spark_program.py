@@ -1,8 +1,8 @@
 """The process of `IcebergSpark`: told queries on a SQLite catalog, it sends their rows.
 
 Run as ``python iceberg_spark_program.py JARS SOCKET``, by a Python that has PySpark 4.1. A request on the socket is the
-catalog's file, then the queries: each is a string with SQL, or a dictionary with the arguments of `commit_rows`. The
-answer is the rows of each query, or a string with the stack trace of an error.
+catalog's file, then the queries: each is a string with SQL, or a dictionary with the arguments of `commit_rows` or of
+`add_column`. The answer is the rows of each query, or a string with the stack trace of an error.
 """
 
 from __future__ import annotations
@@ -72,9 +72,41 @@ def rows(session: SparkSession, catalog: str, *queries: str | dict[str, Any]) ->
     return [
         [row.asDict(recursive=True) for row in session.sql(query).collect()]
         if isinstance(query, str)
-        else commit_rows(session, **query)
+        else (add_column if "default" in query else commit_rows)(session, **query)
         for query in queries
     ]
+
+
+def add_column(
+    session: SparkSession, table: str, parent: str | None, name: str, kind: str, default: Any, required: bool
+) -> list[dict[str, Any]]:
+    """Add a column with a default by Iceberg's Java library; Spark's SQL gives none.
+
+    Args:
+        session: Has the catalog.
+        table: The table's name, with the catalog's.
+        parent: The struct that it becomes a field of.
+        kind: The name of its type in the table's metadata.
+        default: As JSON has it in the metadata.
+    """
+    jvm = session.sparkContext._gateway.jvm  # type: ignore[union-attr]
+    iceberg = jvm.org.apache.iceberg
+    data_type = iceberg.types.Types.fromPrimitiveString(kind)
+    value = iceberg.SingleValueParser.fromJson(data_type, json.dumps(default))
+    literal = iceberg.expressions.Expressions.lit(value).to(data_type)
+    update = _loaded(session, table).updateSchema()
+    add = update.addRequiredColumn if required else update.addColumn
+    (add(name, data_type, literal) if parent is None else add(parent, name, data_type, literal)).commit()
+    return []
+
+
+def _loaded(session: SparkSession, table: str) -> Any:
+    jvm = session.sparkContext._gateway.jvm  # type: ignore[union-attr]
+    # Iceberg asks the active session for its catalogs.
+    jvm.SparkSession.setActiveSession(session._jsparkSession)
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    loaded.refresh()
+    return loaded
 
 
 def commit_rows(
@@ -100,10 +132,7 @@ def commit_rows(
     gateway: Any = session.sparkContext._gateway
     jvm = gateway.jvm
     iceberg = jvm.org.apache.iceberg
-    # Iceberg asks the active session for its catalogs.
-    jvm.SparkSession.setActiveSession(session._jsparkSession)
-    loaded = iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-    loaded.refresh()
+    loaded = _loaded(session, table)
     columns = loaded.schema().select(jvm.java.util.ArrayList(list(deleted[0])))
     ids = gateway.new_array(jvm.int, len(deleted[0]))
     for number, name in enumerate(deleted[0]):
@@ -132,9 +161,15 @@ def _written(iceberg: Any, writer: Any, schema: Any, records: list[dict[str, Any
 
     Java parses the values: a long that comes from Python is an integer there if it is small.
     """
-    for record in records:
-        by_id = {schema.findField(name).fieldId(): value for name, value in record.items()}
-        writer.write(iceberg.SingleValueParser.fromJson(schema.asStruct(), json.dumps(by_id)))
+    times = {"timestamp_ns": "timestampFromNanos", "timestamptz_ns": "timestamptzFromNanos"}
+    for values in records:
+        by_id = {schema.findField(name).fieldId(): value for name, value in values.items()}
+        record = iceberg.SingleValueParser.fromJson(schema.asStruct(), json.dumps(by_id))
+        for number, field in enumerate(schema.columns()):
+            # The writer takes objects for them, the parser makes numbers.
+            if convert := times.get(str(field.type())):
+                record.set(number, getattr(iceberg.util.DateTimeUtil, convert)(record.get(number)))
+        writer.write(record)
     writer.close()
     return writer
 

@@ -81,6 +81,13 @@ def java_commit(
     return {"table": table, "deleted": deleted, "added": added, "partition": partition, "form": form}
 
 
+def java_column(
+    table: str, name: str, kind: str, default: Any, *, parent: str | None = None, required: bool = False
+) -> dict[str, Any]:
+    """A query of `spark_sql`: a column with a default, as JSON has it, that Iceberg's Java library adds."""
+    return {"table": table, "parent": parent, "name": name, "kind": kind, "default": default, "required": required}
+
+
 def spark_sql(lake: Lake, *queries: str | dict[str, Any]) -> list[list[dict[str, Any]]]:
     """The rows of each query, by Spark with Iceberg's own runtime."""
     return lake.spark.sql(lake.folder / "catalog.db", *queries)

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import polars as pl
@@ -20,12 +22,14 @@ from tests.duck import duckdb_with_iceberg
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.servers.rest_fixture import RestFixture
 from tests.services import lakes
-from tests.services.readers import Lake, java_commit, spark_sql
-from volley import Delete, IcebergStorage, Insert, TableRef
-from volley.iceberg import IcebergTable, SchemaEvolution
+from tests.services.histories import commit
+from tests.services.readers import Lake, java_column, java_commit, spark_sql
+from volley import Delete, IcebergStorage, Insert, TableRef, Update
+from volley.iceberg import Append, IcebergTable, SchemaEvolution, Upsert
 
 pytestmark = pytest.mark.nightly
 
+QUERY = "2b6f8a5e-0000-0000-0000-000000000000"
 _V3 = "using iceberg tblproperties ('format-version' = '3')"
 _V2 = "using iceberg tblproperties ('format-version' = '2')"
 
@@ -255,6 +259,77 @@ def test_equality_deletes_compare_defaults_and_promoted_values(lake: Lake) -> No
     assert rows(lake, "compared") == [(2, "b", 5)]
 
 
+DEFAULTS: dict[str, tuple[str, Any, Any]] = {
+    "number": ("int", 5, 5),
+    "day": ("date", "2024-02-29", date(2024, 2, 29)),
+    "at": ("timestamptz", "2024-01-01T00:00:00.500000+00:00", datetime(2024, 1, 1, microsecond=500_000, tzinfo=UTC)),
+    "price": ("decimal(9, 2)", "-14.20", Decimal("-14.20")),
+    "raw": ("binary", "00ff", b"\x00\xff"),
+    "ratio": ("float", 0.5, 0.5),
+    "is_new": ("boolean", True, True),
+    "text": ("string", "é", "é"),
+    "same": ("uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")),
+}
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_defaults_of_java_are_read_filtered_and_kept(lake: Lake, required: bool) -> None:
+    """Old files are Spark's, which lack the columns; a null that is written stays one."""
+    name = f"defaults_{required}".lower()
+    table = f"volley.db.{name}"
+    spark_sql(
+        lake,
+        f"create table {table} (id int, place struct<x: int>, places array<struct<x: int>>) {_V3}",
+        f"insert into {table} values (1, named_struct('x', 1), array(named_struct('x', 1), null)), (2, null, null)",
+        *(java_column(table, column, kind, json, required=required) for column, (kind, json, _) in DEFAULTS.items()),
+        java_column(table, "c", "int", 7, parent="place"),
+        java_column(table, "c", "int", 7, parent="places"),
+    )
+    nulls = [] if required else [(3, *[None] * (2 + len(DEFAULTS)))]
+    if nulls:
+        spark_sql(lake, f"insert into {table} values (3{', null' * (2 + len(DEFAULTS))})")
+    values = [value for _, _, value in DEFAULTS.values()]
+    within = {"x": 1, "c": 7}
+    expected = [(1, within, [within, None], *values), (2, None, None, *values), *nulls]
+    ref = lake.config(name).ref
+    for _ in range(2):
+        assert rows(lake, name) == expected
+        assert [row[0] for row in rows(lake, name, "number = 5")] == [1, 2]
+        assert [row[0] for row in rows(lake, name, "number is null")] == [row[0] for row in expected[2:]]
+        assert rows(lake, name, "day > date '2024-02-29'") == []
+        assert len(rows(lake, name, "text = 'é'")) == 2
+        IcebergTable(ref).compact(rewrite_all=True)
+    (theirs,) = spark_sql(lake, f"select id, number, text, place, places from {table} order by id")
+    assert [tuple(row.values())[:3] for row in theirs[:2]] == [(1, 5, "é"), (2, 5, "é")]
+    assert theirs[0]["places"] == [within, None]
+
+
+def test_nanoseconds_of_java(lake: Lake) -> None:
+    """Neither Spark nor DuckDB reads such a table; the library's own writer fills it."""
+    config = lake.config("nanoseconds").with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+    schema = pa.schema({"id": pa.int32(), "at": pa.timestamp("ns"), "seen": pa.timestamp("ns", "UTC")})
+    commit(config, QUERY, 0, [{"id": 0, "at": None, "seen": None}], schema)
+    sent = [
+        {"id": 1, "at": "2024-01-01T00:00:00.123456789", "seen": "2024-01-01T00:00:00.123456789+00:00"},
+        {"id": 2, "at": "1969-12-31T23:59:59.999999999", "seen": "1969-12-31T23:59:59.999999999+00:00"},
+    ]
+    start = config.ref.load().current_snapshot()
+    assert start is not None
+    spark_sql(lake, java_commit("volley.db.nanoseconds", [{"id": 0}], sent))
+    read = IcebergTable(config.ref)
+    ns = {1: 1_704_067_200_123_456_789, 2: -1}
+    found = read.to_arrow().sort_by("id")
+    for column in ("at", "seen"):
+        assert found[column].cast(pa.int64()).to_pylist() == [*ns.values()]
+    for text, ids_of in {"2024-01-01T00:00:00.123456789": [1], "2024-01-01T00:00:00.123456788": []}.items():
+        assert read.rows.filter(f"at = '{text}'").to_arrow()["id"].to_pylist() == ids_of
+        assert read.rows.filter(f"seen = '{text}Z'").to_arrow()["id"].to_pylist() == ids_of
+    assert read.rows.filter("at < '1970-01-01T00:00:00'").to_arrow()["id"].to_pylist() == [2]
+    changes = read.changes(start.snapshot_id)
+    told = [(type(change).__name__, change.row["id"]) for change in changes if not isinstance(change, Update)]
+    assert sorted(told) == [("Delete", 0), ("Insert", 1), ("Insert", 2)]
+
+
 def test_padded_texts_of_hives_files(lake: Lake) -> None:
     """A ``char(5)`` in ORC files comes with its spaces, to Volley as to Spark."""
     folder = lake.folder / "chars"
@@ -345,3 +420,13 @@ def test_a_table_that_duckdb_changes(
         assert ours == [row_id for (row_id,) in of_duckdb.execute(f"select _row_id from {name} order by id").fetchall()]
         assert None not in ours
         assert len(ours) == len({*ours})
+    # Both go on in turn: an upsert, a deletion of DuckDB, a compaction.
+    schema = pa.schema({"id": pa.int32(), "x": pa.float64()})
+    mode = Upsert(["id"], strategy="merge_on_read")
+    commit(config.with_commit_mode(mode), QUERY, 0, [{"id": 1, "x": 1.5}, {"id": 6, "x": 6.0}], schema)
+    of_duckdb.execute(f"delete from {name} where id = 5")
+    for _ in range(2):
+        expected = [(1, 1.5), (2, float("nan")), (3, None), (6, 6.0)]
+        assert repr(of_duckdb.execute(f"select id, x from {name} order by id").fetchall()) == repr(expected)
+        assert repr(sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())) == repr(expected)
+        table.compact(rewrite_all=True)
