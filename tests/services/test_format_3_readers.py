@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from collections.abc import Iterator
 from subprocess import TimeoutExpired
 
@@ -35,5 +36,6 @@ def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
 def test_the_page_says_what_readers_read(
     iceberg_spark: IcebergSpark, trino: Trino, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    faulthandler.cancel_dump_traceback_later()
     found = table(Lake(tmp_path_factory.mktemp("lake"), iceberg_spark), trino)
     assert on_page() == found, "run python -m tests.services.format_3_readers"
