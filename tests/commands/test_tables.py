@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from typer.testing import CliRunner, Result
 
 from volley.cli.app import app
-from volley.iceberg import IcebergTable, SnapshotManager
+from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
 
 
 @pytest.fixture
@@ -62,6 +62,20 @@ def test_expire_takes_each_setting(folder: Path) -> None:
     assert table_in(folder).snapshots()[0].snapshot_id == second
     volley(folder, "expire", "--snapshot-ids", str(second))
     assert len(table_in(folder).snapshots()) == 1
+
+
+def test_erase_takes_a_file_of_keys(folder: Path) -> None:
+    keys = folder / "keys.jsonl"
+    keys.write_text('{"id": 1}\n\n{"id": 12}\n')
+    assert "2 rows of table db.t would be erased" in volley(folder, "erase", str(keys), "--dry-run")
+    SnapshotManager(TableRef("db", "t", IcebergStorage.Local(f"{folder}/lake"))).create_tag("kept")
+    assert "the tags kept" in ended(folder, "erase", str(keys)).output
+    assert table_in(folder).scan().to_arrow().num_rows == 6
+    assert "none of" in volley(folder, "erase", str(keys), "--drop-tags", "--orphans-older-than", "0s")
+    assert sorted(table_in(folder).scan().to_arrow()["id"].to_pylist()) == [0, 2, 10, 11]
+    keys.write_text("id: 1")
+    assert ended(folder, "erase", str(keys)).exit_code == 2
+    assert "keys can't be read from" in ended(folder, "erase", str(folder / "none")).output
 
 
 @pytest.mark.parametrize(
