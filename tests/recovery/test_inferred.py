@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.drivers import Drivers
-from tests.recovery import inferring
+from tests.recovery import inferring, told
 from tests.recovery.runs import load
 from tests.tiers import some
 from volley.task.failpoints import LEARNED_POINT, SCHEMA_POINT
@@ -19,6 +19,8 @@ POINTS = [
     *(f"{LEARNED_POINT}@1", "before-learned@1", f"{SCHEMA_POINT}@4", f"{SCHEMA_POINT}@3", "before-commit@1"),
     *("after-commit@1", "before-learned@2", f"{LEARNED_POINT}@2", f"{SCHEMA_POINT}@5", "before-checkpoint@2"),
 ]
+# The table's schema changes once less.
+TOLD_POINTS = [point for point in POINTS if point != f"{SCHEMA_POINT}@3"]
 
 
 def check(folder: Path) -> None:
@@ -44,3 +46,17 @@ def test_killed_again_and_again(drivers: Drivers, tmp_path: Path) -> None:
         drivers.die(point, inferring.run, tmp_path, "local[1]")
     inferring.run(tmp_path)
     check(tmp_path)
+
+
+@pytest.mark.parametrize("point", some(TOLD_POINTS))
+def test_killed_between_a_schema_that_a_message_tells_and_its_rows(
+    drivers: Drivers, tmp_path: Path, point: str
+) -> None:
+    told.write(tmp_path)
+    drivers.die(point, told.run, tmp_path, "local[1]")
+    told.run(tmp_path)
+    table = load(tmp_path)
+    assert table.scan().to_arrow().sort_by("id").select(list(told.ROWS[0])).to_pylist() == told.ROWS
+    # The deletes of an epoch are a snapshot of their own.
+    marks = [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
+    assert [epoch for epoch in marks if epoch] == ["0", "1", "2"]
