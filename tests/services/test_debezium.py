@@ -206,14 +206,14 @@ MODES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_mariadb_by_type_and_handling_mode(mariadb: MariaDb, tmp_path: Path, mode: str) -> None:
+def test_mariadb_by_type_and_handling_mode(own_mariadb: MariaDb, tmp_path: Path, mode: str) -> None:
     """A snapshot and a stream, an incremental snapshot between, changed keys, and a column that is added."""
-    name = mariadb.database()
+    name = own_mariadb.database()
     settings, wire = MODES[mode]
     columns = ", ".join(f"{column} {data_type}" for column, data_type in TYPES.items())
     others = [] if mode != "default" else [f"insert into t values (8, {EXACT})"]
     values = VALUES.replace("'10:00:00.123'", "null") if mode == "isostring" else VALUES
-    mariadb.run(
+    own_mariadb.run(
         f"create table t ({columns})",
         "create table late (id bigint primary key)",
         "create table signals (id varchar(42) primary key, type varchar(32), data varchar(2048))",
@@ -225,11 +225,11 @@ def test_mariadb_by_type_and_handling_mode(mariadb: MariaDb, tmp_path: Path, mod
     )
     signals = {"signal.data.collection": f"{name}.signals", "table.include.list": f"{name}.t,{name}.signals"}
     settings = {**settings, **signals, "value.converter.schemas.enable": "true"}
-    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), settings).start()
+    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(own_mariadb, name), settings).start()
     lines = debezium.lines
     try:
         debezium.wait_for(b'"snapshot":"last"')
-        mariadb.run(
+        own_mariadb.run(
             f"insert into t values (4, {values})",
             f"insert into t values (5{NULLS})",
             "update t set id = 6, name = 'key' where id = 3",
@@ -239,13 +239,18 @@ def test_mariadb_by_type_and_handling_mode(mariadb: MariaDb, tmp_path: Path, mod
             database=name,
         )
         signal = f"""{{"data-collections": ["{name}.t"], "type": "incremental"}}"""
-        mariadb.run(f"insert into signals values ('one', 'execute-snapshot', '{signal}')", database=name)
-        debezium.wait_for(b'"snapshot":"incremental"')
+        own_mariadb.run(f"insert into signals values ('one', 'execute-snapshot', '{signal}')", database=name)
+        ((count,),) = own_mariadb.rows("select count(*) from t", name)
+        debezium.wait_for(b'"snapshot":"incremental"', lambda part: lines.read_bytes().count(part) >= count)
+        # The second one is sent when the first one is noted, which is behind the snapshot: before columns change.
+        for id, text in ((11, b"a row behind it"), (12, b"another row")):
+            own_mariadb.run(f"insert into t (id, name) values ({id}, '{text.decode()}')", database=name)
+            debezium.wait_for(text)
         debezium.kill()
-        mariadb.run("alter table t add column added int default 7", database=name)
-        mariadb.run(f"insert into t values (9, {values}, 9)", "update t set y = 2027 where id = 1", database=name)
+        own_mariadb.run("alter table t add column added int default 7", database=name)
+        own_mariadb.run(f"insert into t values (9, {values}, 9)", "update t set y = 2027 where id = 1", database=name)
         debezium.start()
-        mariadb.run("insert into t (id, name) values (10, 'the last one')", database=name)
+        own_mariadb.run("insert into t (id, name) values (10, 'the last one')", database=name)
         debezium.wait_for(b"the last one")
     finally:
         debezium.kill()
@@ -261,7 +266,7 @@ def test_mariadb_by_type_and_handling_mode(mariadb: MariaDb, tmp_path: Path, mod
         **dict.fromkeys(row[0] for row in stored),
         **{1: 7, 9: 9, 10: 7},
     }
-    assert [row[:-1] for row in stored] == of_mariadb_table(mariadb, name)
+    assert [row[:-1] for row in stored] == of_mariadb_table(own_mariadb, name)
     assert stored[0][2] == Decimal("-1233.50")
 
 
@@ -293,13 +298,15 @@ def of_mariadb_table(server: MariaDb, database: str) -> list[tuple[Any, ...]]:
         return [tuple(map(converted, TYPES, row)) for row in cursor.fetchall()]
 
 
-def test_a_truncation_of_mariadb_is_a_bad_row_by_name(mariadb: MariaDb, tmp_path: Path) -> None:
-    name = mariadb.database()
-    mariadb.run("create table t (id bigint primary key)", "insert into t values (1)", database=name)
-    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), {"skipped.operations": "none"}).start()
+def test_a_truncation_of_mariadb_is_a_bad_row_by_name(own_mariadb: MariaDb, tmp_path: Path) -> None:
+    name = own_mariadb.database()
+    own_mariadb.run("create table t (id bigint primary key)", "insert into t values (1)", database=name)
+    debezium = Debezium(
+        empty(tmp_path / "debezium"), of_mariadb(own_mariadb, name), {"skipped.operations": "none"}
+    ).start()
     try:
         debezium.wait_for(b'"op":"r"')
-        mariadb.run("truncate table t", database=name)
+        own_mariadb.run("truncate table t", database=name)
         debezium.wait_for(b'"op":"t"')
     finally:
         debezium.kill()
@@ -310,22 +317,24 @@ def test_a_truncation_of_mariadb_is_a_bad_row_by_name(mariadb: MariaDb, tmp_path
         rows(source, tmp_path, ["id"])
 
 
-def test_the_history_of_a_system_versioned_table_does_not_replace_its_rows(mariadb: MariaDb, tmp_path: Path) -> None:
-    name = mariadb.database()
+def test_the_history_of_a_system_versioned_table_does_not_replace_its_rows(
+    own_mariadb: MariaDb, tmp_path: Path
+) -> None:
+    name = own_mariadb.database()
     period = "s timestamp(6) generated always as row start, e timestamp(6) generated always as row end"
-    mariadb.run(
+    own_mariadb.run(
         f"create table t (id bigint primary key, v varchar(20), {period}, period for system_time (s, e)) "
         "with system versioning",
         "insert into t (id, v) values (1, 'a'), (2, 'b'), (3, 'c')",
         database=name,
     )
-    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(mariadb, name), {}).start()
+    debezium = Debezium(empty(tmp_path / "debezium"), of_mariadb(own_mariadb, name), {}).start()
     try:
         debezium.wait_for(b'"snapshot":"last"')
-        mariadb.run("update t set v = 'x' where id = 1", database=name)
-        mariadb.run("delete from t where id = 2", database=name)
-        mariadb.run("delete history from t", database=name)
-        mariadb.run("insert into t (id, v) values (4, 'the last one')", database=name)
+        own_mariadb.run("update t set v = 'x' where id = 1", database=name)
+        own_mariadb.run("delete from t where id = 2", database=name)
+        own_mariadb.run("delete history from t", database=name)
+        own_mariadb.run("insert into t (id, v) values (4, 'the last one')", database=name)
         debezium.wait_for(b"the last one")
     finally:
         debezium.kill()
@@ -337,4 +346,4 @@ def test_the_history_of_a_system_versioned_table_does_not_replace_its_rows(maria
         options={"key_fields": ["id"], "row_end": "e"},
     )
     stored = rows(source, tmp_path, ["id", "v"])
-    assert stored == sorted(mariadb.rows("select id, v from t", name)) == [(1, "x"), (3, "c"), (4, "the last one")]
+    assert stored == sorted(own_mariadb.rows("select id, v from t", name)) == [(1, "x"), (3, "c"), (4, "the last one")]
