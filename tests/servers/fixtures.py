@@ -182,7 +182,7 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
 
 @server_fixture
 def own_mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    """A MariaDB server of this process alone: tests kill it and purge its log, and Debezium stops at types of others."""
+    """A MariaDB server of this process alone: tests kill it and purge its log; Debezium stops at types of others."""
     from tests.servers.mariadb import MariaDb
 
     with own_server(MariaDb(tmp_path_factory.mktemp("own-mariadb"))) as server:
