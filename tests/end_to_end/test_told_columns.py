@@ -21,10 +21,11 @@ PAID = {"field": "paid", "type": "bytes", "optional": True, "name": DECIMAL, "pa
 NOTE = {"field": "note", "type": "string", "optional": True}
 
 
-def message(lsn: int, fields: list[dict[str, Any]], op: str, row: dict[str, Any]) -> str:
+def message(lsn: int, fields: list[dict[str, Any]], op: str, row: dict[str, Any], table: str = "t") -> str:
     struct = {"type": "struct", "fields": fields, "optional": True}
     schema = {"type": "struct", "fields": [{**struct, "field": "before"}, {**struct, "field": "after"}]}
-    source = {"connector": "postgresql", "snapshot": "false", "sequence": json.dumps(["1", str(lsn)])}
+    source = {"connector": "postgresql", "snapshot": "false", "table": table}
+    source["sequence"] = json.dumps(["1", str(lsn)])
     places = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
     return json.dumps({"schema": schema, "payload": {"op": op, **places, "source": source}})
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,73 @@ def rows(source: Source, folder: Path, columns: Sequence[str], in_order: bool = 
     stream.to_sink(IcebergSink(table.with_commit_mode(Upsert()))).execute("t")
     stored = table.ref.load().scan().to_arrow().select(list(columns)).sort_by("id")
     return [tuple(row.values()) for row in stored.to_pylist()]
+
+
+@pytest.mark.parametrize("encoding", ["json", "avro"])
+def test_all_tables_of_a_database_by_one_job(
+    postgres: Postgres, kafka: Kafka, request: pytest.FixtureRequest, tmp_path: Path, encoding: str
+) -> None:
+    """Each has columns and keys of its own; one gets a column, and one is made later."""
+    uri, registry = postgres.database(), None
+    prefix = uri.rpartition("/")[2]
+    settings = {"brokers": kafka.bootstrap, "topic.prefix": prefix, "value.converter.schemas.enable": "true"}
+    if encoding == "avro":
+        apicurio = request.getfixturevalue("apicurio")
+        settings, registry = {**settings, **avro_by(apicurio)}, apicurio.uri
+    for table in ("users", "lines", "late"):
+        kafka.topic(2, name=f"{prefix}.public.{table}")
+    engine = create_engine(uri)
+    run = partial(in_one_transaction, engine)
+    run("create table users (id bigint primary key, name text, paid numeric(10,2))")
+    run("create table lines (id int, line smallint, note text, primary key (id, line))")
+    run("insert into users select g, 'u' || g, g + 0.5 from generate_series(1, 50) g")
+    run("insert into lines select g % 9, g, 'l' || g from generate_series(1, 50) g")
+    debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), settings).start()
+
+    def has(table: str, written: bytes) -> bool:
+        return any(written in (message.value() or b"") for message in kafka.messages(f"{prefix}.public.{table}"))
+
+    lake = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local(str(tmp_path / "lake")))
+    sink = IcebergSink(lake.with_commit_mode(Upsert()).with_schema_evolution("full")).routed(
+        "{source_schema}.{source_table}", rows="rows", key_fields="primary_key"
+    )
+    source = KafkaSource(
+        kafka.bootstrap,
+        pattern=rf"{prefix}\.public\..*",
+        value_format="debezium",
+        schema="rows binary",
+        registry=registry,
+        options={"packed": True, "source": ["schema", "table"]},
+        bounded=True,
+    )
+    job = Environment("local[2]", checkpoint_dir=f"{tmp_path}/checkpoints").from_source(source).to_sink(sink)
+    try:
+        debezium.wait_for(b"u50", partial(has, "users"))
+        debezium.wait_for(b"l50", partial(has, "lines"))
+        job.execute("all")
+        run("update users set paid = null where id <= 3", "delete from users where id = 4")
+        run("update lines set line = 1000 where line = 7", "delete from lines where line = 8")
+        run("alter table users add column seen timestamptz", "insert into users values (90, 'n', 1, now())")
+        run("create table late (name text primary key, n int)", "insert into late values ('a', 1), ('b', null)")
+        run("insert into lines values (1, 2000, 'the last one')")
+        debezium.wait_for(b"the last one", partial(has, "lines"))
+    finally:
+        debezium.kill()
+    job.execute("all")
+    catalog = lake.ref.load_catalog()
+    for table, columns in {"users": "id, name, paid, seen", "lines": "id, line, note", "late": "name, n"}.items():
+        stored = catalog.load_table(f"public.{table}").scan().to_arrow().select(columns.split(", ")).to_pylist()
+        with engine.connect() as connection:
+            expected = [tuple(row) for row in connection.execute(text(f"select {columns} from {table} order by 1, 2"))]
+        assert sorted(tuple(row.values()) for row in stored) == expected
+    assert len(expected) == 2
+    engine.dispose()
+
+
+def in_one_transaction(engine: Engine, *statements: str) -> None:
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
 
 
 TYPES = {

@@ -28,6 +28,8 @@ value."""
 SOURCE_FIELDS = ("connector", "name", "db", "schema", "table", "collection", "snapshot", "ts_ms")
 """What a format knows of the place of a change, to be added as columns ``source_…``."""
 
+_OF_ROWS = ("snapshot", "ts_ms")
+
 WIRES = (
     *("plain", "text", "base64", "base64url", "hex", "unsigned"),
     *("Bits", "Date", "Decimal", "Enum", "EnumSet", "IsoDate", "IsoTime", "IsoTimestamp", "MicroTime"),
@@ -51,6 +53,9 @@ class ChangeOptions(NoOptions):
             what ``add.fields`` adds.
         documents: True: messages are MongoDB's envelopes, whose rows are texts of extended JSON: fields of documents
             are the columns, ``_id`` is the key.
+        packed: True: messages are changes of many tables, each with the schema of its table: the one declared column,
+            of bytes, has the rows of a table, packed, for ``routed(…, rows=…)``. Columns are those that the schemas
+            tell, and keys those of Kafka's records; `source` tells the tables apart.
         placeholder: The text in place of a value that has not changed; None = Debezium's own default, or OLake's.
         unrepresentable: What to do with values that Iceberg does not have, such as infinite dates and the time 24:00:
             ``"fail"`` makes the message a bad row, ``"null"`` writes a null.
@@ -78,6 +83,7 @@ class ChangeOptions(NoOptions):
     wire: Mapping[str, str] = field(default_factory=dict, hash=False)
     flattened: bool = False
     documents: bool = False
+    packed: bool = False
     placeholder: str | None = None
     unrepresentable: Literal["fail", "null"] = "fail"
     truncations: Literal["fail", "skip"] = "fail"
@@ -92,6 +98,7 @@ class ChangeOptions(NoOptions):
             wire=mapping,
             flattened=flag,
             documents=flag,
+            packed=flag,
             source=names,
             placeholder=optional(text),
         )
@@ -107,7 +114,8 @@ class ChangeOptions(NoOptions):
     @property
     def added(self) -> list[str]:
         """The names of the columns that are added to those of the row."""
-        return [OPERATION, SEQUENCE, UNCHANGED, *(f"source_{part}" for part in self.source)]
+        of_rows = [] if self.packed else [OPERATION, SEQUENCE, UNCHANGED]
+        return [*of_rows, *(f"source_{part}" for part in self.source)]
 
     @property
     def undivided(self) -> str | None:
@@ -138,6 +146,9 @@ class ChangeOptions(NoOptions):
             )
         if self.tombstones == "delete" and not self.key_fields:
             raise ConfigError("tombstones are deletions, and no key is known", hint='"key_fields": ["id"]')
+        if self.packed:
+            self._check_packed(value_format, schema)
+            return
         if schema is None:
             return
         columns = column_names(schema)
@@ -151,6 +162,28 @@ class ChangeOptions(NoOptions):
                 f"column {twice[0]!r} is there twice: in the schema, and added by {value_format}",
                 hint="leave it out of the schema",
             )
+
+    def _check_packed(self, value_format: str, schema: Any) -> None:
+        others = {"key_fields": self.key_fields, "flattened": self.flattened, "documents": self.documents}
+        if value_format != "debezium" or any(others.values()):
+            beside = next((name for name, value in others.items() if value), value_format)
+            raise ConfigError(
+                f"packed rows are those of Debezium's envelopes with a schema, not of {beside}",
+                hint="leave it out: keys are those of Kafka's records, or the sink's: routed(…, key_fields=…)",
+            )
+        if by_row := [name for name in self.source if name in _OF_ROWS]:
+            raise ConfigError(f"source names {by_row[0]!r}, which differs by row", hint='["schema", "table"]')
+        if schema is None or not _is_bytes(schema):
+            raise ConfigError("packed rows need one column of bytes", hint='schema="rows binary"')
+
+
+def _is_bytes(schema: Any) -> bool:
+    # Slow to import.
+    import pyarrow as pa
+
+    from volley.types.arrow import arrow_schema
+
+    return [column.type for column in arrow_schema(schema)] == [pa.binary()]
 
 
 def check_options(
@@ -178,6 +211,8 @@ def check_options(
             raise ConfigError(f"{value_format} has no option {option!r}", hint=near(option, known))
     checked = ChangeOptions(**options)
     contract = contract_of(policy)
+    if checked.packed and contract is not None:
+        raise ConfigError("packed rows have the columns that messages tell", hint="leave on_unknown out")
     checked.check(value_format, schema, contract is not None and contract.new_columns == "evolve")
     if checked.tombstones == "delete" and not has_keys:
         raise ConfigError("tombstones are deletions of a record's key, which is in Kafka alone", hint="KafkaSource")

@@ -51,10 +51,11 @@ def decoder_of(
     if value_format in CHANGES:
         # Slow to import.
         from volley.formats.changes.decoder import ChangeValues
+        from volley.formats.changes.packed import change_values
 
         changes = ChangeOptions(**options)
         if contract is None:
-            return ChangeValues(columns, value_format, changes, str(on_unknown))
+            return change_values(columns, value_format, changes, str(on_unknown))
         inferred = Inferred(state, columns, contract, [*reserved, *changes.added])
         inferred = inferred.kept() if state else inferred
         return ChangeValues(inferred.schema, value_format, changes, "drop", inferred=inferred)

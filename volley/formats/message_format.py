@@ -91,7 +91,8 @@ class MessageFormat:
 
     def _changes(self, state: str, registry: Registry) -> Decoder:
         from volley.formats.changes.avro import columns_of_avro
-        from volley.formats.changes.decoder import ChangeValues, shape_of
+        from volley.formats.changes.decoder import shape_of
+        from volley.formats.changes.packed import change_values
         from volley.types.arrow import arrow_schema, canonical_schema
 
         options = ChangeOptions(**self.options)
@@ -100,7 +101,7 @@ class MessageFormat:
         else:
             columns = columns_of_avro(self._subject.merged(state).decode(), shape_of(self.name, options).path or ())
             options.check(self.name, columns)
-        return ChangeValues(canonical_schema(columns), self.name, options, str(self.on_unknown), registry)
+        return change_values(canonical_schema(columns), self.name, options, str(self.on_unknown), registry)
 
     def _plain(self, state: str) -> Decoder:
         from volley.formats.decoders import decoder_of

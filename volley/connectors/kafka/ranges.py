@@ -91,7 +91,8 @@ class Messages:
 
     def with_keys(self) -> Messages:
         """Return the messages with their key at the value."""
-        pairs = zip(self.values, self.kept["key"], strict=True)
+        keys = map(partial(framed, "key"), self.kept["key"], self.kept["headers"])
+        pairs = zip(self.values, keys, strict=True)
         return replace(self, values=[None if value is None else Keyed.of(value, key) for value, key in pairs])
 
     def part(self, start: int, end: int) -> Messages:

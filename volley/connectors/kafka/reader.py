@@ -66,7 +66,7 @@ class KafkaReader(Reader):
     schema: pa.Schema
     newer: NewerSchemas | None  # notices messages with fields that the schema lacks; None: it is not a registry's
     framed: bool  # True: messages name their schema, in front of them or in a header
-    keyed: Literal["tombstones", "documents"] | None  # the messages that are decoded with their key
+    keyed: Literal["tombstones", "values"] | None  # the messages that are decoded with their key
     skip_lost: bool  # True: skip messages that retention has deleted; False: raise
     initial: Offset
     parallelism: int  # the number of splits that are read at the same time

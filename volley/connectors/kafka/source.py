@@ -100,8 +100,8 @@ class KafkaSource(Source):
             connections all fail stops after 10 seconds.
         properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
         options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``documents``,
-            ``placeholder``, ``unrepresentable``, ``truncations``, ``tombstones``, ``row_end`` and ``source``, as in
-            ``{"key_fields": ["id"]}``; see `ChangeOptions`.
+            ``packed``, ``placeholder``, ``unrepresentable``, ``truncations``, ``tombstones``, ``row_end`` and
+            ``source``, as in ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -294,9 +294,9 @@ include=('key', 'offset'))
         return KeyDecoder(is_alone, decoder, registry is not None, keys.newer(f"{context.state}/key"))
 
     @property
-    def _keyed(self) -> Literal["tombstones", "documents"] | None:
-        if self.options.get("documents"):
-            return "documents"
+    def _keyed(self) -> Literal["tombstones", "values"] | None:
+        if self.options.get("documents") or self.options.get("packed"):
+            return "values"
         return "tombstones" if self.options.get("tombstones") == "delete" else None
 
     def _registry(self, format: str) -> Registry | None:

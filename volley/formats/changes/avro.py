@@ -81,6 +81,15 @@ class Avro:
         except SourceError:
             return False
 
+    def columns_of(self, schema: bytes) -> pa.Schema:
+        return _columns(self.registry.avro(schema), self.shape.path or ())
+
+    def key_fields(self, key: bytes | None) -> tuple[str, ...]:
+        try:
+            return tuple(_wires(self.registry.avro(head_of(key)), ())) if key else ()
+        except SourceError:
+            return ()
+
     def wires(self, schema: bytes) -> Mapping[str, Wire]:
         told = self.options.wire
         wires = _wires(self.registry.avro(schema), self.shape.path or ())
@@ -120,15 +129,20 @@ def columns_of_avro(text: str, path: Sequence[str]) -> pa.Schema:
     Raises:
         SourceError: If it is no schema of changes.
     """
-    # The type of MySQL's and MariaDB's is a duration.
-    is_duration = any(f"io.debezium.connector.{name}" in text for name in ("mysql", "mariadb"))
-    wires = _wires(text, tuple(path))
-    own = [name for name in wires if not name.startswith("__")] if not path else [*wires]
-    if not own:
+    columns = _columns(text, tuple(path))
+    if not len(columns):
         raise SourceError(
             "the schema of the messages is no envelope of Debezium: it has neither after nor before",
             hint="rows that were flattened need flattened: true",
         )
+    return columns
+
+
+def _columns(text: str, path: tuple[str, ...]) -> pa.Schema:
+    # The type of MySQL's and MariaDB's times is a duration.
+    is_duration = any(f"io.debezium.connector.{name}" in text for name in ("mysql", "mariadb"))
+    wires = _wires(text, path)
+    own = [name for name in wires if path or not name.startswith("__")]
     return pa.schema([(name, column_type(wires[name], is_duration)) for name in own])
 
 

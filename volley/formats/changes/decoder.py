@@ -37,7 +37,7 @@ from volley.formats.messages import Values
 from volley.formats.rows import Sorted, joined
 from volley.formats.schema_registry import Registry
 
-__all__ = ["ChangeValues"]
+__all__ = ["ChangeValues", "encoding_of", "shape_of"]
 
 _LOOKED_AT = 10
 # What the names of fields begin with that a program adds to rows.
@@ -192,9 +192,7 @@ class ChangeValues:
 
     @cached_property
     def _encoding(self) -> Encoding:
-        if self.registry is not None:
-            return Avro(self.columns, self._shape, self.registry, self.options)
-        return Json(self.columns, self._shape, self.value_format == "debezium", self.options)
+        return encoding_of(self.columns, self.value_format, self.options, self._shape, self.registry)
 
     @property
     def _path(self) -> tuple[str, ...]:
@@ -403,6 +401,15 @@ def _mask(values: pa.Array) -> Mask:
 @lru_cache(maxsize=10_000)
 def _named(payload: bytes, path: tuple[str, ...]) -> frozenset[str]:
     return fields_named(payload, path)
+
+
+def encoding_of(
+    columns: pa.Schema, value_format: str, options: ChangeOptions, shape: Shape, registry: Registry | None
+) -> Encoding:
+    """Return how messages of a format are encoded: in JSON, unless a registry has their schemas."""
+    if registry is not None:
+        return Avro(columns, shape, registry, options)
+    return Json(columns, shape, value_format == "debezium", options)
 
 
 def shape_of(value_format: str, options: ChangeOptions) -> Shape:

@@ -15,13 +15,18 @@ from volley.errors import SourceError, message_of
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.documents import Documents, wires_of_documents
 from volley.formats.changes.events import Shape, row_type
-from volley.formats.changes.unwrap import Groups, unwrapped, wires_of, without_others
+from volley.formats.changes.told import columns_told
+from volley.formats.changes.unwrap import Groups, key_names, unwrapped, wires_of, without_others
 from volley.formats.changes.wire import Wire, as_told, declared_wires
 from volley.formats.messages import JsonValues, Values, decode_errors
 from volley.formats.rows import Sorted
 
 __all__ = ["Encoding", "Json"]
 
+_NO_SCHEMA = (
+    "it carries no schema, which tells the columns of its table: value.converter.schemas.enable=true has the connector "
+    "write them"
+)
 _DOCUMENT = "an envelope of MongoDB's, whose rows are texts: read them with documents: true"
 
 
@@ -34,6 +39,16 @@ class Encoding(Protocol):
 
     def groups(self, values: Values) -> tuple[Groups, Mapping[int, str]]:
         """Return messages by the schema that they carry, and the faults of those that can't be told apart."""
+
+    def columns_of(self, schema: bytes) -> pa.Schema:
+        """Return the columns of rows that a schema tells; none if its messages are no changes.
+
+        Raises:
+            SourceError: If the schema can't be read; or if there is none.
+        """
+
+    def key_fields(self, key: bytes | None) -> tuple[str, ...]:
+        """Return the names of the columns in a record's key; none if that is not known, or has no fields."""
 
     def wires(self, schema: bytes) -> Mapping[str, Wire]:
         """Return how the columns of rows are written in messages that carry a schema.
@@ -79,6 +94,14 @@ class Json:
             except SourceError as error:
                 faults[number] = message_of(error)
         return {b"": rows} if rows else {}, faults
+
+    def columns_of(self, schema: bytes) -> pa.Schema:
+        if not schema:
+            raise SourceError(_NO_SCHEMA)
+        return columns_told(schema, self.shape.path or (), self.options)
+
+    def key_fields(self, key: bytes | None) -> tuple[str, ...]:
+        return key_names(key) if key else ()
 
     def wires(self, schema: bytes) -> Mapping[str, Wire]:
         if not schema:

@@ -11,9 +11,11 @@ from volley.columns.letters import column_in, payload_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.change_options import CHANGES, ChangeOptions
 from volley.formats.changes.decoder import ChangeValues
+from volley.formats.changes.packed import change_values
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
 from volley.formats.json_lines import texts_of
+from volley.formats.messages import Decoder
 
 __all__ = list(CHANGES)
 
@@ -30,14 +32,16 @@ def _rows(
     on_unknown = "drop" if file.columns is None else file.columns.on_unknown
     sight = None if file.columns is None else file.columns.sight
     inferred = None if sight is None else sight.columns
-    decoder = ChangeValues(own, value_format, options, on_unknown, inferred=inferred)
+    decoder = (
+        change_values(own, value_format, options, on_unknown)
+        if inferred is None
+        else ChangeValues(own, value_format, options, on_unknown, inferred=inferred)
+    )
     for place, before, text in texts_of(file, part):
         yield from _items(place, before, text.split(b"\n"), decoder)
 
 
-def _items(
-    file: InputFile, before: int, texts: list[bytes], decoder: ChangeValues
-) -> Iterator[PositionedBatch | BadRow]:
+def _items(file: InputFile, before: int, texts: list[bytes], decoder: Decoder) -> Iterator[PositionedBatch | BadRow]:
     lines = [(number, line.strip()) for number, line in enumerate(texts, before + 1) if line.strip()]
     values = [line for _, line in lines]
 
@@ -53,7 +57,7 @@ def _items(
 
 def _reader(value_format: str) -> FormatReader:
     def columns(schema: pa.Schema, options: ChangeOptions) -> pa.Schema:
-        return ChangeValues(schema, value_format, options, "drop").schema
+        return change_values(schema, value_format, options, "drop").schema
 
     return FormatReader(_infer, partial(_rows, value_format), columns=columns)
 

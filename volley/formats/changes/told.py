@@ -15,7 +15,7 @@ from volley.formats.changes.wire import as_told, column_type
 from volley.formats.inferred import Inferred
 from volley.types.arrow import type_name
 
-__all__ = ["NO_SCHEMA", "faults_of_columns", "told_columns"]
+__all__ = ["NO_SCHEMA", "columns_told", "faults_of_columns", "told_columns"]
 
 NO_SCHEMA = (
     "it carries no schema, which columns that are inferred are taken from: value.converter.schemas.enable=true has the "
@@ -38,23 +38,33 @@ def told_columns(schema: bytes, path: tuple[str, ...], options: ChangeOptions) -
     Raises:
         SourceError: If it is no schema of Kafka Connect.
     """
+    return _seen(schema, path, tuple(sorted(options.wire.items())))
+
+
+def columns_told(schema: bytes, path: tuple[str, ...], options: ChangeOptions) -> pa.Schema:
+    """Return the columns of rows, with their types; arguments and errors as of `told_columns`."""
     return _told(schema, path, tuple(sorted(options.wire.items())))
 
 
 @lru_cache(maxsize=1_000)
-def _told(schema: bytes, path: tuple[str, ...], wire: tuple[tuple[str, str], ...]) -> Told:
+def _seen(schema: bytes, path: tuple[str, ...], wire: tuple[tuple[str, str], ...]) -> Told:
+    return tuple(seen for column in _told(schema, path, wire) for seen in _leaves((column.name,), column.type))
+
+
+@lru_cache(maxsize=1_000)
+def _told(schema: bytes, path: tuple[str, ...], wire: tuple[tuple[str, str], ...]) -> pa.Schema:
     wires, others = dict(wires_of(schema, path)), dict(wire)
     is_duration = any(name in schema for name in _DURATIONS)
-    seen = list[Seen]()
+    columns = list[tuple[str, pa.DataType]]()
     for name, own in wires.items():
         # Names of fields that a transformation adds to flattened rows begin with two underscores.
         if path or not name.startswith("__"):
             written = as_told(own, others[name]) if name in others else own
             try:
-                seen += _leaves((name,), column_type(written, is_duration))
+                columns.append((name, column_type(written, is_duration)))
             except (KeyError, ValueError) as error:
                 raise SourceError(f"the schema of the message has no type of Kafka Connect for {name!r}") from error
-    return tuple(seen)
+    return pa.schema(columns)
 
 
 def _leaves(path: tuple[str | None, ...], data_type: pa.DataType) -> Iterator[Seen]:

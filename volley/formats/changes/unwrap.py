@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from volley.errors import SourceError
 from volley.formats.changes.wire import Wire, fields_of_schema, wires_of_schema
 
-__all__ = ["Groups", "fields_named", "is_of_no_row", "unwrapped", "wires_of", "without_others"]
+__all__ = ["Groups", "fields_named", "is_of_no_row", "key_names", "unwrapped", "wires_of", "without_others"]
 
 _PAYLOAD = b'"payload"'
 # The last parts of the names of the schemas of Debezium's messages that are no rows: heartbeats, the beginnings and
@@ -134,3 +134,17 @@ def fields_named(payload: bytes, path: Sequence[str]) -> frozenset[str]:
         return frozenset() if path else frozenset(fields)
     except msgspec.DecodeError:
         return frozenset()
+
+
+def key_names(key: bytes) -> tuple[str, ...]:
+    """Return the names of the fields of a record's key, in their order; none if it is no object.
+
+    Example:
+        >>> key_names(b'{"schema": null, "payload": {"id": 7}}'), key_names(b"7")
+        (('id',), ())
+    """
+    _, payload = _parts(key)
+    try:
+        return tuple(msgspec.json.decode(payload, type=dict[str, Raw]))
+    except msgspec.DecodeError:
+        return ()
