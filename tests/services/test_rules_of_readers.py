@@ -24,7 +24,19 @@ from tests.servers.rest_fixture import RestFixture
 from tests.services import lakes
 from tests.services.histories import commit
 from tests.services.readers import Lake, java_column, java_commit, spark_sql
-from volley import Delete, IcebergStorage, Insert, TableRef, Update
+from volley import (
+    Delete,
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    Insert,
+    MemorySource,
+    TableRef,
+    Update,
+)
 from volley.iceberg import Append, IcebergTable, SchemaEvolution, Upsert
 
 pytestmark = pytest.mark.nightly
@@ -430,3 +442,38 @@ def test_a_table_that_duckdb_changes(
         assert repr(of_duckdb.execute(f"select id, x from {name} order by id").fetchall()) == repr(expected)
         assert repr(sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())) == repr(expected)
         table.compact(rewrite_all=True)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.usefixtures("spark")
+def test_a_table_of_duckdb_is_followed_and_joined(
+    of_duckdb: duckdb.DuckDBPyConnection, rest_fixture: RestFixture, tmp_path: Path, version: int
+) -> None:
+    """Its totals never fall, and it tells no sizes: neither counts as the number of rows, nor as a table of none."""
+    rest = lakes.on_rest(rest_fixture)
+    config = rest.config()
+    rest.open_plain().create_namespace_if_not_exists("db")
+    name = f"volley_rest.db.{config.table}"
+    of_duckdb.execute(f"create table {name} (id integer, x double) with ('format-version' = '{version}')")
+    copy = IcebergSinkConfig(namespace="db", table="copy", storage=IcebergStorage.Local(str(tmp_path / "lake")))
+    upsert = copy.with_commit_mode(Upsert(["id"], op_field="_change"))
+    follow = IcebergSourceConfig(config.ref).with_changes("follow", keys=["id"])
+    environment = Environment("local[2]", checkpoint_dir=f"{tmp_path}/checkpoints")
+    changes = environment.from_source(IcebergSource(follow)).drop("_snapshot", "_committed_at")
+    asked = MemorySource([{"id": id} for id in range(1, 7)])
+    for statement in (
+        f"insert into {name} values (1, 1.0), (2, 'nan'), (3, null), (4, 4.0)",
+        f"delete from {name} where id in (3, 4)",
+        f"update {name} set x = 2.0 where id = 1",
+        f"merge into {name} t using (values (1, 9.0), (5, 5.0)) s(id, x) on t.id = s.id "
+        "when matched then update set x = s.x when not matched then insert values (s.id, s.x)",
+        f"delete from {name}",
+        f"insert into {name} values (6, 6.0)",
+    ):
+        of_duckdb.execute(statement)
+        expected = of_duckdb.execute(f"select id, x from {name} order by id").fetchall()
+        changes.to_sink(IcebergSink(upsert)).execute("follow")
+        copied = copy.ref.load().scan().to_arrow().select(["id", "x"]).to_pylist()
+        assert repr(sorted(tuple(row.values()) for row in copied)) == repr(expected)
+        joined = environment.from_source(asked).join(IcebergTable(config), on="id").to_arrow().to_pylist()
+        assert repr(sorted((row["id"], row["x"]) for row in joined)) == repr(expected)
