@@ -51,7 +51,7 @@ def test_each_table_has_columns_and_keys_of_its_own() -> None:
         [
             change("users", 1, [ID, NOTE], "c", {"id": 1, "note": "a"}, "id"),
             change("lines", 2, [ID, LINE, PAID], "c", {"id": 1, "line": 2, "paid": "AeI6"}, "id", "line"),
-            json.dumps({"schema": heartbeat, "payload": {"ts_ms": 1}}).encode(),
+            Keyed.of(json.dumps({"schema": heartbeat, "payload": {"ts_ms": 1}}).encode(), b'{"serverName": "t"}'),
             None,
             change("users", 3, [ID, NOTE], "d", {"id": 1, "note": "made up"}, "id"),
             change("users", 4, [ID, NOTE, PAID], "c", {"id": 2, "note": None, "paid": "AA=="}, "id"),
@@ -91,12 +91,15 @@ def test_bad_messages_are_named_beside_good_ones() -> None:
     twice = change("t", 2, [ID, {**NOTE, "field": "_op"}], "c", {"id": 2, "_op": "x"}, "id")
     wrong = change("t", 3, [ID], "c", {"id": "x"}, "id")
     truncation = message(4, [ID], "t", {}, "t").encode()
-    rows = read([b"{", good, b'{"op": "c", "after": {"id": 1}}', twice, wrong, truncation])
+    renamed = Keyed.of(good, b'{"user_id": 1}')
+    struct = Keyed.of(good, b"Struct{id=1}")
+    rows = read([b"{", good, b'{"op": "c", "after": {"id": 1}}', twice, wrong, truncation, renamed, struct])
     assert rows.numbers == [1]
     faults = [
         *("carries no schema", "carries no schema", "'_op' is there twice", "id", "the table was truncated"),
+        *("'user_id', which is no column of its table", "its key is no JSON object"),
     ]
-    assert list(rows.faults) == [0, 2, 3, 4, 5]
+    assert list(rows.faults) == [0, 2, 3, 4, 5, 6, 7]
     assert all(part in fault for part, fault in zip(faults, rows.faults.values(), strict=True))
 
 

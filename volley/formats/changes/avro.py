@@ -85,10 +85,7 @@ class Avro:
         return _columns(self.registry.avro(schema), self.shape.path or ())
 
     def key_fields(self, key: bytes | None) -> tuple[str, ...]:
-        try:
-            return tuple(_wires(self.registry.avro(head_of(key)), ())) if key else ()
-        except SourceError:
-            return ()
+        return tuple(_wires(self.registry.avro(head_of(key)), ())) if key else ()
 
     def wires(self, schema: bytes) -> Mapping[str, Wire]:
         told = self.options.wire

@@ -48,7 +48,11 @@ class Encoding(Protocol):
         """
 
     def key_fields(self, key: bytes | None) -> tuple[str, ...]:
-        """Return the names of the columns in a record's key; none if that is not known, or has no fields."""
+        """Return the names of the columns in a record's key; none if it has none.
+
+        Raises:
+            SourceError: If it does not tell them.
+        """
 
     def wires(self, schema: bytes) -> Mapping[str, Wire]:
         """Return how the columns of rows are written in messages that carry a schema.

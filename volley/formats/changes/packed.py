@@ -63,7 +63,12 @@ class PackedChanges:
         for schema, units in groups.items():
             by_key: dict[tuple[str, ...], list[int]] = {}
             for number, _ in units:
-                by_key.setdefault(self._encoding.key_fields(getattr(values[number], "key", None)), []).append(number)
+                try:
+                    keys = self._encoding.key_fields(getattr(values[number], "key", None))
+                except SourceError as error:
+                    pieces.append(Sorted([], [], {number: message_of(error)}))
+                else:
+                    by_key.setdefault(keys, []).append(number)
             for keys, numbers in by_key.items():
                 pieces.append(self._of_schema(schema, keys, numbers, values, place))
         rows = joined(pieces)
@@ -117,8 +122,11 @@ class PackedChanges:
             if twice := [name for name in ChangeOptions().added if name in columns.names]:
                 raise SourceError(f"column {twice[0]!r} is there twice: in the table, and added by {self.value_format}")
             wire = {name: way for name, way in self.options.wire.items() if name in columns.names}
-            own = tuple(name for name in keys if name in columns.names)
-            options = replace(self.options, packed=False, wire=wire, key_fields=own if own == keys else ())
+            # Messages that are no changes have keys, too, and no columns.
+            if columns.names and (lacking := [name for name in keys if name not in columns.names]):
+                raise SourceError(f"its key has {lacking[0]!r}, which is no column of its table")
+            own = keys if columns.names else ()
+            options = replace(self.options, packed=False, wire=wire, key_fields=own)
             self._decoders[schema, keys] = ChangeValues(columns, self.value_format, options, "drop", self.registry)
         return self._decoders[schema, keys]
 

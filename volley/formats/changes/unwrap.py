@@ -137,14 +137,20 @@ def fields_named(payload: bytes, path: Sequence[str]) -> frozenset[str]:
 
 
 def key_names(key: bytes) -> tuple[str, ...]:
-    """Return the names of the fields of a record's key, in their order; none if it is no object.
+    """Return the names of the fields of a record's key, in their order.
+
+    Raises:
+        SourceError: If it is no object.
 
     Example:
-        >>> key_names(b'{"schema": null, "payload": {"id": 7}}'), key_names(b"7")
-        (('id',), ())
+        >>> key_names(b'{"schema": null, "payload": {"id": 7}}')
+        ('id',)
     """
     _, payload = _parts(key)
     try:
         return tuple(msgspec.json.decode(payload, type=dict[str, Raw]))
-    except msgspec.DecodeError:
-        return ()
+    except msgspec.DecodeError as error:
+        raise SourceError(
+            "its key is no JSON object, which tells the key of its table",
+            hint="key.converter=org.apache.kafka.connect.json.JsonConverter writes one",
+        ) from error
