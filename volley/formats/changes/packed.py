@@ -115,7 +115,7 @@ class PackedChanges:
         """Return what decodes messages of a schema.
 
         Raises:
-            SourceError: If it tells no columns, or one that the format adds.
+            SourceError: If it can't be read, or tells a column that the format adds; or if a key is no column of it.
         """
         if (schema, keys) not in self._decoders:
             columns = canonical_schema(self._encoding.columns_of(schema))
