@@ -5,7 +5,6 @@ Each process of a test run has servers of its own for these tests: sources of ot
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -63,10 +62,13 @@ def test_a_killed_server_loses_nothing(own_shop: Shop, tmp_path: Path) -> None:
             own_shop.server.kill()
             own_shop.server.start()
             own_shop.run(f"insert into orders values ({3000 + number}, 'x', 1, null)")
-        deadline = time.monotonic() + 30
-        while not same(made, own_shop) and time.monotonic() < deadline:
+
+        def is_whole() -> bool:
+            nonlocal made
             made = applied(run.epoch(), made)
-            time.sleep(0.1)
+            return same(made, own_shop)
+
+        wait_until(is_whole, 30, "the source has read all changes")
         assert same(made, own_shop)
 
 
