@@ -46,7 +46,7 @@ iceberg.route
 iceberg.source iceberg.changes iceberg.letters
 iceberg.sink iceberg.statistics
 iceberg.time_travel
-iceberg.views
+iceberg.time_travel_query iceberg.views
 iceberg
 engine
 stream
@@ -79,7 +79,8 @@ PACKAGES = {
     "opentelemetry": ["telemetry.*", "cli.*"],
 }
 VALUES = [
-    *("*.source", "*.sink", "iceberg.letters", "connectors.console", "connectors.function", "iceberg.time_travel"),
+    *("*.source", "*.sink", "iceberg.letters", "connectors.console", "connectors.function"),
+    *("iceberg.time_travel", "iceberg.time_travel_query"),
     *("contracts.*", "stream.*", "plan.*"),
     *("types.names", "types.schemas"),
     *(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from volley.iceberg import IcebergStorage, TableRef
+from tests.duck import query
+from volley.iceberg import IcebergStorage, IcebergTable, TableRef
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.schema.types import arrow_schema, to_iceberg_schema
 
-__all__ = ["Files"]
+__all__ = ["Files", "Lake"]
 
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
 Row = dict[str, Any]
@@ -110,3 +111,37 @@ class Files:
 
     def close(self) -> None:
         self.catalog.close()
+
+
+class Lake:
+    """Such a table with a column ``id``, which others write to as well, and its readers.
+
+    Args: As for `Files`.
+    """
+
+    def __init__(
+        self, folder: Path, schema: pa.Schema | Schema, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    ) -> None:
+        self.folder = folder
+        self.files = Files(folder, schema, spec)
+        self.view = IcebergTable(self.files.ref)
+
+    def commit(self, *changes: Any) -> int:
+        """One snapshot on the table's current state; arguments as for `Files.commit`."""
+        self.files.table.refresh()
+        return self.files.commit(*changes)
+
+    def check_others(self, expected: Collection[Any], *, equality: bool = False) -> None:
+        """What readers see in ``id`` that are not ours.
+
+        Args:
+            equality: True if the table has equality deletes, which pyiceberg doesn't read.
+        """
+        table = self.files.ref.load()
+        if not equality:
+            assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted(expected)
+        found = query(f"select id from iceberg_scan('{table.metadata_location}')").fetchall()
+        assert sorted(value for (value,) in found) == sorted(expected)
+
+    def close(self) -> None:
+        self.files.close()

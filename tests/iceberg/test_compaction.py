@@ -11,14 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from tests import maintenance
 from tests.drivers import Drivers
-from tests.duck import query
+from tests.iceberg import tables
 from tests.iceberg.snapshots import disturb, lost, never_sent
-from tests.iceberg.tables import Files
 from volley import CommitConflictError, CommitStateUnknownError, LayoutChangedError, SourceContext, col
 from volley.iceberg import (
     IcebergSource,
@@ -36,23 +35,19 @@ from volley.task.failpoints import COMPACTION_POINTS
 SCHEMA = pa.schema({"id": pa.int64(), "part": pa.string()})
 
 
-class Lake:
+class Lake(tables.Lake):
     """A table of files with ten rows each, and its readers."""
 
-    def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, spec: PartitionSpec | None = None) -> None:
-        self.folder = folder
-        self.files = Files(folder, schema) if spec is None else Files(folder, schema, spec)
-        self.view = IcebergTable(self.files.ref)
+    def __init__(
+        self, folder: Path, schema: pa.Schema = SCHEMA, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    ) -> None:
+        super().__init__(folder, schema, spec)
 
     def append(self, *firsts: int, part: str = "a") -> list[DataFile]:
         self.files.table.refresh()
         made = [self.files.data([{"id": first + n, "part": part} for n in range(10)]) for first in firsts]
         self.commit(made)
         return made
-
-    def commit(self, *changes: Any) -> None:
-        self.files.table.refresh()
-        self.files.commit(*changes)
 
     def live(self) -> list[str]:
         """The data files, oldest first."""
@@ -67,13 +62,9 @@ class Lake:
         return list(self.view.to_arrow()["id"].to_pylist())
 
     def check(self, expected: set[int], *, equality: bool = False) -> None:
-        """What all readers see: pyiceberg reads no equality deletes."""
+        """What all readers see."""
         assert sorted(self.ids()) == sorted(expected)
-        if not equality:
-            assert sorted(self.files.ref.load().scan().to_arrow()["id"].to_pylist()) == sorted(expected)
-        location = self.files.ref.load().metadata_location
-        found = query(f"select id from iceberg_scan('{location}')").fetchall()
-        assert sorted(row for (row,) in found) == sorted(expected)
+        self.check_others(expected, equality=equality)
 
     def totals(self) -> tuple[int, int, int]:
         snapshot = self.files.ref.load().current_snapshot()
@@ -92,7 +83,7 @@ class Lake:
 def lake(tmp_path: Path) -> Iterator[Lake]:
     made = Lake(tmp_path / "lake")
     yield made
-    made.files.close()
+    made.close()
 
 
 @pytest.fixture
@@ -213,7 +204,7 @@ def parted(tmp_path: Path) -> Iterator[Lake]:
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
     made = Lake(tmp_path / "lake", spec=spec)
     yield made
-    made.files.close()
+    made.close()
 
 
 def test_a_group_whose_file_is_gone_stays_and_the_others_are_replaced(
@@ -303,7 +294,7 @@ def test_values_stay_bit_for_bit(tmp_path: Path) -> None:
     ]
     assert bits[0] == bits[1]
     table.check(set(range(6)))
-    table.files.close()
+    table.close()
 
 
 def test_files_of_an_older_partition_spec_stay_and_are_counted(lake: Lake) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
@@ -236,7 +236,7 @@ def test_a_z_order_keeps_the_values_of_each_file_near_each_other(tmp_path: Path)
         spans.append((max(xs) - min(xs)) * (ys[-1] - ys[0]))
     # Unsorted, each file spans nearly all values of both.
     assert sum(spans) / len(spans) < 0.4 * 4096 * 4096
-    lake.files.close()
+    lake.close()
 
 
 def test_z_values_are_the_interleaved_bits_of_ranks() -> None:
@@ -331,7 +331,8 @@ def test_rows_equal_a_model(
 ) -> None:
     """Random deletes by position and by key, before and meanwhile."""
     by_part = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
-    lake = Lake(tmp_path_factory.mktemp("model") / "lake", SCHEMA, by_part if spec == "partitioned" else None)
+    first = by_part if spec == "partitioned" else UNPARTITIONED_PARTITION_SPEC
+    lake = Lake(tmp_path_factory.mktemp("model") / "lake", SCHEMA, first)
     # Each file is of one partition if the table has some from the start.
     step = 0 if spec == "partitioned" else 1
     rows = [[{"id": 10 * file + n, "part": "ab"[(file + step * n) % 2]} for n in range(10)] for file in range(6)]
@@ -375,4 +376,4 @@ def test_rows_equal_a_model(
     assert lake.no_orphans()
     lake.view.compact(old_specs=True)
     lake.check(model, equality=bool(keys))
-    lake.files.close()
+    lake.close()

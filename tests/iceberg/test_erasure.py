@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 
 from tests import maintenance
 from tests.drivers import Drivers
-from tests.duck import query
+from tests.iceberg import tables
 from tests.iceberg.tables import Files
 from tests.tiers import some
 from volley import ConfigError, StorageError, VolleyError
@@ -46,22 +46,16 @@ def row(id: str, number: int = 0, part: str = "a") -> dict[str, Any]:
     return {"id": id, "part": part, "number": number}
 
 
-class Lake:
+class Lake(tables.Lake):
     """A table whose rows a person wants to be forgotten, and what looks for them."""
 
-    def __init__(self, folder: Path, spec: PartitionSpec | None = None, version: int = 2) -> None:
-        self.folder = folder
-        self.files = Files(folder, SCHEMA) if spec is None else Files(folder, SCHEMA, spec)
+    def __init__(self, folder: Path, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, version: int = 2) -> None:
+        super().__init__(folder, SCHEMA, spec)
         with self.files.table.transaction() as transaction:
             transaction.set_properties({**_UNCOMPRESSED, "write.summary.partition-limit": "100"})
         if version == 3:
             IcebergTable(self.files.ref).upgrade(3)
             self.files.table.refresh()
-        self.view = IcebergTable(self.files.ref)
-
-    def commit(self, *changes: Any) -> int:
-        self.files.table.refresh()
-        return self.files.commit(*changes)
 
     def data(self, *rows: dict[str, Any]) -> DataFile:
         self.files.table.refresh()
@@ -75,13 +69,6 @@ class Lake:
         file = self.data(*rows)
         self.commit([file])
         return file
-
-    def check(self, *expected: str) -> None:
-        """What readers see that are not ours."""
-        table = self.files.ref.load()
-        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted(expected)
-        found = query(f"select id from iceberg_scan('{table.metadata_location}')").fetchall()
-        assert sorted(id for (id,) in found) == sorted(expected)
 
     def guilty(self, text: str = GONE[:16]) -> list[str]:
         """The files whose bytes, decoded or as they are, or whose path has a text; the catalog's own is none."""
@@ -106,7 +93,7 @@ def _has(path: Path, text: str) -> bool:
 def lake(tmp_path: Path) -> Iterator[Lake]:
     made = Lake(tmp_path / "lake")
     yield made
-    made.files.close()
+    made.close()
 
 
 @pytest.fixture
@@ -114,7 +101,7 @@ def parted(tmp_path: Path) -> Iterator[Lake]:
     spec = PartitionSpec(PartitionField(source_id=1, field_id=1000, transform=IdentityTransform(), name="id"))
     made = Lake(tmp_path / "lake", spec)
     yield made
-    made.files.close()
+    made.close()
 
 
 def fill(lake: Lake) -> None:
@@ -145,7 +132,7 @@ def test_the_rows_are_nowhere(lake: Lake) -> None:
     assert erasure.is_complete
     assert erasure.proven_at == lake.files.ref.load().metadata_location
     assert lake.guilty() == []
-    lake.check(*IDS)
+    lake.check_others(IDS)
     audit = lake.files.ref.load().scan().use_ref("audit").to_arrow()["id"].to_pylist()
     assert sorted(audit) == sorted(set(IDS) - {name(9)})
     # A second erasure finds nothing to do.
@@ -165,7 +152,7 @@ def test_history_without_the_rows_stays(lake: Lake) -> None:
     assert len(erasure.expired) == 2
     assert lake.view.at(before.snapshot_id).to_arrow()["id"].to_pylist() == [name(1)]
     assert lake.guilty() == []
-    lake.check(name(1), name(2))
+    lake.check_others([name(1), name(2)])
 
 
 def test_a_dry_run_changes_nothing(lake: Lake) -> None:
@@ -190,7 +177,7 @@ def test_a_key_that_is_a_partition(parted: Lake) -> None:
     assert parted.guilty()
     assert parted.view.erase([{"id": GONE}]).rows == {"main": 2}
     assert parted.guilty() == []
-    parted.check(name(1))
+    parted.check_others([name(1)])
 
 
 def test_keys_of_several_columns(lake: Lake) -> None:
@@ -211,7 +198,7 @@ def test_rows_of_format_3_keep_their_ids(tmp_path: Path) -> None:
     after = lake.view.rows.include("row_id").to_arrow().to_pylist()
     assert sorted(after, key=str) == sorted((each for each in before if each["id"] != GONE), key=str)
     assert lake.guilty() == []
-    lake.files.close()
+    lake.close()
 
 
 def test_a_tag_is_an_error_before_anything_changes(lake: Lake) -> None:
@@ -225,7 +212,7 @@ def test_a_tag_is_an_error_before_anything_changes(lake: Lake) -> None:
     assert lake.files.ref.load().metadata_location == before
     assert lake.view.erase([{"id": GONE}], drop_tags=True).tags == ("audited", "later")
     assert lake.guilty() == []
-    lake.check(name(1), name(2))
+    lake.check_others([name(1), name(2)])
 
 
 def test_what_a_job_has_not_read_stays_and_is_named(lake: Lake) -> None:
@@ -244,7 +231,7 @@ def test_what_a_job_has_not_read_stays_and_is_named(lake: Lake) -> None:
     move(head.snapshot_id)
     with pytest.raises(StorageError, match=f"{hold}: a job has not read"):
         lake.view.erase([{"id": GONE}])
-    lake.check(name(1))
+    lake.check_others([name(1)])
     assert lake.guilty()
     # What the job reads: the row is deleted.
     changes = lake.view.changes(head.snapshot_id).to_arrow().to_pylist()
@@ -313,7 +300,7 @@ def test_the_proof_finds_what_comes_meanwhile(lake: Lake, monkeypatch: pytest.Mo
     monkeypatch.undo()
     assert lake.view.erase([{"id": GONE}]).rows == {"main": 1}
     assert lake.guilty() == []
-    lake.check(name(1), name(5))
+    lake.check_others([name(1), name(5)])
 
 
 def test_what_others_write_meanwhile_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +317,7 @@ def test_what_others_write_meanwhile_stays(lake: Lake, monkeypatch: pytest.Monke
     monkeypatch.setattr("volley.iceberg.maintain.erasing.reach", reached)
     assert lake.view.erase([{"id": GONE}]).rows == {"main": 2}
     assert lake.guilty() == []
-    lake.check(name(1), name(5))
+    lake.check_others([name(1), name(5)])
     assert not [path for path in orphan_files(lake.files.ref, 0) if "/erasure-" in path]
 
 
@@ -341,7 +328,7 @@ def test_an_erasure_that_dies_is_finished_by_the_next(lake: Lake, point: str) ->
     Drivers().die(f"{point}@{number}", maintenance.erase, lake.files.ref, GONE)
     assert lake.view.erase([{"id": GONE}]).proven_at
     assert lake.guilty() == []
-    lake.check(*IDS)
+    lake.check_others(IDS)
 
 
 def test_what_cant_be_read_is_an_error_before_anything_changes(lake: Lake) -> None:
@@ -379,7 +366,7 @@ def test_position_deletes_with_copies_of_the_rows(lake: Lake) -> None:
     erasure = lake.view.erase([{"id": GONE}])
     assert (erasure.rows, erasure.delete_files_removed) == ({"main": 0}, 1)
     assert lake.guilty() == []
-    lake.check(name(1))
+    lake.check_others([name(1)])
 
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from tests import maintenance
@@ -265,7 +265,11 @@ def test_rows_equal_a_model(
     compacted: bool,
 ) -> None:
     """Random deletes of every kind, before and meanwhile; then a compaction."""
-    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part")) if partitioned else None
+    spec = (
+        PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
+        if partitioned
+        else UNPARTITIONED_PARTITION_SPEC
+    )
     lake = Lake(tmp_path_factory.mktemp("model") / "lake", SCHEMA, spec)
     files = [lake.files.data([{"id": 10 * file + n, "part": "ab"[file % 2]} for n in range(10)]) for file in range(4)]
     lake.commit(files)
@@ -307,7 +311,7 @@ def test_rows_equal_a_model(
     if compacted:
         lake.view.compact(rewrite_all=True)
         lake.check(model)
-    lake.files.close()
+    lake.close()
 
 
 def test_the_new_files_name_their_data_file(lake: Lake) -> None:

@@ -14,8 +14,7 @@ from pyiceberg.manifest import DataFile
 
 from tests import maintenance
 from tests.drivers import Drivers
-from tests.duck import query
-from tests.iceberg.tables import Files
+from tests.iceberg import tables
 from volley import ConfigError, IcebergSink, IcebergSinkConfig, Maintenance, SinkContext, TableRef
 from volley.iceberg import IcebergTable
 from volley.iceberg.maintain import aging
@@ -29,11 +28,11 @@ OLD, YOUNG = CUTOFF - timedelta(microseconds=1), CUTOFF
 SCHEMA = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")})
 
 
-class Lake:
+class Lake(tables.Lake):
     """A table whose files have bounds of both columns, as writers give them."""
 
     def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, version: int = 2) -> None:
-        self.files = Files(folder, schema)
+        super().__init__(folder, schema)
         self.version = version
         self._next = 0
 
@@ -49,15 +48,13 @@ class Lake:
 
     def age(self, before: datetime = CUTOFF) -> tuple[int, int]:
         # pyiceberg appends to no table of format version 3.
-        IcebergTable(self.files.ref).upgrade(self.version)
+        self.view.upgrade(self.version)
         aged = delete_old_rows(self.files.ref, "at", before, None)
         return aged.rows, aged.files
 
     def check(self, *ids: int) -> None:
-        table = self.files.ref.load()
-        found = query(f"select id from iceberg_scan('{table.metadata_location}') order by id").fetchall()
-        assert [id for (id,) in found] == [*ids]
-        assert sorted(IcebergTable(self.files.ref).to_arrow()["id"].to_pylist()) == [*ids]
+        self.check_others(ids)
+        assert sorted(self.view.to_arrow()["id"].to_pylist()) == [*ids]
 
     def data_files(self) -> int:
         return int(self.files.ref.load().inspect.data_files().num_rows)
@@ -67,7 +64,7 @@ class Lake:
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     made = Lake(tmp_path / "lake", version=request.param)
     yield made
-    made.files.close()
+    made.close()
 
 
 def test_old_rows_go_and_others_stay(lake: Lake) -> None:
@@ -163,11 +160,11 @@ def test_other_types_of_times(kind: str, tmp_path: Path) -> None:
     lake.append(*times)
     assert lake.age() == (1, 0)
     lake.check(1)
-    lake.files.close()
+    lake.close()
 
 
 def test_what_has_no_age_is_refused(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     with pytest.raises(ConfigError, match="by the age of column 'id': it is long"):
         delete_old_rows(lake.files.ref, "id", CUTOFF, None)
-    lake.files.close()
+    lake.close()

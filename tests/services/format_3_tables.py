@@ -15,7 +15,7 @@ from pyiceberg.types import PrimitiveType, TimestamptzNanoType, UnknownType
 from tests.services.format_3_rows import FIRST, GONE, OF_ROWS, QUERY, Case, Rows, after, filled
 from tests.services.histories import commit
 from tests.services.readers import Lake, java_commit, spark_sql
-from volley.iceberg import Append, IcebergTable, Partitioning, SchemaEvolution
+from volley.iceberg import IcebergTable, Partitioning, SchemaEvolution
 
 __all__ = ["CASES"]
 
@@ -28,7 +28,7 @@ def _of_type(iceberg_type: str | PrimitiveType, values: pa.Array | None, **optio
     """
 
     def fill(lake: Lake, name: str) -> None:
-        config = lake.config(name).with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+        config = lake.appended(name)
         schema = pa.schema({"id": pa.int64()})
         commit(config, QUERY, 0, [{"id": 0}], schema)
         SchemaEvolution(config.ref.load().schema()).add("value", iceberg_type, **options).apply(config.ref)
@@ -49,7 +49,7 @@ def _defaults_compacted(lake: Lake, name: str) -> None:
 
 def _by_day(lake: Lake, name: str) -> None:
     """A table whose partitions are days of nanoseconds."""
-    config = lake.config(name).with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+    config = lake.appended(name)
     schema = pa.schema({"id": pa.int64(), "value": pa.timestamp("ns", "UTC")})
     rows = [{"id": number, "value": value} for number, value in _DAYS.items()]
     commit(config.with_partitioning([Partitioning.time("value")]), QUERY, 0, rows, schema)
@@ -72,7 +72,7 @@ def _shredded(lake: Lake, name: str) -> None:
 
 def _nested(lake: Lake, name: str) -> None:
     """A field with a default in a struct that older rows have."""
-    config = lake.config(name).with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+    config = lake.appended(name)
     fields = {"a": pa.int64()}
     commit(config, QUERY, 0, [{"id": 0, "value": {"a": 1}}], _in_struct(fields))
     SchemaEvolution(config.ref.load().schema()).add("value.b", "string", default="q").apply(config.ref)
@@ -86,7 +86,7 @@ def _in_struct(fields: dict[str, pa.DataType]) -> pa.Schema:
 
 def _promoted(lake: Lake, name: str) -> None:
     """A column of dates is one of timestamps now, which no writer here does."""
-    config = lake.config(name).with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+    config = lake.appended(name)
     rows: list[dict[str, Any]] = [{"id": 1, "value": date(2024, 2, 29)}, {"id": 2, "value": None}]
     commit(config, QUERY, 0, rows, pa.schema({"id": pa.int64(), "value": pa.date32()}))
     place = Path(lake.table(name).metadata_location.removeprefix("file://"))
@@ -148,7 +148,7 @@ def _by(transform: str, *sources: int) -> Callable[[Lake, str], None]:
     """Return what makes a table whose rows are partitioned by a transform of columns, as no writer here does it."""
 
     def fill(lake: Lake, name: str) -> None:
-        config = lake.config(name).with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+        config = lake.appended(name)
         config = config.with_partitioning([Partitioning.identity("value")])
         for number, key in enumerate(_FOREIGN):
             commit(config, QUERY, number, [{"id": key, "value": _FOREIGN[key]}], _ROWS)

@@ -16,6 +16,7 @@ from tests.duck import query
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.every_type import with_uuid
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
+from volley.iceberg import Append
 from volley.iceberg.schema.types import to_iceberg_schema
 
 
@@ -28,6 +29,10 @@ class Lake:
 
     def config(self, table: str) -> IcebergSinkConfig:
         return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(self.folder))
+
+    def appended(self, table: str) -> IcebergSinkConfig:
+        """The settings of a sink that appends to a table, which it makes in format version 3."""
+        return self.config(table).with_table_properties({"format-version": "3"}).with_commit_mode(Append())
 
     def catalog(self) -> SqlCatalog:
         return SqlCatalog("volley", uri=f"sqlite:///{self.folder}/catalog.db", warehouse=f"file://{self.folder}")

@@ -37,7 +37,7 @@ from volley import (
     TableRef,
     Update,
 )
-from volley.iceberg import Append, IcebergTable, SchemaEvolution, Upsert
+from volley.iceberg import IcebergTable, SchemaEvolution, Upsert
 
 pytestmark = pytest.mark.nightly
 
@@ -256,6 +256,32 @@ def test_columns_of_files_without_ids(lake: Lake) -> None:
     assert rows(lake, "hive", "full_name = 'y'") == expected[1:]
 
 
+def test_a_table_that_spark_writes_in_an_order(lake: Lake) -> None:
+    """Volley's files have the table's order too, and an upsert and a compaction keep it."""
+    spark_sql(
+        lake,
+        f"create table volley.db.ordered (id int, at int) {_V3}",
+        "alter table volley.db.ordered write ordered by at desc nulls last, id",
+        "insert into volley.db.ordered values (1, 5), (2, null), (3, 9), (4, 5)",
+    )
+    orders = "select distinct sort_order_id from volley.db.ordered.data_files"
+    assert spark_sql(lake, orders) == [[{"sort_order_id": 1}]]
+    table = IcebergTable(lake.config("ordered"))
+    read = [tuple(row.values()) for row in table.to_arrow().to_pylist()]
+    assert read == [(3, 9), (1, 5), (4, 5), (2, None)]
+    mode = Upsert(["id"], strategy="merge_on_read")
+    schema = pa.schema({"id": pa.int32(), "at": pa.int32()})
+    changed: list[dict[str, Any]] = [{"id": 4, "at": 8}, {"id": 5, "at": None}, {"id": 6, "at": 9}]
+    commit(lake.config("ordered").with_commit_mode(mode), QUERY, 0, changed, schema)
+    expected = [(3, 9), (6, 9), (4, 8), (1, 5), (2, None), (5, None)]
+    for _ in range(2):
+        assert by_spark(lake, "ordered") == sorted(expected, key=repr)
+        assert rows(lake, "ordered", "at >= 8") == [(3, 9), (4, 8), (6, 9)]
+        assert spark_sql(lake, orders) == [[{"sort_order_id": 1}]]
+        table.compact(rewrite_all=True)
+    assert [tuple(row.values()) for row in table.to_arrow().to_pylist()] == expected
+
+
 def test_equality_deletes_compare_defaults_and_promoted_values(lake: Lake) -> None:
     """Spark 4.1.4 reads the deletes of columns that were promoted since wrong: it has the row back."""
     spark_sql(
@@ -291,18 +317,22 @@ def test_defaults_of_java_are_read_filtered_and_kept(lake: Lake, required: bool)
     table = f"volley.db.{name}"
     spark_sql(
         lake,
-        f"create table {table} (id int, place struct<x: int>, places array<struct<x: int>>) {_V3}",
-        f"insert into {table} values (1, named_struct('x', 1), array(named_struct('x', 1), null)), (2, null, null)",
+        f"create table {table} (id int, place struct<x: int>, places array<struct<x: int>>, "
+        f"named map<string, struct<x: int>>) {_V3}",
+        f"insert into {table} values (1, named_struct('x', 1), array(named_struct('x', 1), null), "
+        "map('k', named_struct('x', 1), 'none', null)), (2, null, null, null)",
         *(java_column(table, column, kind, json, required=required) for column, (kind, json, _) in DEFAULTS.items()),
         java_column(table, "c", "int", 7, parent="place"),
         java_column(table, "c", "int", 7, parent="places"),
+        java_column(table, "c", "int", 7, parent="named"),
     )
-    nulls = [] if required else [(3, *[None] * (2 + len(DEFAULTS)))]
+    nulls = [] if required else [(3, *[None] * (3 + len(DEFAULTS)))]
     if nulls:
-        spark_sql(lake, f"insert into {table} values (3{', null' * (2 + len(DEFAULTS))})")
+        spark_sql(lake, f"insert into {table} values (3{', null' * (3 + len(DEFAULTS))})")
     values = [value for _, _, value in DEFAULTS.values()]
     within = {"x": 1, "c": 7}
-    expected = [(1, within, [within, None], *values), (2, None, None, *values), *nulls]
+    named = [("k", within), ("none", None)]
+    expected = [(1, within, [within, None], named, *values), (2, None, None, None, *values), *nulls]
     ref = lake.config(name).ref
     for _ in range(2):
         assert rows(lake, name) == expected
@@ -311,14 +341,15 @@ def test_defaults_of_java_are_read_filtered_and_kept(lake: Lake, required: bool)
         assert rows(lake, name, "day > date '2024-02-29'") == []
         assert len(rows(lake, name, "text = 'é'")) == 2
         IcebergTable(ref).compact(rewrite_all=True)
-    (theirs,) = spark_sql(lake, f"select id, number, text, place, places from {table} order by id")
+    (theirs,) = spark_sql(lake, f"select id, number, text, place, places, named from {table} order by id")
     assert [tuple(row.values())[:3] for row in theirs[:2]] == [(1, 5, "é"), (2, 5, "é")]
     assert theirs[0]["places"] == [within, None]
+    assert theirs[0]["named"] == dict(named)
 
 
 def test_nanoseconds_of_java(lake: Lake) -> None:
     """Neither Spark nor DuckDB reads such a table; the library's own writer fills it."""
-    config = lake.config("nanoseconds").with_table_properties({"format-version": "3"}).with_commit_mode(Append())
+    config = lake.appended("nanoseconds")
     schema = pa.schema({"id": pa.int32(), "at": pa.timestamp("ns"), "seen": pa.timestamp("ns", "UTC")})
     commit(config, QUERY, 0, [{"id": 0, "at": None, "seen": None}], schema)
     sent = [

@@ -34,7 +34,8 @@ from volley.iceberg.source_config import Batch, IcebergSourceConfig, Incremental
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
 from volley.iceberg.table import TableRef
-from volley.iceberg.time_travel import IcebergTable, TableRows, TimeTravelQuery
+from volley.iceberg.time_travel import IcebergTable, TableRows
+from volley.iceberg.time_travel_query import TimeTravelQuery
 
 __all__ = [
     "Append",

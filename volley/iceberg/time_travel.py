@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from volley.iceberg.maintain.verdict import TableHealth
 
-__all__ = ["IcebergDimension", "IcebergTable", "TableRows", "TimeTravelQuery", "iceberg_dimension"]
+__all__ = ["IcebergDimension", "IcebergTable", "TableRows", "iceberg_dimension"]
 
 
 @brief_methods
@@ -336,44 +336,6 @@ class IcebergTable(Rows):
         from volley.iceberg.statistics.compute import compute_statistics
 
         return compute_statistics(self.ref, options)
-
-
-@brief_methods
-@dataclass(frozen=True, init=False)
-class TimeTravelQuery:
-    """Sources of earlier states of a table, for jobs, and what changed between them.
-
-    Args:
-        table: A `TableRef`, or the settings of a sink that writes to it.
-
-    Raises:
-        ConfigError: If `table` is neither.
-
-    Example:
-        >>> from volley import IcebergStorage, TableRef, TimeTravelQuery
-        >>> query = TimeTravelQuery(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
-        >>> query.as_of_version(3051729675574597004)
-        IcebergSource('db.events', mode=Snapshot(snapshot_id=3051729675574597004))
-    """
-
-    ref: TableRef
-
-    def __init__(self, table: TableRef | IcebergSinkConfig) -> None:
-        object.__setattr__(self, "ref", table_ref(table))
-
-    def as_of_timestamp(self, timestamp: Instant) -> IcebergSource:
-        """Return the source of the rows that were current at a time; see `IcebergSourceConfig.with_as_of`."""
-        return IcebergTable(self.ref).as_of(timestamp).to_source()
-
-    def as_of_version(self, version: int | str) -> IcebergSource:
-        """Return the source of a snapshot, by its id or by the name of a branch or tag."""
-        return IcebergTable(self.ref).at(version).to_source()
-
-    def changes_between(self, start: int | None, end: int | None = None, keys: str | Sequence[str] = ()) -> Changes:
-        """Return the changes of the rows after one snapshot up to another; see `volley.iceberg.changes_between`."""
-        return changes_between(self.ref, start, end, keys)
-
-    _repr_html_ = settings_html
 
 
 @brief_methods
