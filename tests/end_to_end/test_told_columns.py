@@ -59,31 +59,6 @@ def test_columns_come_from_messages_and_a_changed_schema_changes_the_table(
     assert (schema.field("id").type, schema.field("paid").type) == (pa.int64(), pa.decimal128(38, 2))
 
 
-def test_the_tables_of_a_file_have_the_keys_that_the_sink_names(
-    environment: Environment, config: IcebergSinkConfig, tmp_path: Path
-) -> None:
-    """Each has the columns that its messages tell; one without a key is a changelog."""
-    lines = [
-        message(1, [ID, PAID], "c", {"id": 1, "paid": "AeI6"}, "bills"),
-        message(2, [ID], "c", {"id": 1}, "visits"),
-        message(3, [ID, PAID, NOTE], "u", {"id": 1, "paid": "AA==", "note": "free"}, "bills"),
-        message(4, [ID], "d", {"id": 1}, "visits"),
-    ]
-    (tmp_path / "changes.json").write_text("\n".join(lines))
-    options = {"packed": True, "source": ["table"]}
-    source = FileSource(tmp_path / "changes.json", format="debezium", schema="rows binary", options=options)
-    sink = IcebergSink(config.with_commit_mode(Upsert()).with_schema_evolution("full"))
-    tables = sink.routed("{source_table}", rows="rows", key_fields={"bills": ["id"]})
-    environment.from_source(source).to_sink(tables).execute("packed")
-
-    def stored(name: str, *columns: str) -> list[tuple[Any, ...]]:
-        rows = config.ref.beside(name).load().scan().to_arrow().to_pylist()
-        return [tuple(row[column] for column in columns) for row in rows]
-
-    assert stored("bills", "id", "paid", "note") == [(1, Decimal("0.00"), "free")]
-    assert sorted(stored("visits", "id", "_op")) == [(1, "d"), (1, "i")]
-
-
 @pytest.mark.parametrize(
     ("fault", "settings"),
     [

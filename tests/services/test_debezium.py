@@ -18,6 +18,7 @@ from tests.servers.debezium import Debezium, avro_by, of_mariadb, of_postgres
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
+from tests.tiers import nightly
 from tests.waiting import wait_until
 from volley import (
     Environment,
@@ -71,11 +72,11 @@ def test_the_table_has_the_rows_of_the_database(
     assert rows(source, tmp_path, COLUMNS, in_order) == expected
 
 
-def flattening(deletions: str) -> dict[str, str]:
+def flattening(deletions: str, *added: str) -> dict[str, str]:
     unwrap = {
         "type": "io.debezium.transforms.ExtractNewRecordState",
         "delete.tombstone.handling.mode": deletions,
-        "add.fields": "op,source.sequence,source.snapshot",
+        "add.fields": ",".join(["op", "source.sequence", "source.snapshot", *added]),
     }
     return {"transforms": "unwrap", **{f"transforms.unwrap.{name}": value for name, value in unwrap.items()}}
 
@@ -170,9 +171,11 @@ def rows(source: Source, folder: Path, columns: Sequence[str], in_order: bool = 
     return [tuple(row.values()) for row in stored.to_pylist()]
 
 
-@pytest.mark.parametrize("encoding", ["json", "avro"])
+@pytest.mark.parametrize(
+    ("encoding", "flattened"), [("json", False), ("avro", False), ("json", True), nightly("avro", True)]
+)
 def test_all_tables_of_a_database_by_one_job(
-    postgres: Postgres, kafka: Kafka, request: pytest.FixtureRequest, tmp_path: Path, encoding: str
+    postgres: Postgres, kafka: Kafka, request: pytest.FixtureRequest, tmp_path: Path, encoding: str, flattened: bool
 ) -> None:
     """Each has columns and keys of its own; one gets a column, and one is made later."""
     uri, registry = postgres.database(), None
@@ -181,6 +184,8 @@ def test_all_tables_of_a_database_by_one_job(
     if encoding == "avro":
         apicurio = request.getfixturevalue("apicurio")
         settings, registry = {**settings, **avro_by(apicurio)}, apicurio.uri
+    if flattened:
+        settings |= flattening("rewrite", "schema", "source.table")
     for table in ("users", "lines", "late"):
         kafka.topic(2, name=f"{prefix}.public.{table}")
     engine = create_engine(uri)
@@ -204,7 +209,7 @@ def test_all_tables_of_a_database_by_one_job(
         value_format="debezium",
         schema="rows binary",
         registry=registry,
-        options={"packed": True, "source": ["schema", "table"]},
+        options={"packed": True, "flattened": flattened, "source": ["schema", "table"]},
         bounded=True,
     )
     job = Environment("local[2]", checkpoint_dir=f"{tmp_path}/checkpoints").from_source(source).to_sink(sink)

@@ -104,7 +104,9 @@ def read(
     schema: str, values: Sequence[bytes | None], texts: list[str], on_unknown: str = "warn", **options: Any
 ) -> Sorted:
     registry: Any = Registry(tuple(texts))
-    return ChangeValues(arrow_schema(schema), "debezium", ChangeOptions(**options), on_unknown, registry).sort(values)
+    return ChangeValues(arrow_schema(schema), "debezium", ChangeOptions(**options), on_unknown, registry=registry).sort(
+        values
+    )
 
 
 def rows(schema: str, values: Sequence[bytes | None], texts: list[str], **options: Any) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import pickle
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.end_to_end.test_told_columns import ID, NOTE, PAID, message
@@ -22,7 +23,8 @@ LINE = {"field": "line", "type": "int32", "optional": False}
 
 
 def read(values: list[Any], **options: Any) -> Sorted:
-    decoder = PackedChanges("rows", "debezium", ChangeOptions(packed=True, **{"source": ["table"], **options}))
+    columns = pa.schema([("rows", pa.binary())])
+    decoder = PackedChanges(columns, "debezium", ChangeOptions(packed=True, **{"source": ["table"], **options}))
     shipped: PackedChanges = pickle.loads(pickle.dumps(decoder))
     return shipped.sort(values)
 
@@ -73,6 +75,21 @@ def test_tables_of_one_schema_are_told_apart() -> None:
     ]
 
 
+def test_rows_of_several_schemas_stay_in_the_order_of_their_messages() -> None:
+    """Between them come those of another table, which divide nothing."""
+    numbers = enumerate(["t", "other", "t", "noted", "t", "other", "t"])
+    values = [
+        change("t", number, [ID, NOTE], "c", {"id": number, "note": "x"})
+        if table == "noted"
+        else change(table, number, [ID], "c", {"id": number})
+        for number, table in numbers
+    ]
+    rows = read(values)
+    ids = [(table, [row["id"] for row in of_table]) for table, _, of_table in unpacked(rows)]
+    assert ids == [("t", [0, 2]), ("other", [1, 5]), ("t", [3]), ("t", [4, 6])]
+    assert rows.numbers == [0, 1, 3, 4]
+
+
 def test_keys_that_change_in_flight_are_those_of_their_rows() -> None:
     first = change("t", 1, [ID, NOTE], "c", {"id": 1, "note": "a"}, "id")
     second = change("t", 2, [ID, NOTE], "c", {"id": 2, "note": "b"}, "note")
@@ -103,13 +120,56 @@ def test_bad_messages_are_named_beside_good_ones() -> None:
     assert all(part in fault for part, fault in zip(faults, rows.faults.values(), strict=True))
 
 
+def flat(op: str, row: dict[str, Any], *added: tuple[str, str]) -> Keyed:
+    """A row that was flattened, with what `add.fields` adds."""
+    told = {"__op": op, "__deleted": str(op == "d").lower(), **dict(added)}
+    fields = [*[field for field in (ID, NOTE) if field["field"] in row]]
+    fields += [{"field": name, "type": "string", "optional": True} for name in told]
+    schema = {"type": "struct", "fields": fields, "name": "t.public.x.Value"}
+    return Keyed.of(json.dumps({"schema": schema, "payload": {**row, **told}}).encode(), b'{"id": 1}')
+
+
+@pytest.mark.parametrize("name", ["__table", "__source_table"])
+def test_flattened_rows_tell_their_table_by_the_fields_that_are_added(name: str) -> None:
+    heartbeat = {"type": "struct", "fields": [], "name": "io.debezium.connector.common.Heartbeat"}
+    rows = read(
+        [
+            flat("r", {"id": 1, "note": "a"}, (name, "users")),
+            flat("c", {"id": 1}, (name, "visits")),
+            json.dumps({"schema": heartbeat, "payload": {"ts_ms": 1}}).encode(),
+            flat("u", {"id": 1, "note": "__debezium_unavailable_value"}, (name, "users")),
+            flat("d", {"id": 1, "note": "made up"}, (name, "users")),
+        ],
+        flattened=True,
+    )
+    of_users = [{"id": 1, "note": note, "_op": op} for note, op in (("a", "r"), (None, "u"), (None, "d"))]
+    assert unpacked(rows) == [("users", ("id",), of_users), ("visits", ("id",), [{"id": 1, "_op": "i"}])]
+    (batch,) = unpack_rows(rows.batch.to_pylist()[0]["rows"])
+    assert batch.column("_unchanged").to_pylist() == [None, ["note"], None]
+    assert rows.faults == {}
+
+
+def test_flattened_rows_that_do_not_tell_their_table_are_bad_by_name() -> None:
+    row = {"id": 1, "note": "a"}
+    values = [flat("c", row), flat("c", row, ("__table", "t")), None, flat("c", row, ("__schema", "s"))]
+    rows = read(values, flattened=True, source=["schema", "table"])
+    faults = ["the schema of its row", "the schema of its row", "it has no value", "the table of its row"]
+    assert [*rows.faults] == [0, 1, 2, 3]
+    assert all(part in fault for part, fault in zip(faults, rows.faults.values(), strict=True))
+    assert read([None], flattened=True, tombstones="skip").faults == {}
+
+
 @pytest.mark.parametrize(
     ("fault", "settings"),
     [
         ("need one column of bytes", {"schema": "rows string"}),
         ("need one column of bytes", {"schema": "rows binary, id long"}),
         ("not of key_fields", {"options": {"packed": True, "key_fields": ["id"]}}),
-        ("not of flattened", {"options": {"packed": True, "flattened": True}}),
+        ("not of documents", {"options": {"packed": True, "documents": True}}),
+        (
+            "does not tell the table that a tombstone deletes from",
+            {"options": {"packed": True, "flattened": True, "tombstones": "delete"}},
+        ),
         ("not of maxwell", {"format": "maxwell"}),
         ("'ts_ms', which differs by row", {"options": {"packed": True, "source": ["ts_ms"]}}),
         ("columns that messages tell", {"schema": "infer"}),

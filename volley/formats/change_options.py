@@ -55,7 +55,8 @@ class ChangeOptions(NoOptions):
             are the columns, ``_id`` is the key.
         packed: True: messages are changes of many tables, each with the schema of its table: the one declared column,
             of bytes, has the rows of a table, packed, for ``routed(…, rows=…)``. Columns are those that the schemas
-            tell, and keys those of Kafka's records; `source` tells the tables apart.
+            tell, and keys those of Kafka's records; `source` tells the tables apart, of flattened rows by
+            ``add.fields``.
         placeholder: The text in place of a value that has not changed; None = Debezium's own default, or OLake's.
         unrepresentable: What to do with values that Iceberg does not have, such as infinite dates and the time 24:00:
             ``"fail"`` makes the message a bad row, ``"null"`` writes a null.
@@ -144,11 +145,11 @@ class ChangeOptions(NoOptions):
                 f"tombstones={self.tombstones!r} is for flattened rows",
                 hint="leave it out: of others, each deletion has a message of its own, and tombstones are left out",
             )
-        if self.tombstones == "delete" and not self.key_fields:
-            raise ConfigError("tombstones are deletions, and no key is known", hint='"key_fields": ["id"]')
         if self.packed:
             self._check_packed(value_format, schema)
             return
+        if self.tombstones == "delete" and not self.key_fields:
+            raise ConfigError("tombstones are deletions, and no key is known", hint='"key_fields": ["id"]')
         if schema is None:
             return
         columns = column_names(schema)
@@ -164,12 +165,17 @@ class ChangeOptions(NoOptions):
             )
 
     def _check_packed(self, value_format: str, schema: Any) -> None:
-        others = {"key_fields": self.key_fields, "flattened": self.flattened, "documents": self.documents}
+        others = {"key_fields": self.key_fields, "documents": self.documents}
         if value_format != "debezium" or any(others.values()):
             beside = next((name for name, value in others.items() if value), value_format)
             raise ConfigError(
-                f"packed rows are those of Debezium's envelopes with a schema, not of {beside}",
+                f"packed rows are those of Debezium's messages with a schema, not of {beside}",
                 hint="leave it out: keys are those of Kafka's records, or the sink's: routed(…, key_fields=…)",
+            )
+        if self.tombstones == "delete":
+            raise ConfigError(
+                "a record's key does not tell the table that a tombstone deletes from",
+                hint='delete.tombstone.handling.mode=rewrite, or rewrite-with-tombstone and tombstones="skip"',
             )
         if by_row := [name for name in self.source if name in _OF_ROWS]:
             raise ConfigError(f"source names {by_row[0]!r}, which differs by row", hint='["schema", "table"]')

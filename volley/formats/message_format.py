@@ -91,7 +91,7 @@ class MessageFormat:
 
     def _changes(self, state: str, registry: Registry) -> Decoder:
         from volley.formats.changes.avro import columns_of_avro
-        from volley.formats.changes.decoder import shape_of
+        from volley.formats.changes.grouped import shape_of
         from volley.formats.changes.packed import change_values
         from volley.types.arrow import arrow_schema, canonical_schema
 

@@ -8,24 +8,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.batches import no_rows
 from volley.columns.bisect import process_or_bisect
 from volley.columns.roles import ChangeColumns
 from volley.contracts.rows import Seen, note_seen, note_unknown
 from volley.errors import SourceError, message_of
-from volley.formats.change_options import OPERATION, SEQUENCE, UNCHANGED, ChangeOptions
-from volley.formats.changes.avro import Avro
-from volley.formats.changes.debezium import Envelope, Flattened, Keys
-from volley.formats.changes.encoding import Encoding, Json
+from volley.formats.change_options import OPERATION, SEQUENCE, UNCHANGED
+from volley.formats.changes.debezium import Keys
 from volley.formats.changes.events import REMOVED, TRUNCATED, UPDATED, Events, Shape
+from volley.formats.changes.grouped import GroupedChanges
 from volley.formats.changes.logical import Values as Conversion
-from volley.formats.changes.shapes import Airbyte, Canal, Dms, Maxwell, OLake
 from volley.formats.changes.told import NO_SCHEMA, faults_of_columns, told_columns
 from volley.formats.changes.unchanged import Mask, Placeholder, lists_of
 from volley.formats.changes.unwrap import Groups, fields_named, unwrapped
@@ -35,9 +32,8 @@ from volley.formats.framing import Tombstone
 from volley.formats.inferred import Inferred
 from volley.formats.messages import Values
 from volley.formats.rows import Sorted, joined
-from volley.formats.schema_registry import Registry
 
-__all__ = ["ChangeValues", "encoding_of", "shape_of"]
+__all__ = ["ChangeValues"]
 
 _LOOKED_AT = 10
 # What the names of fields begin with that a program adds to rows.
@@ -49,11 +45,6 @@ _NEVER = datetime(2038, 1, 19, 3, 14, 7, tzinfo=UTC)
 _TRUNCATED = (
     "the table was truncated, which a stream of rows can't carry: empty the table of the lake; "
     'truncations="skip" leaves such messages out'
-)
-_TOMBSTONE = (
-    'it has no value, which may tell of a deletion: tombstones="delete" takes the record\'s key, of Kafka alone; '
-    'delete.tombstone.handling.mode=rewrite writes a row for it; with rewrite-with-tombstone, tombstones="skip" leaves '
-    "it out"
 )
 
 
@@ -91,47 +82,31 @@ class _Messages:
 
 
 @dataclass(frozen=True)
-class ChangeValues:
-    """Decodes values that are changes: as many rows as a message has, none for one that has no change.
+class ChangeValues(GroupedChanges):
+    """Decodes changes of rows into declared columns, or into those that schemas have told.
 
     Args:
-        columns: The declared columns of rows.
-        value_format: One of `CHANGES`.
         on_unknown: What to do with other fields of rows: ``"warn"``, ``"fail"`` or ``"drop"``.
-        registry: The registry of the schemas of messages in Avro; None = they are JSON.
         are_keys: True: values are the keys of rows that are deleted.
         inferred: The columns, if the schemas of messages tell further ones; None = they are declared.
+        tells_place: True: flattened rows tell their place in the log of the database, as envelopes do.
     """
 
-    rows_vary: ClassVar[bool] = True
-    columns: pa.Schema
-    value_format: str
-    options: ChangeOptions
     on_unknown: str
-    registry: Registry | None = None
     are_keys: bool = False
     inferred: Inferred | None = None
-
-    @property
-    def format(self) -> str:
-        return self._encoding.format
+    tells_place: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
         added: list[Any] = [(OPERATION, pa.string()), (SEQUENCE, pa.binary()), (UNCHANGED, pa.list_(pa.string()))]
         added += [(f"source_{name}", pa.int64() if name == "ts_ms" else pa.string()) for name in self.options.source]
         # Of other formats, and of flattened rows, the place is often not known.
-        knows_place = self.value_format == "debezium" and not self.options.flattened
+        knows_place = self.value_format == "debezium" and (self.tells_place or not self.options.flattened)
         sequence = (SEQUENCE,) if knows_place else ()
         keys = tuple(self.options.key_fields)
         roles = ChangeColumns(keys, operation=OPERATION, unchanged=UNCHANGED, sequence=sequence)
         return roles.noted(pa.schema([*self.columns, *added]))
-
-    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
-        rows = self.sort(values, place)
-        if rows.faults:
-            raise SourceError(next(iter(rows.faults.values())))
-        return rows.batch
 
     def sort(self, values: Values, place: str = "") -> Sorted:
         keys = {number: value for number, value in enumerate(values) if isinstance(value, Tombstone)}
@@ -140,14 +115,11 @@ class ChangeValues:
         groups, faults = self._encoding.groups(values)
         if self._note_columns(groups, keys):
             return self._empty
-        pieces = [
-            self._group(schema, [number for number, _ in units], [payload for _, payload in units], place)
-            for schema, units in groups.items()
-        ]
-        faults = {**faults, **self._tombstones(values, keys)}
+        pieces = [Sorted([], [], {**faults, **self._tombstones(values, keys)})]
+        pieces += [self.of_schema(schema, units, place) for schema, units in groups.items()]
         if keys:
             pieces.append(self._deletions(keys, place))
-        return self._ordered(joined([self._empty, Sorted([], [], faults), *pieces]), len(pieces) > 1)
+        return self._ordered(pieces)
 
     def _note_columns(self, groups: Groups, keys: Mapping[int, bytes]) -> bool:
         """Note what messages tell of columns that are not known yet; return True if they are to be read again."""
@@ -165,13 +137,6 @@ class ChangeValues:
             note_seen(self.inferred.source, news)
         return bool(news)
 
-    def _tombstones(self, values: Values, keys: Collection[int]) -> dict[int, str]:
-        """Return the faults of messages with neither value nor key: it may be all that tells of a deletion."""
-        if not self.options.flattened or self.options.tombstones == "skip":
-            return {}
-        empty = (number for number, value in enumerate(values) if value is None or value == b"null")
-        return {number: _TOMBSTONE for number in empty if number not in keys}
-
     def _deletions(self, keys: Mapping[int, bytes], place: str) -> Sorted:
         """Return the deletions of the rows with these keys, by the numbers of their messages."""
         rows = replace(self, are_keys=True, on_unknown="drop").sort([*map(bytes, keys.values())], place)
@@ -179,28 +144,13 @@ class ChangeValues:
         faults = {numbers[number]: f"its key: {fault}" for number, fault in rows.faults.items()}
         return Sorted(rows.batches, [numbers[number] for number in rows.numbers], faults)
 
-    def fault(self, value: bytes | None, error: Exception) -> str:
-        return message_of(error)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
     @cached_property
     def _shape(self) -> Shape:
-        keys = tuple(self.options.key_fields)
-        return Keys(keys) if self.are_keys else shape_of(self.value_format, self.options)
-
-    @cached_property
-    def _encoding(self) -> Encoding:
-        return encoding_of(self.columns, self.value_format, self.options, self._shape, self.registry)
+        return Keys(tuple(self.options.key_fields)) if self.are_keys else super()._shape
 
     @property
     def _path(self) -> tuple[str, ...]:
         return self._shape.path or ()
-
-    @cached_property
-    def _empty(self) -> Sorted:
-        return Sorted([no_rows(self.schema)], [], {})
 
     @cached_property
     def _placeholder(self) -> Placeholder:
@@ -210,15 +160,13 @@ class ChangeValues:
     def _conversion(self) -> Conversion:
         return Conversion(self.options.unrepresentable == "null")
 
-    def _ordered(self, rows: Sorted, are_mixed: bool) -> Sorted:
-        """Return rows in the order of their messages."""
-        if not are_mixed:
-            return rows
-        order = np.argsort(rows.numbers, kind="stable")
-        return Sorted([rows.batch.take(pa.array(order))], [rows.numbers[row] for row in order], rows.faults)
+    def of_schema(self, schema: bytes, units: Sequence[tuple[int, bytes]], place: str = "") -> Sorted:
+        """Return the rows of messages that carry one schema.
 
-    def _group(self, schema: bytes, numbers: Sequence[int], payloads: Sequence[bytes], place: str) -> Sorted:
-        """Return the rows of messages that carry one schema."""
+        Args:
+            units: The number and the payload of each.
+        """
+        numbers, payloads = [number for number, _ in units], [payload for _, payload in units]
         if not schema and self.inferred is not None and self.inferred.contract.evolves and not self.are_keys:
             return Sorted([], [], dict.fromkeys(numbers, NO_SCHEMA))
         try:
@@ -401,26 +349,3 @@ def _mask(values: pa.Array) -> Mask:
 @lru_cache(maxsize=10_000)
 def _named(payload: bytes, path: tuple[str, ...]) -> frozenset[str]:
     return fields_named(payload, path)
-
-
-def encoding_of(
-    columns: pa.Schema, value_format: str, options: ChangeOptions, shape: Shape, registry: Registry | None
-) -> Encoding:
-    """Return how messages of a format are encoded: in JSON, unless a registry has their schemas."""
-    if registry is not None:
-        return Avro(columns, shape, registry, options)
-    return Json(columns, shape, value_format == "debezium", options)
-
-
-def shape_of(value_format: str, options: ChangeOptions) -> Shape:
-    """Return the shape of messages of a format."""
-    keys = tuple(options.key_fields)
-    shapes: dict[str, Shape] = {
-        "debezium": Flattened() if options.flattened else Envelope(),
-        "maxwell": Maxwell(keys),
-        "canal": Canal(keys),
-        "dms": Dms(keys),
-        "airbyte": Airbyte(),
-        "olake": OLake(),
-    }
-    return shapes[value_format]

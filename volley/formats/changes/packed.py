@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.batches import no_rows
 from volley.errors import SourceError, message_of
 from volley.formats.change_options import ChangeOptions
-from volley.formats.changes.decoder import ChangeValues, encoding_of, shape_of
-from volley.formats.changes.encoding import Encoding
-from volley.formats.changes.events import Shape
+from volley.formats.changes.decoder import ChangeValues
+from volley.formats.changes.grouped import GroupedChanges
+from volley.formats.changes.sequence import PLACES, SOURCE
 from volley.formats.messages import Values
 from volley.formats.packed_rows import pack_rows
-from volley.formats.rows import Sorted, joined
+from volley.formats.rows import Sorted
 from volley.formats.schema_registry import Registry
 from volley.types.arrow import canonical_schema
 
@@ -27,67 +26,38 @@ __all__ = ["PackedChanges", "change_values"]
 
 
 @dataclass(frozen=True)
-class PackedChanges:
-    """Decodes messages of which each has its schema: a row is the packed rows of one table.
-
-    Args:
-        column: The column of packed rows.
-        value_format: ``"debezium"``.
-        registry: The registry of the schemas of messages in Avro; None = they are JSON.
-    """
-
-    rows_vary: ClassVar[bool] = True
-    column: str
-    value_format: str
-    options: ChangeOptions
-    registry: Registry | None = None
-
-    @property
-    def format(self) -> str:
-        return self._encoding.format
+class PackedChanges(GroupedChanges):
+    """Decodes messages of which each has its schema: a row is the packed rows of one table, in the one column."""
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pa.schema([(self.column, pa.binary()), *((name, pa.string()) for name in self._names)])
-
-    def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
-        rows = self.sort(values, place)
-        if rows.faults:
-            raise SourceError(next(iter(rows.faults.values())))
-        return rows.batch
+        return pa.schema([*self.columns, *((name, pa.string()) for name in self._names)])
 
     def sort(self, values: Values, place: str = "") -> Sorted:
         """Return packed rows, each at the number of the first message that it has rows of."""
         groups, faults = self._encoding.groups(values)
-        pieces = [Sorted([no_rows(self.schema)], [], faults)]
+        faults = {**faults, **self._tombstones(values)}
+        tables: dict[tuple[Any, ...], list[_Part]] = {}
         for schema, units in groups.items():
-            by_key: dict[tuple[str, ...], list[int]] = {}
-            for number, _ in units:
+            by_key: dict[tuple[str, ...], list[tuple[int, bytes]]] = {}
+            for number, payload in units:
                 try:
                     keys = self._encoding.key_fields(getattr(values[number], "key", None))
                 except SourceError as error:
-                    pieces.append(Sorted([], [], {number: message_of(error)}))
+                    faults[number] = message_of(error)
                 else:
-                    by_key.setdefault(keys, []).append(number)
-            for keys, numbers in by_key.items():
-                pieces.append(self._of_schema(schema, keys, numbers, values, place))
-        rows = joined(pieces)
-        order = np.argsort(rows.numbers, kind="stable")
-        return Sorted([rows.batch.take(pa.array(order))], [rows.numbers[row] for row in order], rows.faults)
+                    by_key.setdefault(keys, []).append((number, payload))
+            for keys, of_keys in by_key.items():
+                parts, bad = self._of_schema(schema, keys, of_keys, place)
+                faults |= bad
+                for part in parts:
+                    tables.setdefault(part.table, []).append(part)
+        packed = [self._packed(part) for parts in tables.values() for part in _in_runs(parts)]
+        return self._ordered([Sorted([], [], faults), *packed])
 
-    def fault(self, value: bytes | None, error: Exception) -> str:
-        return message_of(error)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @cached_property
-    def _encoding(self) -> Encoding:
-        return encoding_of(pa.schema([]), self.value_format, self.options, self._shape, self.registry)
-
-    @cached_property
-    def _shape(self) -> Shape:
-        return shape_of(self.value_format, self.options)
+    @property
+    def _read_columns(self) -> pa.Schema:
+        return pa.schema([])
 
     @cached_property
     def _decoders(self) -> dict[tuple[bytes, tuple[str, ...]], ChangeValues]:
@@ -98,47 +68,101 @@ class PackedChanges:
         return [f"source_{part}" for part in self.options.source]
 
     def _of_schema(
-        self, schema: bytes, keys: tuple[str, ...], numbers: Sequence[int], values: Values, place: str
-    ) -> Sorted:
-        """Return the rows of messages that carry one schema, and whose keys have these fields."""
+        self, schema: bytes, keys: tuple[str, ...], units: Sequence[tuple[int, bytes]], place: str
+    ) -> tuple[list[_Part], Mapping[int, str]]:
+        """Return the rows of messages that carry one schema, and whose keys have these fields; and their faults."""
         try:
             decoder = self._decoder(schema, keys)
         except SourceError as error:
-            return Sorted([], [], dict.fromkeys(numbers, message_of(error)))
-        rows = decoder.sort([values[number] for number in numbers], place)
-        faults = {numbers[number]: fault for number, fault in rows.faults.items()}
-        packed = [*self._by_table(rows.batch, decoder.options.key_fields)]
-        firsts = [numbers[rows.numbers[first]] for first, _ in packed]
-        return Sorted([batch for _, batch in packed], firsts, faults)
+            return [], dict.fromkeys((number for number, _ in units), message_of(error))
+        rows = decoder.of_schema(schema, units, place)
+        if not rows.numbers:
+            return [], rows.faults
+        names, own = rows.batch.select(self._names), rows.batch.drop_columns(self._names)
+        numbers, key_fields = np.array(rows.numbers), decoder.options.key_fields
+        parts = []
+        for of_table in _alike(names):
+            table = tuple(column[int(of_table[0])].as_py() for column in names.columns)
+            alone = own if len(of_table) == len(own) else own.take(pa.array(of_table))
+            parts.append(_Part(table, numbers[of_table], alone, key_fields))
+        return parts, rows.faults
 
     def _decoder(self, schema: bytes, keys: tuple[str, ...]) -> ChangeValues:
         """Return what decodes messages of a schema.
 
         Raises:
-            SourceError: If it can't be read, or tells a column that the format adds; or if a key is no column of it.
+            SourceError: If it can't be read, tells a column that the format adds, or does not tell what `source` names;
+                or if a key is no column of it.
         """
         if (schema, keys) not in self._decoders:
             columns = canonical_schema(self._encoding.columns_of(schema))
             if twice := [name for name in ChangeOptions().added if name in columns.names]:
                 raise SourceError(f"column {twice[0]!r} is there twice: in the table, and added by {self.value_format}")
+            told = self._told(schema)
             wire = {name: way for name, way in self.options.wire.items() if name in columns.names}
             # Messages that are no changes have keys, too, and no columns.
             if columns.names and (lacking := [name for name in keys if name not in columns.names]):
                 raise SourceError(f"its key has {lacking[0]!r}, which is no column of its table")
             own = keys if columns.names else ()
             options = replace(self.options, packed=False, wire=wire, key_fields=own)
-            self._decoders[schema, keys] = ChangeValues(columns, self.value_format, options, "drop", self.registry)
+            tells_place = any(place <= told for place in PLACES)
+            self._decoders[schema, keys] = ChangeValues(
+                columns, self.value_format, options, "drop", tells_place=tells_place, registry=self.registry
+            )
         return self._decoders[schema, keys]
 
-    def _by_table(self, rows: pa.RecordBatch, keys: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of each table, packed, with the number of the first."""
-        names = rows.select(self._names)
-        own = rows.drop_columns(self._names)
-        for numbers in _alike(names) if rows.num_rows else ():
-            first = int(numbers[0])
-            of_table = own if len(numbers) == len(rows) else own.take(pa.array(numbers))
-            packed = pa.array([pack_rows(of_table, keys)], pa.binary())
-            yield first, pa.RecordBatch.from_arrays([packed, *names.slice(first, 1).columns], schema=self.schema)
+    def _told(self, schema: bytes) -> Set[str]:
+        """Return what rows that were flattened tell of the source block; an envelope has all of it.
+
+        Raises:
+            SourceError: If they lack what `source` names.
+        """
+        if not self.options.flattened:
+            return {*SOURCE.names}
+        fields = self._encoding.wires(schema)
+        told = {name for name in SOURCE.names if {f"__{name}", f"__source_{name}"} & fields.keys()}
+        if lacking := [part for part in self.options.source if part not in told]:
+            raise SourceError(
+                f"it does not tell the {lacking[0]} of its row, by which tables are told apart",
+                hint=f"transforms.unwrap.add.fields=op,{','.join(self.options.source)}",
+            )
+        return told
+
+    def _packed(self, part: _Part) -> Sorted:
+        row = [[pack_rows(part.rows, part.keys)], *([name] for name in part.table)]
+        columns = [pa.array(value, field.type) for value, field in zip(row, self.schema, strict=True)]
+        return Sorted([pa.RecordBatch.from_arrays(columns, schema=self.schema)], [int(part.numbers[0])], {})
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of one table that carry one schema, in the order of their messages.
+
+    Args:
+        table: What tells the table.
+        numbers: The numbers of their messages.
+        keys: The columns of the primary key.
+    """
+
+    table: tuple[Any, ...]
+    numbers: np.ndarray[Any, Any]
+    rows: pa.RecordBatch
+    keys: Sequence[str]
+
+
+def _in_runs(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """Yield the rows of one table so that those of several schemas stay in the order of their messages."""
+    if len(parts) == 1:
+        yield from parts
+        return
+    owners = np.repeat(np.arange(len(parts)), [len(part.numbers) for part in parts])
+    owners = owners[np.argsort(np.concatenate([part.numbers for part in parts]), kind="stable")]
+    starts, taken = np.flatnonzero(np.diff(owners, prepend=-1)).tolist(), [0] * len(parts)
+    for start, end in zip(starts, [*starts[1:], len(owners)], strict=True):
+        owner, count = int(owners[start]), end - start
+        part, first = parts[owner], taken[owner]
+        yield replace(part, numbers=part.numbers[first : first + count], rows=part.rows.slice(first, count))
+        taken[owner] += count
 
 
 def _alike(names: pa.RecordBatch) -> list[np.ndarray[Any, Any]]:
@@ -153,8 +177,8 @@ def _alike(names: pa.RecordBatch) -> list[np.ndarray[Any, Any]]:
 
 def change_values(
     columns: pa.Schema, value_format: str, options: ChangeOptions, on_unknown: str, registry: Registry | None = None
-) -> ChangeValues | PackedChanges:
+) -> GroupedChanges:
     """Return what decodes changes of a table into declared columns, or those of many tables into packed rows."""
     if options.packed:
-        return PackedChanges(columns.names[0], value_format, options, registry)
-    return ChangeValues(columns, value_format, options, on_unknown, registry)
+        return PackedChanges(columns, value_format, options, registry=registry)
+    return ChangeValues(columns, value_format, options, on_unknown, registry=registry)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["SOURCE", "is_snapshot", "number", "of_numbers", "sequence_of"]
+__all__ = ["PLACES", "SOURCE", "is_snapshot", "number", "of_numbers", "sequence_of"]
 
 SOURCE = pa.schema(
     [
@@ -19,6 +19,12 @@ SOURCE = pa.schema(
     ]
 )
 """What is read of the block ``source`` of Debezium's envelope."""
+
+PLACES = (
+    *({"sequence", "snapshot"}, {"file", "pos", "row", "snapshot"}, {"commit_scn", "scn", "ssn", "snapshot"}),
+    *({"commit_lsn", "change_lsn", "event_serial_no"}, {"connector", "ts_ms", "ord"}),
+)
+"""The fields of the source block that a place is made of: of each connector."""
 
 _PAIR = r'^\[(?:null|"(?P<first>[0-9]+)"),\s*"(?P<second>[0-9]+)"\]$'
 _FILE = r"\.(?P<number>[0-9]+)$"
