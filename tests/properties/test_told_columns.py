@@ -14,9 +14,10 @@ import pytest
 
 from tests.tiers import nightly
 from volley import Contract
-from volley.contracts.rows import taken_seen
+from volley.contracts.rows import taken_seen, taken_tallies
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.decoder import ChangeValues
+from volley.formats.contract import DROPPED
 from volley.formats.framing import Tombstone
 from volley.formats.inferred import Inferred
 from volley.formats.rows import Sorted
@@ -173,6 +174,35 @@ def test_fates_by_the_contract() -> None:
     columns, rows, faults = read([message(fields[:1], {"id": 1}), *widened], [1], contract)
     assert (columns.schema, rows) == (pa.schema({"id": pa.int32()}), [{"id": 1}, {"id": 5}])
     assert "1099511627776" in faults[0]
+
+
+def test_values_that_a_contract_drops_are_counted() -> None:
+    """Those of rows alone: neither nulls, nor what a deletion or a bad row has; a part of a value counts as one."""
+    address = connect("address", "struct", "own", fields=[connect("city", "string"), connect("zip", "string")])
+    fields = [connect("id", "int32"), connect("debug", "string"), address]
+    contract = Contract(types="fail", columns={"debug": "drop", "address": "drop"})
+    declared = pa.schema({"id": pa.int32(), "address": pa.struct({"city": pa.string()})})
+    taken_tallies()
+    values = [
+        message(fields, {"id": 1, "debug": "x", "address": {"city": "a", "zip": "b"}}),
+        message(fields, {"id": 2, "debug": None, "address": None}),
+        message(fields, {"id": 3, "debug": "x", "address": None}, "u"),
+        message(fields, {"id": 1, "debug": "x", "address": None}, "d"),
+        message(fields, {"id": "wrong", "debug": "x", "address": None}),
+    ]
+    _, rows, faults = read(values, [2], contract, declared)
+    assert [row["id"] for row in rows] == [1, 2, 3, 1]
+    assert len(faults) == 1
+    assert taken_tallies() == {DROPPED: 3}
+
+
+def test_values_of_messages_without_a_schema_that_a_contract_drops_are_counted() -> None:
+    declared = pa.schema({"id": pa.int32()})
+    after = {"id": 1, "debug": "x", "__own": "y", "null": None}
+    value = json.dumps({"op": "c", "before": None, "after": after, "source": SOURCE}).encode()
+    taken_tallies()
+    _, rows, _ = read([value, value], [], Contract(new_columns="drop", types="fail"), declared)
+    assert (len(rows), taken_tallies()) == (2, {DROPPED: 2})
 
 
 def test_what_can_be_no_column_is_a_bad_row_by_name() -> None:

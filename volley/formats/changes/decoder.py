@@ -16,18 +16,19 @@ import pyarrow.compute as pc
 
 from volley.columns.bisect import process_or_bisect
 from volley.columns.roles import ChangeColumns
-from volley.contracts.rows import Seen, note_seen, note_unknown
+from volley.contracts.rows import Seen, note_seen, note_unknown, tally
 from volley.errors import SourceError, message_of
 from volley.formats.change_options import OPERATION, SEQUENCE, UNCHANGED
 from volley.formats.changes.debezium import Keys
 from volley.formats.changes.events import REMOVED, TRUNCATED, UPDATED, Events, Shape
 from volley.formats.changes.grouped import GroupedChanges
 from volley.formats.changes.logical import Values as Conversion
-from volley.formats.changes.told import NO_SCHEMA, faults_of_columns, told_columns
+from volley.formats.changes.told import NO_SCHEMA, dropped_columns, faults_of_columns, told_columns
 from volley.formats.changes.unchanged import Mask, Placeholder, lists_of
-from volley.formats.changes.unwrap import Groups, fields_named, unwrapped
+from volley.formats.changes.unwrap import Groups, fields_named, fields_with_values, unwrapped
 from volley.formats.changes.warned import warn_of_defaults, warn_of_zeros
 from volley.formats.changes.wire import Wire
+from volley.formats.contract import DROPPED
 from volley.formats.framing import Tombstone
 from volley.formats.inferred import Inferred
 from volley.formats.messages import Values
@@ -183,7 +184,10 @@ class ChangeValues(GroupedChanges):
         if unknown := self._unknown(schema, messages, place):
             bad |= {int(messages.numbers[row]): fault for row, fault in unknown.items()}
             messages = messages.without(unknown)
-        return joined([Sorted([], [], bad), *(self._converted(messages) if messages.payloads else [])])
+        rows = joined([Sorted([], [], bad), *(self._converted(messages) if messages.payloads else [])])
+        if self.inferred is not None and not self.are_keys and rows.numbers:
+            self._count_dropped(schema, messages, rows, self.inferred)
+        return rows
 
     def _converted(self, messages: _Messages) -> Sequence[Sorted]:
         def bad(index: int, error: Exception) -> Sorted:
@@ -334,6 +338,18 @@ class ChangeValues(GroupedChanges):
         named = [self._others(fields_named(text, self._path)) for text in messages.payloads]
         seen = [faults_of_columns([Seen((name,), "") for name in names], columns) for names in named]
         return {row: faults[0] for row, faults in enumerate(seen) if faults}
+
+    def _count_dropped(self, schema: bytes, messages: _Messages, rows: Sorted, columns: Inferred) -> None:
+        """Count the values that a contract leaves out of rows; of a deletion, they are not known."""
+        told = dropped_columns(told_columns(schema, self._path, self.options), columns) if schema else frozenset()
+        if schema and not told:
+            return
+        payloads = dict(zip(messages.numbers.tolist(), messages.payloads, strict=True))
+        for number, operation in zip(rows.numbers, rows.batch.column(OPERATION).to_pylist(), strict=True):
+            if operation != REMOVED:
+                names = fields_with_values(payloads[number], self._path)
+                dropped = told or dropped_columns([Seen((name,), "") for name in self._others(names)], columns)
+                tally(DROPPED, len(names & dropped))
 
     def _others(self, names: frozenset[str]) -> list[str]:
         """Return the fields of a row that are in no column, and are not the format's own."""

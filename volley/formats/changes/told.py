@@ -15,7 +15,7 @@ from volley.formats.changes.wire import as_told, column_type
 from volley.formats.inferred import Inferred
 from volley.types.arrow import type_name
 
-__all__ = ["NO_SCHEMA", "columns_told", "faults_of_columns", "told_columns"]
+__all__ = ["NO_SCHEMA", "columns_told", "dropped_columns", "faults_of_columns", "told_columns"]
 
 NO_SCHEMA = (
     "it carries no schema, which columns that are inferred are taken from: value.converter.schemas.enable=true has the "
@@ -75,6 +75,12 @@ def _leaves(path: tuple[str | None, ...], data_type: pa.DataType) -> Iterator[Se
         yield from _leaves((*path, None), data_type.value_type)
     else:
         yield Seen(path, type_name(data_type))
+
+
+def dropped_columns(told: Iterable[Seen], columns: Inferred) -> frozenset[str]:
+    """Return the columns that a contract leaves out, whole or in part."""
+    contract = columns.contract
+    return frozenset(seen.column for seen in told if contract.of_field(seen.column) == "drop" and not columns.has(seen))
 
 
 def faults_of_columns(told: Iterable[Seen], columns: Inferred) -> list[str]:

@@ -12,7 +12,10 @@ from msgspec import Raw, Struct
 from volley.errors import SourceError
 from volley.formats.changes.wire import Wire, fields_of_schema, wires_of_schema
 
-__all__ = ["Groups", "fields_named", "is_of_no_row", "key_names", "unwrapped", "wires_of", "without_others"]
+__all__ = [
+    *("Groups", "fields_named", "fields_with_values", "is_of_no_row", "key_names", "unwrapped", "wires_of"),
+    "without_others",
+]
 
 _PAYLOAD = b'"payload"'
 # The last parts of the names of the schemas of Debezium's messages that are no rows: heartbeats, the beginnings and
@@ -126,14 +129,23 @@ def fields_named(payload: bytes, path: Sequence[str]) -> frozenset[str]:
     Args:
         path: The fields of which the first that is no null is the row; empty = the message is one.
     """
+    return frozenset(_fields(payload, path))
+
+
+def fields_with_values(payload: bytes, path: Sequence[str]) -> frozenset[str]:
+    """Return the names of the fields of a message's row that are no nulls; arguments as of `fields_named`."""
+    return frozenset(name for name, value in _fields(payload, path).items() if bytes(value) != _NULL)
+
+
+def _fields(payload: bytes, path: Sequence[str]) -> Mapping[str, Raw]:
     try:
         fields = msgspec.json.decode(payload, type=dict[str, Raw])
         for name in path:
             if bytes(fields.get(name, _NULL)) != _NULL:
-                return frozenset(msgspec.json.decode(fields[name], type=dict[str, Raw]))
-        return frozenset() if path else frozenset(fields)
+                return msgspec.json.decode(fields[name], type=dict[str, Raw])
+        return {} if path else fields
     except msgspec.DecodeError:
-        return frozenset()
+        return {}
 
 
 def key_names(key: bytes) -> tuple[str, ...]:
