@@ -14,7 +14,6 @@ from tests.servers.seaweed import Seaweed
 from tests.services.fault_proxy import Answer, FaultProxy, Server, answer_with, named
 from volley import (
     CatalogAuthError,
-    CatalogError,
     ConfigError,
     IcebergSink,
     IcebergSinkConfig,
@@ -84,9 +83,32 @@ def test_one_that_is_missing_and_may_not_be_made(remote: RemoteLake, proxy: Faul
 def test_one_that_is_missing_where_the_catalog_can_t_make_it(remote: RemoteLake, proxy: FaultProxy) -> None:
     fault = named("without", lambda server: without("POST /v1/{prefix}/namespaces", server))
     proxy.arm(fault, "GET", "/v1/config", times=None)
-    with pytest.raises(CatalogError, match=r"does not offer a request that this needs: .*POST /v1") as caught:
+    missing = r"namespace absent is missing, and can't be made: .* does not offer a request that this needs: POST /v1"
+    with pytest.raises(ConfigError, match=missing) as caught:
         fill(replace(remote.config, namespace=["absent"]))
     assert caught.value.hint
+    assert not proxy.asked("POST", CREATION)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "reason"),
+    [
+        ("POST /v1/{prefix}/namespaces/{namespace}/tables/{table}", "can't be written: .* no request that changes"),
+        ("POST /v1/{prefix}/namespaces/{namespace}/tables", "can't be made: .* no request that makes a table"),
+    ],
+    ids=["commit", "create"],
+)
+def test_a_catalog_that_only_reads_is_refused_before_anything_is_written(
+    ready: RemoteLake, proxy: FaultProxy, endpoint: str, reason: str
+) -> None:
+    proxy.arm(named("without", lambda server: without(endpoint, server)), "GET", "/v1/config", times=None)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        fill(ready.config)
+    assert ready.config.ref.address in str(caught.value)
+    with pytest.raises(ConfigError, match=reason):
+        IcebergSink(ready.config).check(SCHEMA)
+    assert ready.files() == []
+    assert not proxy.asked("POST", "/namespaces")
 
 
 def test_those_around_it_are_made_where_the_catalog_needs_them(
@@ -106,7 +128,7 @@ def test_those_around_it_are_made_where_the_catalog_needs_them(
 def test_catalogs_with_one_level(catalog: CatalogConfig) -> None:
     with pytest.raises(ConfigError, match=r"namespace 'a\.b' has 2 levels") as caught:
         TableRef("a.b", "events", IcebergStorage.Local("/lake"), catalog)
-    assert "one level of namespaces" in str(caught.value.hint)
+    assert "one level of namespaces" in str(caught.value)
     with pytest.raises(ConfigError, match="2 levels"):
         IcebergSinkConfig(namespace=["a", "b"], table="t", storage=IcebergStorage.Local("/lake"), catalog=catalog)
     assert TableRef("a", "events", IcebergStorage.Local("/lake"), catalog).namespace == ("a",)

@@ -35,7 +35,9 @@ from volley import (
 from volley.iceberg import (
     Append,
     IcebergTable,
+    NessieCatalog,
     Partitioning,
+    RestCatalog,
     SchemaEvolution,
     SnapshotManager,
     orphan_files,
@@ -266,20 +268,27 @@ def test_a_transform_of_several_columns_is_read_and_not_changed(lake: Lake) -> N
 
 @pytest.mark.nightly
 def test_nessie_makes_tables_of_version_2(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
-    lake = lakes.of_version_3(lakes.nessie)(request)
-    config = lake.config()
-    job = Job(config, "merge_on_read")
+    lake = lakes.nessie(request)
+    given, version_3 = lake.config(), {"format-version": "3"}
+    for ask in (lambda: given.with_table_properties(version_3), lambda: IcebergTable(given.ref).upgrade(3)):
+        with pytest.raises(ConfigError, match="Nessie makes tables up to format version 2"):
+            ask()
+    # As any other REST catalog it is asked, and makes a table of version 2 without a word.
+    assert isinstance(given.catalog, NessieCatalog)
+    shared = {name: getattr(given.catalog, name) for name in ("warehouse", "credential", "properties", "timeout")}
+    rest = replace(given, catalog=RestCatalog(given.catalog.address, **shared), table_properties=version_3)
+    job = Job(rest, "merge_on_read")
     job.epoch(upserts(*ROWS))
-    assert f"table {config.table_name} is of format version 2" in caplog.text
+    assert f"table {rest.table_name} is of format version 2" in caplog.text
     job.epoch(NEXT)
-    assert lake.table(config).metadata.format_version == 2
-    assert lake.rows(config) == CHANGED
+    assert lake.table(rest).metadata.format_version == 2
+    assert lake.rows(rest) == CHANGED
     with pytest.raises(CatalogError, match=r"does not offer a request .* Implement format version update") as caught:
-        IcebergTable(config.ref).upgrade(3)
-    assert config.ref.address in str(caught.value)
-    assert lake.table(config).metadata.format_version == 2
+        IcebergTable(rest.ref).upgrade(3)
+    assert rest.ref.address in str(caught.value)
+    assert lake.table(rest).metadata.format_version == 2
     # A type of version 3 is refused before anything is written.
-    config = lake.config()
+    rest = replace(rest, table=f"{rest.table}n")
     with pytest.raises(CatalogError, match="Unknown Iceberg primitive type 'timestamp_ns'"):
-        lakes.driver(config, pa.schema({"id": pa.int64(), "at": pa.timestamp("ns")}))
-    assert not lake.open_plain().table_exists(config.identifier)
+        lakes.driver(rest, pa.schema({"id": pa.int64(), "at": pa.timestamp("ns")}))
+    assert not lake.open_plain().table_exists(rest.identifier)

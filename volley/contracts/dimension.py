@@ -78,7 +78,7 @@ class DimensionReader(ABC):
     """
 
     schema: pa.Schema
-    has_history: ClassVar[bool] = False
+    has_history: bool = False
     """True if it has `history` and `later_history`: rows can be joined with those that it had at their time."""
 
     is_fixed: ClassVar[bool] = False

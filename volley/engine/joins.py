@@ -230,8 +230,8 @@ def _reader(join: TableJoin) -> DimensionReader:
     if join.by_history and not reader.has_history:
         raise PlanError(
             f"{join.table!r} has rows of one time only",
-            hint="an Iceberg table has a history; rows with a column that says since when they are valid: "
-            'as_of=("at", "valid_from")',
+            hint="an Iceberg table has a history, but not in Nessie; rows with a column that says since when they are "
+            'valid: as_of=("at", "valid_from")',
         )
     return reader
 

@@ -23,6 +23,7 @@ from volley.iceberg.settings import (
     check_snapshot_properties,
     check_texts,
     check_version,
+    format_version,
 )
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef, named_by
@@ -105,6 +106,7 @@ class IcebergSinkConfig(FromDocuments):
         check_snapshot_properties(self.snapshot_properties)
         check_texts("table", self.table_properties)
         check_version(self.table_properties)
+        _check_capabilities(self)
         _check_dead_letter(self)
 
     def _keep(self, name: str, value: Any) -> None:
@@ -351,6 +353,21 @@ def table_ref(table: TableRef | IcebergSinkConfig) -> TableRef:
     if not isinstance(table, TableRef):
         raise ConfigError(f"table is {table!r}", hint='TableRef("db", "events", storage), or an IcebergSinkConfig')
     return table
+
+
+def _check_capabilities(config: IcebergSinkConfig) -> None:
+    """Raise ConfigError if the settings ask for what the catalog is known to lack."""
+    ref, maintenance = config.ref, config.maintenance
+    if maintenance is not None and (maintenance.expire_after is not None or maintenance.retain_most is not None):
+        ref.require(
+            "expiry",
+            f"maintenance can't expire snapshots of table {ref.name}",
+            "leave it to the catalog's own collection: Maintenance(expire_after=None, retain_most=None)",
+        )
+    if format_version(config.table_properties) > 2:
+        ref.require(
+            "format_3", f"table {ref.name} can't be of format version {format_version(config.table_properties)}"
+        )
 
 
 def _check_dead_letter(config: IcebergSinkConfig) -> None:

@@ -60,6 +60,16 @@ def _versions(mode: History) -> str:
     )
 
 
+def _catalog_of(config: IcebergSinkConfig) -> str | None:
+    """Return what the catalog is known to lack; None if it is nothing."""
+    without = config.ref.capabilities.without
+    return f"catalog {config.ref.address} is {without}" if without else None
+
+
+def _joined(*lines: str | None) -> str | None:
+    return "; ".join(filter(None, lines)) or None
+
+
 def _and(columns: str | Sequence[str]) -> str:
     return " and ".join(map(repr, columns))
 
@@ -129,7 +139,7 @@ class IcebergSink(Sink, Rows):
         return isinstance(self.config.commit_mode, Overwrite)
 
     def explain(self) -> str | None:
-        return _which_stays(self.config.commit_mode)
+        return _joined(_which_stays(self.config.commit_mode), _catalog_of(self.config))
 
     @property
     def dead_letter(self) -> Sink | None:
@@ -323,7 +333,7 @@ class RoutedSink(Sink):
 
     def explain(self) -> str | None:
         modes = dict.fromkeys(map(_which_stays, self.routing.key_fields.modes))
-        return "; ".join(filter(None, modes)) or None
+        return _joined(*modes, _catalog_of(self.config))
 
     @property
     def dead_letter(self) -> Sink | None:

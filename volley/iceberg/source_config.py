@@ -181,7 +181,7 @@ class IcebergSourceConfig(FromDocuments):
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
         keep(self, hold=optional(duration), include=_parts)
         if self.hold is not None:
-            self.ref.check_refs("the tag that holds snapshots")
+            self.ref.require("branches", f"table {self.ref.name} can't have the tag that holds snapshots")
         self._check()
 
     @classmethod
@@ -236,10 +236,11 @@ class IcebergSourceConfig(FromDocuments):
                 hint="without keys, an update is a deletion and a new row of one number, of which the deletion would "
                 "win; what a rollback takes back has no number of its own",
             )
-        if self.changes == "follow" and not self.ref.has_history:
-            raise ConfigError(
-                f"the changes of table {self.ref.name} can't be followed: Nessie shows a table's last snapshot only",
-                hint='read its rows with Batch(), or its new rows with on_expired="live_rows" or "rescan"; to follow '
+        if self.changes == "follow":
+            self.ref.require(
+                "history",
+                f"the changes of table {self.ref.name} can't be followed",
+                'read its rows with Batch(), or its new rows with on_expired="live_rows" or "rescan"; to follow '
                 "changes, keep the table in another catalog",
             )
         if self.changes == "follow" and (self.partition_filter is not None or self.on_expired != "fail"):

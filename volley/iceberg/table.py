@@ -13,6 +13,7 @@ from volley.checks import keep, mapping, names, of_type, optional, text
 from volley.columns.rows import Rows
 from volley.contracts.datasets import Dataset
 from volley.errors import ConfigError, brief
+from volley.iceberg.catalogs.capabilities import Capabilities
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
@@ -79,9 +80,13 @@ class TableRef(Rows):
         if self.table is None:
             raise ConfigError("table is missing", hint='table="events"')
         check_name("table", self.table)
+        if self.capabilities.upper_case is False:
+            # Two names of one table would else be two tables to whoever compares names.
+            object.__setattr__(self, "table", self.table.lower())
+            object.__setattr__(self, "namespace", tuple(part.lower() for part in self.namespace or ()))
         check_name("branch", self.branch)
         if self.branch != "main":
-            self.check_refs(f"branch {self.branch!r}")
+            self.require("branches", f"table {self.name} can't have branch {self.branch!r}")
 
     @property
     def has_default_catalog(self) -> bool:
@@ -89,26 +94,13 @@ class TableRef(Rows):
         return isinstance(self.storage, LocalStorage) and self.catalog == _catalog_in(self.storage)
 
     @property
-    def has_refs(self) -> bool:
-        """False if the tables of the catalog have no branches and tags of their own."""
-        return self._catalog.has_refs
+    def capabilities(self) -> Capabilities:
+        """What the catalog can do, as far as its name tells."""
+        return self._catalog.capabilities
 
-    @property
-    def has_history(self) -> bool:
-        """False if the catalog shows the last snapshot of a table alone."""
-        return self._catalog.has_history
-
-    def check_refs(self, what: str) -> None:
-        """Raise ConfigError if the tables of the catalog have no branches and tags.
-
-        Args:
-            what: What was asked for, for the message.
-        """
-        if not self.has_refs:
-            raise ConfigError(
-                f"table {self.name} can't have {what}: Nessie's tables have no branches and tags of their own",
-                hint="write to a branch of all tables, NessieCatalog(…, branch=…), and merge it in Nessie",
-            )
+    def require(self, capability: str, purpose: str, hint: str | None = None) -> None:
+        """Raise ConfigError if the catalog is known to lack a capability; `Capabilities.require` has the arguments."""
+        self.capabilities.require(capability, self._catalog.title, purpose, hint)
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -252,10 +244,9 @@ def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) ->
     if not parts:
         raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
     check_namespace(parts)
-    if len(parts) > 1 and not catalog.has_nested_namespaces:
-        raise ConfigError(
-            f"namespace {'.'.join(parts)!r} has {len(parts)} levels", hint=f"{catalog!r} has one level of namespaces"
-        )
+    if len(parts) > 1:
+        needed = f"namespace {'.'.join(parts)!r} has {len(parts)} levels"
+        catalog.capabilities.require("nested_namespaces", catalog.title, needed)
     if database and parts != (database,):
         raise ConfigError(f"namespace {'.'.join(parts)!r} is not Glue's database {database!r}", hint="give one of them")
     return parts

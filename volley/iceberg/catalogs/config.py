@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.errors import ConfigError
+from volley.iceberg.catalogs.capabilities import Capabilities
 from volley.iceberg.storage.values import IcebergStorage
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 
@@ -51,12 +52,10 @@ class CatalogConfig(ABC):
 
     extra: ClassVar[str | None] = None
     """The extra of volley-stream that installs the client's package."""
-    has_refs: ClassVar[bool] = True
-    """False if a table has no branches and tags of its own."""
-    has_history: ClassVar[bool] = True
-    """False if the last snapshot of a table alone is shown, so that its changes can't be followed."""
-    has_nested_namespaces: ClassVar[bool] = True
-    """False if the namespace of a table is one name."""
+    title: ClassVar[str] = "the catalog"
+    """The catalog's name in messages."""
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    """What it can do, as far as its name tells."""
 
     @property
     @abstractmethod

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from volley.checks import Duration, keep, mapping, optional, seconds, secret, text
 from volley.errors import ConfigError, brief_methods
+from volley.iceberg.catalogs.capabilities import FEATURES, Capabilities
 from volley.iceberg.catalogs.config import CatalogConfig, check_port, check_uri
 from volley.iceberg.storage.values import IcebergStorage, check_secret
 from volley.secrets import redact_uri
@@ -71,6 +72,9 @@ class RestCatalog(CatalogConfig):
         >>> RestCatalog("http://polaris:8181/api/catalog", warehouse="lake", credential="id:hush")
         RestCatalog(uri='http://polaris:8181/api/catalog', warehouse='lake', credential='***')
     """
+
+    # Any server may stand behind it.
+    capabilities: ClassVar[Capabilities] = Capabilities(**dict.fromkeys(FEATURES))
 
     uri: str
     warehouse: str | None = None
@@ -132,8 +136,10 @@ class NessieCatalog(RestCatalog):
         'http://nessie:19120/iceberg/dev'
     """
 
-    has_refs: ClassVar[bool] = False
-    has_history: ClassVar[bool] = False
+    title: ClassVar[str] = "Nessie"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        branches=False, history=False, expiry=False, format_3=False, transactions=None
+    )
 
     branch: str = "main"
 
@@ -173,6 +179,7 @@ class SqlCatalog(CatalogConfig):
     """
 
     extra: ClassVar[str | None] = "postgres"
+    title: ClassVar[str] = "a SQL catalog"
 
     uri: str | None = None
 
@@ -237,6 +244,8 @@ class MemoryCatalog(CatalogConfig):
         'memory'
     """
 
+    title: ClassVar[str] = "a catalog in memory"
+
     @property
     def address(self) -> str:
         return "memory"
@@ -283,7 +292,8 @@ class GlueCatalog(CatalogConfig):
     """
 
     extra: ClassVar[str | None] = "glue"
-    has_nested_namespaces: ClassVar[bool] = False
+    title: ClassVar[str] = "AWS Glue"
+    capabilities: ClassVar[Capabilities] = Capabilities(nested_namespaces=False, upper_case=False)
 
     region: str
     catalog_id: str | None = None
@@ -329,7 +339,8 @@ class HiveCatalog(CatalogConfig):
     """
 
     extra: ClassVar[str | None] = "hive"
-    has_nested_namespaces: ClassVar[bool] = False
+    title: ClassVar[str] = "the Hive Metastore"
+    capabilities: ClassVar[Capabilities] = Capabilities(nested_namespaces=False, upper_case=False)
 
     uri: str
     timeout: Duration = 30.0

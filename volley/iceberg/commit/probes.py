@@ -18,7 +18,7 @@ from volley.columns.batches import no_table
 from volley.contracts.reports import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
-from volley.iceberg.commit.tables import check_table, has_namespace
+from volley.iceberg.commit.tables import capabilities_of, check_table, has_namespace
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.storage.errors import storage_errors
@@ -93,7 +93,8 @@ class _Looks:
                 self._catalog.list_namespaces()
             except (ForbiddenError, NotImplementedError):
                 _ = self._table  # a job lists nothing
-        return self._config.ref.address
+        without = capabilities_of(self._config.ref, self._catalog).without
+        return f"{self._config.ref.address}{without and f', {without}'}"
 
     def namespace(self) -> str:
         with self._config.ref.errors():
@@ -139,7 +140,7 @@ class _Looks:
         """Commit a snapshot without rows to a branch of its own; remove both, and the files of the commit."""
         if self._table is None:
             return f"table {self._config.table_name} does not exist yet: nothing to commit to"
-        if not self._config.ref.has_refs:
+        if self._config.ref.capabilities.branches is False:
             return "not tried: the catalog's tables have no branch to commit to"
         table, branch = self._table, f"volley-check-{uuid.uuid4().hex}"
         head = table.current_snapshot()

@@ -23,12 +23,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from volley.errors import CatalogAuthError, TableNotFoundError
 from volley.iceberg.catalogs.answers import retry_reads, status_of
+from volley.iceberg.catalogs.capabilities import Capabilities
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec, spec_of
 from volley.iceberg.modes import History, KeyedMode, Overwrite
-from volley.iceberg.pyiceberg_private.guarded import check_known
+from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_known
 from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
@@ -40,6 +41,7 @@ from volley.iceberg.upsert.columns import check_keys, own_fields, own_renames, w
 from volley.iceberg.upsert.tombstones import check_versions
 
 __all__ = [
+    "capabilities_of",
     "change_schema",
     "check_columns",
     "check_table",
@@ -128,11 +130,25 @@ def _existing(config: IcebergSinkConfig) -> Table | None:
     if config.ref.file is not None and not Path(config.ref.file).exists():
         return None
     catalog = config.ref.load_catalog()
+    _require(config, catalog, "commits", "can't be written")
     with config.ref.errors():
         try:
             return catalog.load_table(config.identifier)
         except NoSuchTableError:
+            if config.create_table:
+                _require(config, catalog, "tables", "can't be made")
             return None
+
+
+def capabilities_of(ref: TableRef, catalog: Catalog) -> Capabilities:
+    """Return what an opened catalog can do: as its name tells, and as it announces."""
+    return ref.capabilities.announced(catalog.endpoints if isinstance(catalog, GuardedCatalog) else None)
+
+
+def _require(config: IcebergSinkConfig, catalog: Catalog, capability: str, fault: str) -> None:
+    """Raise ConfigError if an opened catalog lacks a capability, without which the table has a fault."""
+    named = f"catalog {config.ref.address}"
+    capabilities_of(config.ref, catalog).require(capability, named, f"table {config.table_name} {fault}")
 
 
 def _check_creation(config: IcebergSinkConfig) -> None:
@@ -151,6 +167,7 @@ def _new_layout(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Schema, P
 
 def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool, catalog: Catalog | None) -> tuple[Catalog, Table]:
     catalog = catalog or config.ref.load_catalog()
+    _require(config, catalog, "commits", "can't be written")
     with config.ref.errors():
         try:
             table = catalog.load_table(config.identifier)
@@ -188,17 +205,18 @@ class _FirstSnapshot(Stage[Staged]):
 
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:
     _check_creation(config)
+    _require(config, catalog, "tables", "can't be made")
     schema, spec = _new_layout(config, stream)
-    _make_namespace(catalog, config.identifier[:-1], config.ref.address)
+    _make_namespace(catalog, config.identifier[:-1], config.ref)
     properties = {**_BOUNDED, **config.table_properties}
     try:
         table = catalog.create_table(config.identifier, schema, partition_spec=spec, properties=properties)
     except TableAlreadyExistsError:
-        # Another job was faster: check its table like any existing one.
         table = catalog.load_table(config.identifier)
-        evolution(config, table, stream)
-        return table
-    _warn_of_version(config, table)
+    else:
+        _warn_of_version(config, table)
+    # If another job was faster, the table is its own; SeaweedFS 4.48 returns that one without an error.
+    evolution(config, table, stream)
     return table
 
 
@@ -292,15 +310,17 @@ class _SchemaChange(Stage[_StagedSchema]):
         return table.schema() == staged.schema
 
 
-def _make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) -> None:
+def _make_namespace(catalog: Catalog, namespace: tuple[str, ...], ref: TableRef) -> None:
     """Make a namespace, and those around it if the catalog needs them, unless it is there."""
     if has_namespace(catalog, namespace):
         return
+    missing = f"namespace {'.'.join(namespace)} is missing, and can't be made"
+    capabilities_of(ref, catalog).require("namespaces", f"catalog {ref.address}", missing)
     try:
         catalog.create_namespace_if_not_exists(namespace)
     except ForbiddenError as error:
         raise CatalogAuthError(
-            f"catalog {address} shows no namespace {'.'.join(namespace)}, and refused to make it: {error}",
+            f"catalog {ref.address} shows no namespace {'.'.join(namespace)}, and refused to make it: {error}",
             hint="create it, or grant the privilege to create namespaces (Polaris: NAMESPACE_CREATE); if it is there, "
             "a privilege to see it is missing, and writing needs TABLE_WRITE_DATA",
         ) from error
@@ -308,7 +328,7 @@ def _make_namespace(catalog: Catalog, namespace: tuple[str, ...], address: str) 
         if len(namespace) == 1 or not (isinstance(error, NoSuchNamespaceError) or status_of(error) == 404):
             raise
         # Nessie makes a namespace only inside one that is there.
-        _make_namespace(catalog, namespace[:-1], address)
+        _make_namespace(catalog, namespace[:-1], ref)
         catalog.create_namespace_if_not_exists(namespace)
 
 

@@ -85,7 +85,7 @@ def _millis(span: timedelta | None) -> int | None:
 
 def create_ref(table: TableRef, ref: Callable[[TableMetadata], Ref]) -> Ref:
     """Create a branch or a tag."""
-    table.check_refs("another branch or a tag")
+    table.require("branches", f"table {table.name} can't have another branch or a tag")
     created = commit_to(table, _RefCreation(table.name, ref)).staged
     assert created is not None
     return created.ref
@@ -221,7 +221,7 @@ def was_current(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> boo
 def add_empty_snapshot(table: TableRef, properties: Mapping[str, str], tag: str | None) -> SnapshotInfo:
     """Commit a snapshot without rows to the table's branch, and tag it if a name is given."""
     if tag is not None:
-        table.check_refs(f"tag {tag!r}")
+        table.require("branches", f"table {table.name} can't have tag {tag!r}")
     stage = _EmptySnapshot(table, properties, tag)
     after = commit_to(table, stage).table.metadata
     return snapshot_info(snapshot_of(after, stage.snapshot_id, table.name), after)

@@ -29,6 +29,8 @@ def upgrade_table(ref: TableRef, format_version: int) -> int:
     """
     if isinstance(format_version, bool) or format_version not in _VERSIONS:
         raise ConfigError(f"format_version is {format_version!r}", hint="2 or 3")
+    if format_version >= ROW_IDS_SINCE:
+        ref.require("format_3", f"table {ref.name} can't become of format version {format_version}")
     upgrade = _Upgrade(ref.name, format_version)
     commit = commit_to(ref, upgrade)
     return commit.staged.before if commit.staged else format_version

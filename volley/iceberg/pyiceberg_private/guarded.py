@@ -6,7 +6,7 @@ by a clock that is behind the table's takes the table's time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import is_
@@ -42,6 +42,9 @@ class GuardedCatalog(Catalog):
 
     Nessie 0.99, for one, answers 200 to a commit to another branch than main, and commits it to main.
     """
+
+    endpoints: Collection[str] | None = None
+    """The requests that a REST catalog announces, such as "POST /v1/{prefix}/namespaces"; None = it announces none."""
 
     @cached_property
     def foreign(self) -> dict[str | None, str]:

@@ -44,6 +44,8 @@ SIGNER = "VolleySigner"
 
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
 
+_UNANNOUNCED = set(rest.DEFAULT_ENDPOINTS)
+
 FILE_IO = f"{__name__}.SigningFileIO"
 """The name by which pyiceberg loads `SigningFileIO`."""
 _SIGNS = "s3.remote-signing-enabled"
@@ -167,6 +169,9 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         super()._fetch_config()
         # With the snapshots of references alone, files of the others would seem to be orphans.
         self.properties[rest.SNAPSHOT_LOADING_MODE] = "all"
+        # pyiceberg has these two sets for a catalog that announces nothing.
+        if self._supported_endpoints not in (_UNANNOUNCED, _UNANNOUNCED | set(rest.VIEW_ENDPOINTS)):
+            self.endpoints = frozenset(map(str, self._supported_endpoints))
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         settings = {**self.properties, **properties}

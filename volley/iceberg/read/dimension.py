@@ -45,6 +45,8 @@ class IcebergDimensionReader(DimensionReader):
 
     def __init__(self, config: IcebergSourceConfig) -> None:
         self._config = config
+        # One snapshot alone, as Nessie shows it, is no history.
+        self.has_history = config.ref.capabilities.history is not False
         self._loader = TableLoader(config.ref)
         self.schema = table_schema(config)
 

@@ -36,7 +36,11 @@ def with_own_columns(config: IcebergSinkConfig, stream: pa.Schema) -> IcebergSin
         return config
     mode = _completed(config.commit_mode, stream)
     if isinstance(mode, History) or (mode.sequence is not None and mode.op_field is not None):
-        config.ref.check_refs("a branch that remembers changes, as an upsert by sequence or a history needs it")
+        config.ref.require(
+            "branches",
+            f"table {config.table_name} can't have a branch that remembers changes, as an upsert by sequence or a "
+            "history needs it",
+        )
     return replace(config, commit_mode=mode)
 
 

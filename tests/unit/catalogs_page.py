@@ -1,0 +1,89 @@
+"""Makes docs/reference/catalogs.md from the capabilities of the catalogs: ``python -m tests.unit.catalogs_page``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from volley.iceberg import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
+from volley.iceberg.catalogs.capabilities import FEATURES
+from volley.iceberg.catalogs.config import CatalogConfig
+
+__all__ = ["CATALOGS", "PAGE", "PROVEN", "ROOT", "page"]
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "catalogs.md"
+
+CATALOGS: Mapping[str, CatalogConfig] = {
+    "Iceberg REST": RestCatalog("http://catalog:8181"),
+    "Nessie": NessieCatalog("http://nessie:19120/iceberg"),
+    "AWS Glue": GlueCatalog("us-east-1"),
+    "Hive Metastore": HiveCatalog("thrift://metastore:9083"),
+    "SQL": SqlCatalog("sqlite:////lake/catalog.db"),
+    "memory": MemoryCatalog(),
+}
+
+_MODES = "tests/services/test_modes_of_catalogs.py"
+_OPENED = "tests/services/test_catalogs.py"
+_ANNOUNCED = "tests/services/test_capabilities_of_catalogs.py"
+_REFUSED = "tests/unit/test_catalog_capabilities.py"
+_DECEIVED = "tests/recovery/test_catalogs_that_deceive.py"
+_NAMESPACES = "tests/recovery/test_namespaces.py"
+
+PROVEN: Mapping[str, Sequence[str]] = {
+    "tables": [_OPENED, _NAMESPACES],
+    "namespaces": [_OPENED, _NAMESPACES],
+    "commits": [_OPENED, _NAMESPACES],
+    "branches": ["tests/services/test_travel.py", _DECEIVED, _REFUSED],
+    "history": [_MODES, _DECEIVED],
+    "nested_namespaces": [_ANNOUNCED, _NAMESPACES],
+    "upper_case": [_ANNOUNCED, _REFUSED],
+    "expiry": ["tests/services/test_travel.py", _REFUSED],
+    "format_3": ["tests/services/test_format_3_of_catalogs.py", _REFUSED],
+    "transactions": [_ANNOUNCED],
+}
+"""Where each is proven, on servers that run; refusals without one."""
+
+_HEAD = """# Catalogs
+
+What each catalog can do, made from `capabilities` of its class. A job that needs what stands here as *no* is refused
+before anything is written; so is one whose REST catalog announces its requests in `/v1/config`, and lacks one that the
+job needs. *as the server* means that any server may stand behind it: what it does not announce is tried, a refusal is
+an error with the server's own text, and an answer without what was asked for (a branch, a snapshot, a format version)
+is found out.
+
+`explain()` and `volley check` say what a job's catalog is known to lack. Volley commits table by table everywhere.
+
+"""
+
+_TAIL = """
+Names where upper case is *no* are written in lower case: `Orders` and `orders` are one table there.
+
+Run against Iceberg's REST fixture 1.11, SeaweedFS 4.48, Nessie 0.99, moto 5 (for AWS Glue: it keeps upper case, which
+AWS documents as folded, and does not check `VersionId`), Hive Metastore 3.1, PostgreSQL and SQLite. How to write the
+settings: [Catalogs and storage](../how-to/catalogs-and-storage.md).
+
+| capability | proven by |
+| --- | --- |
+"""
+
+
+def page() -> str:
+    """The page."""
+    names = list(CATALOGS)
+    lines = [f"| capability | {' | '.join(names)} |", f"| --- |{' --- |' * len(names)}"]
+    for name, feature in FEATURES.items():
+        cells = (_cell(getattr(catalog.capabilities, name)) for catalog in CATALOGS.values())
+        lines.append(f"| {feature.title} | {' | '.join(cells)} |")
+    proofs = [
+        f"| {FEATURES[name].title} | {', '.join(f'`{path}`' for path in paths)} |" for name, paths in PROVEN.items()
+    ]
+    return _HEAD + "\n".join(lines) + "\n" + _TAIL + "\n".join(proofs) + "\n"
+
+
+def _cell(known: bool | None) -> str:
+    return {True: "yes", False: "no", None: "as the server"}[known]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
