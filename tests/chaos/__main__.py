@@ -39,7 +39,7 @@ from tests.servers.shared import own_server
 _RUN_SECONDS = 900
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
 _WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG, _MARIADB = "webhooks", "join", "database", "changelog", "mariadb"
-_DEBEZIUM = {f"debezium_{name}": name for name in debezium.DATABASES}
+_DEBEZIUM = {f"debezium_{name}": name for name in debezium.KINDS}
 
 
 def main(arguments: list[str]) -> None:
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> None:
         kills = options.kills // 6 if kinds else options.kills
         with start_jvm() as jvm:
             ended = debezium.run(Drivers(jvm, _RUN_SECONDS), folder / kind, kills, seed, _DEBEZIUM[kind])
-        print(f"chaos: Debezium beside {_DEBEZIUM[kind]}, no row and no version differs: {ended}")
+        print(f"chaos: Debezium, {_DEBEZIUM[kind]}, no row and no version differs: {ended}")
     if _ROUTED in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:

@@ -24,12 +24,13 @@ from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
-from volley import Environment, History, IcebergSink, Job, KafkaSource, Upsert, col
+from volley import Environment, History, IcebergSink, Job, KafkaSource, Pipeline, Upsert, col
+from volley.iceberg.modes import CommitMode
 
-__all__ = ["DATABASES", "Outcome", "follow", "run"]
+__all__ = ["KINDS", "Outcome", "follow", "run"]
 
-DATABASES = ("postgres", "mariadb")
-"""What Debezium captures."""
+KINDS = {"postgres": ("postgres", False), "mariadb": ("mariadb", False), "packed": ("postgres", True)}
+"""What Debezium captures, and whether its messages tell the columns of its tables, whose rows are then packed."""
 
 _SCHEMA = "id int, number int, price decimal(12,3), at timestamp_ntz, note string"
 _WIRE = {"price": "Decimal", "at": "MicroTimestamp"}
@@ -57,27 +58,35 @@ class Outcome:
     versions: int
 
 
-def _start(folder: Path, brokers: str, topics: tuple[str, ...], bounded: bool) -> Job:
+def _start(folder: Path, brokers: str, topics: tuple[str, ...], is_packed: bool, bounded: bool) -> Job:
     """The job: one table is upserted, of the other one all versions are kept."""
     environment = Environment("local[2,4]", checkpoint_dir=str(folder / "checkpoints"))
-    options = {"key_fields": ["id"], "wire": _WIRE, "source": ["table"]}
+    told = {"packed": True} if is_packed else {"key_fields": ["id"], "wire": _WIRE}
     source = KafkaSource(
-        brokers, topics, value_format="debezium", schema=_SCHEMA, options=options, bounded=bounded, timeout=_TIMEOUT
+        brokers,
+        topics,
+        value_format="debezium",
+        schema="rows binary" if is_packed else _SCHEMA,
+        options={**told, "source": ["table"]},
+        bounded=bounded,
+        timeout=_TIMEOUT,
     )
     changes = environment.from_source(source)
     lake = config(folder).with_flush_interval("1s")
-    upserted = changes.filter_expr(col("source_table") == ORDERS).drop("source_table")
-    kept = changes.filter_expr(col("source_table") == AUDITED).drop("source_table", "_unchanged")
-    return environment.start(
-        _JOB,
-        upserted.to_sink(IcebergSink(lake.with_commit_mode(Upsert()))),
-        kept.to_sink(IcebergSink(replace(lake, table=AUDITED).with_commit_mode(History()))),
-    )
+
+    def pipeline(table: str, mode: CommitMode, *left: str) -> Pipeline:
+        rows = changes.filter_expr(col("source_table") == table)
+        sink = IcebergSink(replace(lake, table=table).with_commit_mode(mode))
+        if is_packed:
+            return rows.to_sink(sink.routed("{source_table}", rows="rows", key_fields="primary_key"))
+        return rows.drop("source_table", *left).to_sink(sink)
+
+    return environment.start(_JOB, pipeline(ORDERS, Upsert()), pipeline(AUDITED, History(), "_unchanged"))
 
 
-def follow(folder: Path, brokers: str, topics: tuple[str, ...], bounded: bool) -> None:
+def follow(folder: Path, brokers: str, topics: tuple[str, ...], is_packed: bool, bounded: bool) -> None:
     """The job, in a driver of its own."""
-    await_end(_start(folder, brokers, topics, bounded))
+    await_end(_start(folder, brokers, topics, is_packed, bounded))
 
 
 @dataclass
@@ -117,6 +126,7 @@ class _Campaign:
     kafka: Kafka
     source: Audited
     seed: int
+    is_packed: bool
     compared: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -135,7 +145,8 @@ class _Campaign:
             "brokers": self.kafka.bootstrap,
             **self._store,
         }
-        connector = _Connector(Debezium(self.folder, settings, {"topic.prefix": _PREFIX}))
+        has_schemas = {"value.converter.schemas.enable": str(self.is_packed).lower()}
+        connector = _Connector(Debezium(self.folder, settings, {"topic.prefix": _PREFIX, **has_schemas}))
         writers = Writers(self.source.connect, self.source.error, self.seed, self.source.change, _PAUSE_SECONDS)
         with connector.running():
             # What changes before the snapshot is a version that Debezium does not see.
@@ -153,7 +164,7 @@ class _Campaign:
         time.sleep(_STILL_SECONDS)
         mark = self.source.mark(len(self.compared) + 1).encode()
         wait_until(partial(self._has, mark, len(self.topics)), 120, "the last row of each table")
-        assert self.drivers.run(follow, self.folder, self.kafka.bootstrap, self.topics, True) == 0
+        assert self.drivers.run(self._job(bounded=True)) == 0
         self.compared.append(self._compare())
         paused.clear()
 
@@ -176,8 +187,10 @@ class _Campaign:
             "database": self.source.kill,
             "worker": partial(kill_worker, dice),
         }
-        job = partial(follow, self.folder, self.kafka.bootstrap, self.topics, False)
-        return Lives(self.drivers, self.folder / "checkpoints" / _JOB, dice, job, others)
+        return Lives(self.drivers, self.folder / "checkpoints" / _JOB, dice, self._job(bounded=False), others)
+
+    def _job(self, bounded: bool) -> Callable[[], None]:
+        return partial(follow, self.folder, self.kafka.bootstrap, self.topics, self.is_packed, bounded)
 
     def _kill_broker(self) -> int:
         self.kafka.stop()
@@ -232,7 +245,7 @@ def _versions(rows: list[dict[str, Any]]) -> dict[int, list[Version]]:
     return made
 
 
-def run(drivers: Drivers, folder: Path, kills: int, seed: int, database: str) -> Outcome:
+def run(drivers: Drivers, folder: Path, kills: int, seed: int, kind: str) -> Outcome:
     """Kill until so many have died, then compare all rows and versions with the database.
 
     Args:
@@ -240,18 +253,19 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, database: str) ->
         folder: An empty folder.
         kills: How many processes die.
         seed: Repeats the schedule.
-        database: One of `DATABASES`.
+        kind: One of `KINDS`.
 
     Raises:
         AssertionError: If a row or a version was lost, doubled or changed, or a run failed.
     """
     for name in ("server", "kafka"):
         (folder / name).mkdir(parents=True)
+    database, is_packed = KINDS[kind]
     server = (Postgres if database == "postgres" else MariaDb)(folder / "server").start()
     kafka = Kafka(folder / "kafka").start()
     try:
         source = audited_postgres(server) if isinstance(server, Postgres) else audited_mariadb(server)
-        return _Campaign(drivers, folder, kafka, source, seed).run(kills)
+        return _Campaign(drivers, folder, kafka, source, seed, is_packed).run(kills)
     finally:
         kafka.stop()
         server.stop()

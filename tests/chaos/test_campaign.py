@@ -55,8 +55,8 @@ def test_mariadb(drivers: Drivers, tmp_path: Path) -> None:
 
 @pytest.mark.services
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("database", debezium.DATABASES)
-def test_debezium(drivers: Drivers, tmp_path: Path, database: str) -> None:
-    outcome = debezium.run(drivers, tmp_path, kills=4, seed=2026, database=database)
+@pytest.mark.parametrize("kind", debezium.KINDS)
+def test_debezium(drivers: Drivers, tmp_path: Path, kind: str) -> None:
+    outcome = debezium.run(drivers, tmp_path, kills=4, seed=2026, kind=kind)
     assert outcome.deaths.total() >= 4
     assert outcome.versions > outcome.rows > 0
