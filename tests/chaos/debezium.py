@@ -24,7 +24,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
-from volley import Environment, History, IcebergSink, Job, KafkaSource, Pipeline, Upsert, col
+from volley import Environment, History, IcebergSink, IcebergSinkConfig, Job, KafkaSource, Pipeline, Upsert, col
 from volley.iceberg.modes import CommitMode
 
 __all__ = ["KINDS", "Outcome", "follow", "run"]
@@ -72,16 +72,20 @@ def _start(folder: Path, brokers: str, topics: tuple[str, ...], is_packed: bool,
         timeout=_TIMEOUT,
     )
     changes = environment.from_source(source)
-    lake = config(folder).with_flush_interval("1s")
 
     def pipeline(table: str, mode: CommitMode, *left: str) -> Pipeline:
         rows = changes.filter_expr(col("source_table") == table)
-        sink = IcebergSink(replace(lake, table=table).with_commit_mode(mode))
+        sink = IcebergSink(_of_table(folder, table).with_commit_mode(mode).with_flush_interval("1s"))
         if is_packed:
             return rows.to_sink(sink.routed("{source_table}", rows="rows", key_fields="primary_key"))
         return rows.drop("source_table", *left).to_sink(sink)
 
     return environment.start(_JOB, pipeline(ORDERS, Upsert()), pipeline(AUDITED, History(), "_unchanged"))
+
+
+def _of_table(folder: Path, table: str) -> IcebergSinkConfig:
+    """The table of the lake, in a namespace of its own: sinks of many tables may not share one."""
+    return replace(config(folder), namespace=[f"of_{table}"], table=table)
 
 
 def follow(folder: Path, brokers: str, topics: tuple[str, ...], is_packed: bool, bounded: bool) -> None:
@@ -225,7 +229,7 @@ class _Campaign:
         return compared, sum(map(len, expected.values()))
 
     def _table(self, table: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = IcebergSink(replace(config(self.folder), table=table)).to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = IcebergSink(_of_table(self.folder, table)).to_arrow().to_pylist()
         return rows
 
 
