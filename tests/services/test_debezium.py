@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -23,6 +25,7 @@ from tests.waiting import wait_until
 from volley import (
     Environment,
     FileSource,
+    History,
     IcebergSink,
     IcebergSinkConfig,
     IcebergStorage,
@@ -149,6 +152,121 @@ def captured(
     assert {len(name) for _, name, _, _ in expected} == {3, 4, 20480}
     assert (expected[0][2], expected[-1][0]) == (Decimal("2.50"), 20)
     return expected
+
+
+@pytest.mark.parametrize("identity", ["default", "full"])
+def test_large_values_that_no_update_touches(postgres: Postgres, tmp_path: Path, identity: str) -> None:
+    """They are not sent, but for the full identity: then each version of a row is whole, in a history too."""
+    uri = postgres.database()
+    engine = create_engine(uri)
+    run = partial(in_one_transaction, engine)
+    run("create table t (id bigint primary key, n int, note text, raw bytea, tags text[], doc jsonb)")
+    run(f"alter table t replica identity {identity}")
+    # Random digits of 20 kB are stored out of line.
+    large = "(select string_agg(md5(random()::text), '') v from generate_series(1, 640) where g > 0)"
+    columns = "v, decode(v, 'hex'), array[v, null, 'x'], jsonb_build_object('k', v)"
+    run(f"insert into t select g, 0, {columns} from generate_series(1, 4) g, lateral {large} l")
+    debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), {}).start()
+    try:
+        debezium.wait_for(b'snapshot":"last"')
+        run("update t set n = 1 where id <= 3", "update t set n = 2, note = 'short' where id = 2")
+        run("update t set n = 3 where id = 2", "update t set tags = null, doc = null where id = 3")
+        run(
+            "update t set n = 4 where id = 3", "delete from t where id = 4", "insert into t values (9, 9, 'last', null)"
+        )
+        debezium.wait_for(b'"note":"last"')
+    finally:
+        debezium.kill()
+    has_placeholders = b"__debezium_unavailable_value" in debezium.lines.read_bytes()
+    assert has_placeholders == (identity == "default")
+    source = FileSource(
+        debezium.lines,
+        format="debezium",
+        schema="id long, n int, note string, raw binary, tags array<string>, doc string",
+        options={"key_fields": ["id"]},
+    )
+    with engine.connect() as connection:
+        stored = connection.execute(text("select id, n, note, raw, tags, doc::text from t order by id")).fetchall()
+    engine.dispose()
+    expected = [(*row[:3], None if row[3] is None else bytes(row[3]), *row[4:]) for row in stored]
+    names = ["id", "n", "note", "raw", "tags", "doc"]
+    assert rows(source, empty(tmp_path / "sequence"), names) == expected
+    assert rows(source, empty(tmp_path / "arrival"), names, in_order=True) == expected
+    if identity == "full":
+        table = IcebergSinkConfig(namespace="db", table="h", storage=IcebergStorage.Local(f"{tmp_path}/lake"))
+        stream = Environment("local[2]", checkpoint_dir=f"{tmp_path}/checkpoints").from_source(source)
+        stream.to_sink(IcebergSink(table.with_commit_mode(History()))).execute("h")
+        versions = table.ref.load().scan().to_arrow().sort_by([("id", "ascending"), ("valid_from", "ascending")])
+        made = [(row["id"], row["n"], len(row["note"]), len(row["tags"] or ())) for row in versions.to_pylist()]
+        assert made == [
+            *((1, 0, 20480, 3), (1, 1, 20480, 3), (2, 0, 20480, 3), (2, 1, 20480, 3), (2, 2, 5, 3), (2, 3, 5, 3)),
+            *((3, 0, 20480, 3), (3, 1, 20480, 3), (3, 1, 20480, 0), (3, 4, 20480, 0), (4, 0, 20480, 3), (9, 9, 4, 0)),
+        ]
+        current = [tuple(row[name] for name in names) for row in versions.to_pylist() if row["is_current"]]
+        assert current == expected
+
+
+def test_an_incremental_snapshot_while_its_rows_change(postgres: Postgres, tmp_path: Path) -> None:
+    """Its rows come among the changes of the same keys, window by window."""
+    uri = postgres.database()
+    engine = create_engine(uri)
+    run = partial(in_one_transaction, engine)
+    run("create table t (id bigint primary key, n int, note text)", "alter table t replica identity full")
+    run("create table signals (id varchar(64) primary key, type varchar(32), data varchar(2048))")
+    # Random digits of 20 kB are stored out of line.
+    large = "(select string_agg(md5(random()::text), '') from generate_series(1, 640) where g > 0)"
+    run(f"insert into t select g, 0, case when g % 3 = 0 then {large} end from generate_series(1, 60) g")
+    run("insert into t values (1000, 0, 'the end of the snapshot')")
+    settings = {
+        **{"snapshot.mode": "no_data", "table.include.list": "public.t,public.signals"},
+        **{"signal.data.collection": "public.signals", "incremental.snapshot.chunk.size": "4"},
+    }
+    debezium = Debezium(empty(tmp_path / "debezium"), of_postgres(uri), settings).start()
+    lines, dice = debezium.lines, random.Random(7)
+    try:
+        wait_until(partial(has_slot, engine), 60, "Debezium streams")
+        run("""insert into signals values ('one', 'execute-snapshot', '{"data-collections": ["public.t"]}')""")
+
+        def has_changed() -> bool:
+            """Change rows, and say whether the snapshot has its last row."""
+            id = dice.randrange(1, 61)
+            run(f"update t set n = n + 1 where id between {id} and {id + 5}", f"delete from t where id = {id - 7}")
+            run(f"update t set id = {id + 100} where id = {id}", f"insert into t values ({id}, -1, 'again')")
+            run(f"delete from t where id = {id + 100}", f"update t set note = null where id = {id + 1}")
+            return any(
+                b'"the end of the snapshot"' in line and b'"incremental"' in line
+                for line in lines.read_bytes().splitlines()
+            )
+
+        wait_until(has_changed, 240, "the end of the incremental snapshot")
+        run("insert into t values (3000, 0, 'the last one')")
+        debezium.wait_for(b'"the last one"')
+    finally:
+        debezium.kill()
+    written = [json.loads(line) for line in kept(lines, '"table":"t"').read_text().splitlines()]
+    first, *_, last = (at for at, event in enumerate(written) if event["source"]["snapshot"] == "incremental")
+    read = {event["after"]["id"] for event in written[first:last] if event["op"] == "r"}
+    changed = {event["after"]["id"] for event in written[first:last] if event["op"] == "u"}
+    assert len(read & changed) > 3
+    assert b"snapshot-window-close" in lines.read_bytes()
+    source = FileSource(
+        lines.with_suffix(".kept.json"),
+        format="debezium",
+        schema="id long, n int, note string",
+        options={"key_fields": ["id"]},
+    )
+    with engine.connect() as connection:
+        expected = [tuple(row) for row in connection.execute(text("select id, n, note from t order by id"))]
+    engine.dispose()
+    assert rows(source, empty(tmp_path / "sequence"), ["id", "n", "note"]) == expected
+    assert rows(source, empty(tmp_path / "arrival"), ["id", "n", "note"], in_order=True) == expected
+
+
+def has_slot(engine: Engine) -> bool:
+    """Whether somebody reads the changes of the database."""
+    query = "select count(*) from pg_replication_slots where database = current_database() and active"
+    with engine.connect() as connection:
+        return connection.execute(text(query)).scalar() == 1
 
 
 def of_postgres_table(engine: Engine) -> list[tuple[Any, ...]]:
