@@ -122,6 +122,33 @@ def test_a_commit_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy:
     next_start_goes_on(remote, proxy, [1, 2])
 
 
+def twice(server: Server) -> Answer:
+    """A gateway that sends a request a second time, and passes on the second answer."""
+    server()
+    return server()
+
+
+def html_after(server: Server) -> Answer:
+    """The server commits; a gateway answers with a page of its own."""
+    server()
+    return Answer(200, {"Content-Type": "text/html"}, b"<html><body>Welcome</body></html>")
+
+
+@pytest.mark.parametrize("fault", [twice, html_after], ids=["sent twice", "answered by a page"])
+def test_a_commit_that_landed_behind_a_gateway(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
+    driver = remote.driver()
+    for number in range(3):
+        proxy.arm(fault, "POST", remote.path)
+        driver.commit(*write(driver, number, [number]))
+    proxy.arm(fault, "POST", remote.path)
+    done = IcebergTable(remote.config.ref).compact(least_files=2)
+    assert (done.files_before, done.files_after) == (3, 1)
+    assert len(proxy.asked("POST", remote.path)) == 4
+    assert all(exchange.fault for exchange in proxy.asked("POST", remote.path))
+    assert remote.rows() == [0, 1, 2]
+    assert len(remote.table().inspect.data_files()) == 1
+
+
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_refusal_of_what_landed_deletes_nothing_while_the_table_can_t_be_looked_at(
     remote: RemoteLake, proxy: FaultProxy, status: int
@@ -470,7 +497,9 @@ def test_old_metadata_files_are_deleted_without_a_warning(
     lake.close()
 
 
-@pytest.mark.parametrize("fault", [lose_answer, *map(answer_after, (400, 403, 404, 409, 429, 500))], ids=by_name)
+@pytest.mark.parametrize(
+    "fault", [lose_answer, twice, html_after, *map(answer_after, (400, 403, 404, 409, 429, 500))], ids=by_name
+)
 def test_a_start_over_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
     driver = remote.driver()
     driver.commit(*write(driver, 0, [1, 2]))
