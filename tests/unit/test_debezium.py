@@ -404,6 +404,7 @@ def test_messages_that_are_no_changes_are_bad_rows_by_name() -> None:
         b"{",
         envelope("c", None, {"id": "one"}),
         envelope("t"),
+        {"id": 1, "name": "flattened"},
     ]
     faults = read("id long", messages).faults
     assert faults[0] == "op 'x' is none of Debezium's"
@@ -413,6 +414,7 @@ def test_messages_that_are_no_changes_are_bad_rows_by_name() -> None:
     assert "not JSON" in faults[4]
     assert "changed from number to string" in faults[5]
     assert faults[6].startswith("the table was truncated")
+    assert faults[7] == faults[3]
     assert list(read("id long", [envelope("t")], truncations="skip").faults) == []
 
 

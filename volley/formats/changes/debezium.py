@@ -21,7 +21,9 @@ from volley.formats.changes.events import (
 )
 from volley.formats.changes.sequence import SOURCE, sequence_of
 
-__all__ = ["Envelope", "Flattened", "Keys"]
+__all__ = ["NO_ENVELOPE", "Envelope", "Flattened", "Keys"]
+
+NO_ENVELOPE = "no envelope of Debezium: it has no op; rows that were flattened need flattened: true"
 
 _OPERATIONS = {"c": INSERTED, "r": LOADED, "u": UPDATED, "d": REMOVED, "t": TRUNCATED}
 _MESSAGE = "m"
@@ -85,7 +87,7 @@ def _faults(messages: pa.RecordBatch, operation: pa.Array, has_row: pa.Array) ->
 
 def _no_event(op: str | None) -> str:
     if op is None:
-        return "no envelope of Debezium: it has no op; rows that were flattened need flattened: true"
+        return NO_ENVELOPE
     return f"op {op[:20]!r} is none of Debezium's"
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from volley.errors import SourceError, message_of
 from volley.formats.change_options import ChangeOptions
+from volley.formats.changes.debezium import NO_ENVELOPE
 from volley.formats.changes.documents import Documents, wires_of_documents
 from volley.formats.changes.events import Shape, row_type
 from volley.formats.changes.told import columns_told
@@ -124,19 +125,20 @@ class Json:
             rows = reader.sort(payloads, place)
             if not self.is_debezium or self.options.documents:
                 return rows
-            faults = {number: _named_fault(payloads[number], fault) for number, fault in rows.faults.items()}
+            fields = frozenset() if self.options.flattened else frozenset(self.shape.message(pa.struct([])).names)
+            faults = {number: _named_fault(payloads[number], fault, fields) for number, fault in rows.faults.items()}
             return replace(rows, faults=faults)
 
 
-def _named_fault(payload: bytes, fault: str) -> str:
-    """Return why a message is bad, if it is one of MongoDB's; else the fault itself."""
+def _named_fault(payload: bytes, fault: str, fields: frozenset[str]) -> str:
+    """Return why a message is bad, if it is one of MongoDB's, or has none of an envelope's fields; else the fault."""
     try:
         message = msgspec.json.decode(payload, type=dict[str, Any])
     except msgspec.DecodeError:
         return fault
     if any(isinstance(message.get(name), str) for name in ("after", "before")):
         return _DOCUMENT
-    return fault
+    return NO_ENVELOPE if fields and fields.isdisjoint(message) else fault
 
 
 @lru_cache(maxsize=1_000)
