@@ -257,7 +257,7 @@ def test_columns_of_files_without_ids(lake: Lake) -> None:
 
 
 def test_a_table_that_spark_writes_in_an_order(lake: Lake) -> None:
-    """Volley's files have the table's order too, and an upsert and a compaction keep it."""
+    """Files of upserts have the order of the table too, and those of a compaction that sorts by it."""
     spark_sql(
         lake,
         f"create table volley.db.ordered (id int, at int) {_V3}",
@@ -278,7 +278,7 @@ def test_a_table_that_spark_writes_in_an_order(lake: Lake) -> None:
         assert by_spark(lake, "ordered") == sorted(expected, key=repr)
         assert rows(lake, "ordered", "at >= 8") == [(3, 9), (4, 8), (6, 9)]
         assert spark_sql(lake, orders) == [[{"sort_order_id": 1}]]
-        table.compact(rewrite_all=True)
+        table.compact(rewrite_all=True, sort_by=True)
     assert [tuple(row.values()) for row in table.to_arrow().to_pylist()] == expected
 
 
