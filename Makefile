@@ -40,7 +40,7 @@ services: $(CLASSES)
 # What has passed leaves a file, by commit: the next start does the rest, and `make nightly PARTS=recovery` one part.
 NIGHT := build/nightly/$(shell git rev-parse --short HEAD 2>/dev/null)
 FOLDERS := $(filter-out properties,$(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py)))))
-PARTS := $(FOLDERS) properties coverage oldest
+PARTS := $(FOLDERS) properties format-3 coverage oldest
 
 # A server that can't be had fails its tests, as in CI.
 nightly: export CI := true
@@ -57,6 +57,11 @@ $(FOLDERS:%=$(NIGHT)/%): $(NIGHT)/%:
 $(NIGHT)/properties:
 	@echo "nightly: 200 examples of each property"
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/pytest $(IN_THREE) -m hypothesis
+	@mkdir -p $(@D) && touch $@
+
+$(NIGHT)/format-3:
+	@echo "nightly: the tests of tables, whose tables are of format version 3"
+	@$(BIN)/pytest $(IN_THREE) --format-version 3 tests/upserts tests/iceberg tests/views tests/windows
 	@mkdir -p $(@D) && touch $@
 
 $(NIGHT)/coverage $(NIGHT)/oldest: $(NIGHT)/%:

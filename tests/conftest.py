@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.drivers import Drivers
 
-pytest_plugins = ["tests.durations", "tests.servers.fixtures"]
+pytest_plugins = ["tests.durations", "tests.format_version", "tests.servers.fixtures"]
 
 settings.register_profile("few", max_examples=10, deadline=None)
 settings.register_profile("nightly", max_examples=200, deadline=None)

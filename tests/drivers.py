@@ -49,7 +49,7 @@ _processes.set_forkserver_preload(
         *("__main__", "tests.recovery.pipeline", "volley.iceberg.pyiceberg_private.sql", "sqlalchemy.dialects.sqlite"),
         *("volley.engine.launch", "volley.engine.repair", "volley.engine.display", "volley.connectors.files.reader"),
         *("volley.iceberg.commit.tables", "volley.iceberg.maintain.maintainer", "volley.iceberg.maintain.committer"),
-        *("pyspark.sql.classic.dataframe", "pyspark.testing"),
+        *("pyspark.sql.classic.dataframe", "pyspark.testing", "tests.format_version"),
     ]
 )
 

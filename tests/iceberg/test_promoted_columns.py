@@ -44,7 +44,7 @@ def ref(request: pytest.FixtureRequest, tmp_path: Path) -> TableRef:
     )
     with made.load_catalog() as catalog:
         catalog.create_namespace("db")
-        table = catalog.create_table("db.events", schema)
+        table = catalog.create_table("db.events", schema, properties={"format-version": "2"})
         for number, day in enumerate(DAYS):
             rows = [{"id": number, "at": day, "inner": {"at": day}}]
             table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))

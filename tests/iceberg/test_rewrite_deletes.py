@@ -50,6 +50,7 @@ def counts(done: DeleteRewrite) -> tuple[int, ...]:
     return done.data_files, done.files_before, done.files_after, done.rows
 
 
+@pytest.mark.format_2
 def test_the_delete_files_of_a_data_file_become_one(lake: Lake) -> None:
     first, second = lake.append(0, 10)
     for position in (1, 4, 7):
@@ -93,6 +94,7 @@ def test_deletes_without_effect_are_dropped(lake: Lake) -> None:
     lake.check(set())
 
 
+@pytest.mark.format_2
 def test_equality_deletes_become_positions(lake: Lake) -> None:
     first, second = lake.append(0, 10)
     lake.commit([], [lake.files.keys(["id"], [{"id": 3}, {"id": 14}, {"id": 99}], first)])
@@ -106,6 +108,7 @@ def test_equality_deletes_become_positions(lake: Lake) -> None:
     assert second.file_path in lake.live()
 
 
+@pytest.mark.format_2
 def test_rows_that_others_delete_meanwhile_stay_deleted(lake: Lake, meanwhile: Callable[..., None]) -> None:
     first, second, third = lake.append(0, 10, 20)
     for file in (first, second, third):
@@ -255,6 +258,7 @@ DELETES = st.lists(
 )
 
 
+@pytest.mark.format_2
 @given(before=DELETES, later=DELETES, partitioned=st.booleans(), convert=st.booleans(), compacted=st.booleans())
 def test_rows_equal_a_model(
     tmp_path_factory: pytest.TempPathFactory,
@@ -314,6 +318,7 @@ def test_rows_equal_a_model(
     lake.close()
 
 
+@pytest.mark.format_2
 def test_the_new_files_name_their_data_file(lake: Lake) -> None:
     """So that readers of other data files need not read them."""
     spoil(lake)

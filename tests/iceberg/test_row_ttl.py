@@ -31,7 +31,7 @@ SCHEMA = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")})
 class Lake(tables.Lake):
     """A table whose files have bounds of both columns, as writers give them."""
 
-    def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, version: int = 2) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, version: int = 3) -> None:
         super().__init__(folder, schema)
         self.version = version
         self._next = 0
@@ -60,7 +60,7 @@ class Lake(tables.Lake):
         return int(self.files.ref.load().inspect.data_files().num_rows)
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=[pytest.param(2, marks=pytest.mark.format_2), 3])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     made = Lake(tmp_path / "lake", version=request.param)
     yield made

@@ -240,7 +240,7 @@ def test_what_a_table_needs_can_not_be_dropped(history: History) -> None:
         NestedField(1, "id", LongType(), required=True), NestedField(2, "a", LongType()), identifier_field_ids=[1]
     )
     spec = PartitionSpec(PartitionField(2, 1000, BucketTransform(4), "a_bucket"))
-    history.catalog.create_table("db.other", schema, partition_spec=spec)
+    history.catalog.create_table("db.other", schema, partition_spec=spec, properties={"format-version": "2"})
     other = history.ref.beside("other")
     for change, problem in (
         (SchemaEvolution(schema).drop("a"), "a partition field needs it"),

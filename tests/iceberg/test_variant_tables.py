@@ -250,7 +250,7 @@ def test_a_column_without_values_gets_a_type_with_its_first_ones(strategy: Any, 
 
 
 def test_a_variant_needs_format_version_3(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, Append(), pa.schema({"id": pa.int64()}))
+    lake = Lake(tmp_path, Append(), pa.schema({"id": pa.int64()}), **{"format-version": "2"})
     lake.epoch([{"id": 1}])
     with pytest.raises(SchemaMismatchError, match="variant needs format version 3, the table has 2"):
         SchemaEvolution(lake.config.ref.load().schema()).add("v", "variant").apply(lake.config.ref)
