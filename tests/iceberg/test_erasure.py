@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -22,13 +23,15 @@ from pyiceberg.transforms import IdentityTransform
 
 from tests import maintenance
 from tests.drivers import Drivers
+from tests.duck import query
 from tests.iceberg import tables
 from tests.iceberg.tables import Files
 from tests.tiers import some
+from tests.upserts import lake as upserts
 from volley import ConfigError, StorageError, VolleyError
 from volley.columns.exact import array_of
 from volley.columns.letters import SCHEMA as LETTERS
-from volley.iceberg import IcebergTable, SnapshotManager, TableRef, orphan_files
+from volley.iceberg import IcebergTable, SnapshotManager, TableRef, Upsert, orphan_files
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.task.failpoints import ERASURE_POINTS, EXPIRY_POINTS
 
@@ -71,10 +74,14 @@ class Lake(tables.Lake):
         return file
 
     def guilty(self, text: str = GONE[:16]) -> list[str]:
-        """The files whose bytes, decoded or as they are, or whose path has a text; the catalog's own is none."""
-        paths = [path for path in self.folder.rglob("*") if not path.name.startswith("catalog.db")]
-        guilty = [path for path in paths if text in str(path.relative_to(self.folder))]
-        return [str(path) for path in [*guilty, *(path for path in paths if path.is_file() and _has(path, text))]]
+        return guilty(self.folder, text)
+
+
+def guilty(folder: Path, text: str = GONE[:16]) -> list[str]:
+    """The files whose bytes, decoded or as they are, or whose path has a text; the catalog's own is none."""
+    paths = [path for path in folder.rglob("*") if not path.name.startswith("catalog.db")]
+    named = [path for path in paths if text in str(path.relative_to(folder))]
+    return [str(path) for path in [*named, *(path for path in paths if path.is_file() and _has(path, text))]]
 
 
 def _has(path: Path, text: str) -> bool:
@@ -199,6 +206,41 @@ def test_rows_of_format_3_keep_their_ids(tmp_path: Path) -> None:
     assert sorted(after, key=str) == sorted((each for each in before if each["id"] != GONE), key=str)
     assert lake.guilty() == []
     lake.close()
+
+
+def test_vectors_of_other_files_stay(tmp_path: Path) -> None:
+    """Two vectors are in one file; one of them, and a row on a branch, are of the rows that go."""
+    schema = SCHEMA.append(pa.field("op", pa.string()))
+    mode = Upsert(["id"], op_field="op", strategy="merge_on_read")
+    with closing(upserts.Lake(tmp_path, mode, schema, **{"format-version": "3"}, **_UNCOMPRESSED)) as lake:
+        lake.epoch([row(name(1)), row(GONE), row(name(2))])
+        lake.epoch([row(name(3)), row(name(4)), row(name(5))])
+        lake.epoch([row(GONE, 1), row(name(3), 1), {"id": name(4), "op": "d"}])
+        view, before = IcebergTable(lake.config.ref), _with_ids(lake)
+        deletes = lake.table().inspect.delete_files()["file_path"].to_pylist()
+        assert [Path(path).suffix for path in deletes] == [".puffin"] * 2
+        assert len({*deletes}) == 1
+        SnapshotManager(lake.config.ref).create_branch("audit")
+        lake.epoch([{"id": GONE, "op": "d"}])
+        assert view.erase([{"id": GONE}]).rows == {"main": 0, "audit": 1}
+        assert guilty(lake.folder) == []
+        del before[GONE]
+        assert _with_ids(lake) == before
+        audit = IcebergTable(lake.config.ref.with_branch("audit")).to_arrow()
+        assert sorted(audit["id"].to_pylist()) == sorted(before)
+        assert lake.table().inspect.delete_files().num_rows == 1
+        lake.epoch([row(name(5), 1), row(GONE, 2)])
+        assert {id: number for id, (number, _) in _with_ids(lake).items()} == {
+            **{id: number for id, (number, _) in before.items()},
+            **{name(5): 1, GONE: 2},
+        }
+
+
+def _with_ids(lake: upserts.Lake) -> dict[str, tuple[int, int]]:
+    """The number of each row and its id, by DuckDB."""
+    rows = query(f"select id, number, _row_id from iceberg_scan('{lake.table().metadata_location}')").fetchall()
+    assert len({row_id for _, _, row_id in rows}) == len(rows)
+    return {id: (number, row_id) for id, number, row_id in rows}
 
 
 def test_a_tag_is_an_error_before_anything_changes(lake: Lake) -> None:
