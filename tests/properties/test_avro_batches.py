@@ -17,8 +17,9 @@ from tests.avro import long, record, text
 from tests.properties.test_avro_sizes import Schemas
 from tests.tiers import nightly
 from volley.errors import ConfigError, SourceError
-from volley.formats.avro import AvroValues, avro_columns, resolution_of
+from volley.formats.avro import AvroValues, Resolution, avro_columns, resolution_of
 from volley.formats.avro_defaults import in_nanoseconds
+from volley.formats.joined_values import Joined
 from volley.formats.messages import TooManyError
 
 _COUNT = 40
@@ -150,6 +151,11 @@ def _cases(seed: int, count: int) -> Iterator[tuple[Random, Types, dict[str, Any
 _SEEDS = [0, *map(nightly, range(1, 20))]
 
 
+def _at_once(resolution: Resolution, data: list[bytes], schema: pa.Schema) -> list[pa.Array] | None:
+    joined = Joined.of(data)
+    return resolution.columns(joined, joined.rows, 0, schema)
+
+
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_values_have_the_rows_that_each_has_by_itself(seed: int) -> None:
     at_once = 0
@@ -157,7 +163,7 @@ def test_values_have_the_rows_that_each_has_by_itself(seed: int) -> None:
     for _, _, schema, data in cases:
         values = AvroValues(json.dumps(schema), None)
         _assert_same(values, data)
-        at_once += resolution_of(values.text, values.text).columns(data, 0, values.schema) is not None
+        at_once += _at_once(resolution_of(values.text, values.text), data, values.schema) is not None
     # Lists of nulls, and types of no bytes, are read one by one: one schema in ten has them.
     assert at_once > len(cases) * 0.8
 
@@ -174,7 +180,7 @@ def test_values_of_an_earlier_schema_have_the_rows_that_each_has_by_itself(seed:
             continue
         values = _of_two(json.dumps(schema), json.dumps(reader))
         _assert_same(values, data)
-        at_once += resolution.columns(data, 0, values.schema) is not None
+        at_once += _at_once(resolution, data, values.schema) is not None
     assert at_once > len(cases) * 0.8
 
 
@@ -253,7 +259,7 @@ def test_instants_keep_nanoseconds_where_they_are_wanted(written: str) -> None:
     resolution = resolution_of(instants(written), reader := in_nanoseconds(instants("nanos")))
     values = _of_two(instants(written), reader)
     data = [*map(long, [0, -1, 1_700_000_000_123])] * 10
-    assert resolution.columns(data, 0, values.schema) is not None
+    assert _at_once(resolution, data, values.schema) is not None
     _assert_same(values, data)
     _assert_same(values, [*data, long(2**62)])
 
@@ -291,7 +297,7 @@ def test_lists_of_blocks_that_tell_their_bytes_are_read() -> None:
     block = long(-2) + long(len(items)) + items
     data = [block + long(1) + long(9) + long(0), long(0)] * 20
     resolution = resolution_of(json.dumps(schema), json.dumps(schema))
-    columns = resolution.columns(data, 0, avro_columns(json.dumps(schema)))
+    columns = _at_once(resolution, data, avro_columns(json.dumps(schema)))
     assert columns is not None
     assert columns[0].to_pylist() == [[3, 4, 9], []] * 20
 

@@ -12,6 +12,7 @@ import pytest
 from tests.protobuf import compiled, message_class
 from tests.tiers import nightly
 from volley.errors import SourceError
+from volley.formats.joined_values import Joined
 from volley.formats.protobuf import ProtobufValues
 
 _COUNT = 24
@@ -199,8 +200,9 @@ def _assert_same(
 
 
 def _is_read_at_once(values: ProtobufValues, data: Sequence[bytes]) -> bool:
+    joined = Joined.of(data)
     assert values._batches is not None
-    return values._batches.read(data) is not None
+    return values._batches.read(joined.cursors(joined.rows, 0)) is not None
 
 
 def _cases(seed: int, count: int) -> Iterator[tuple[Random, str, ProtobufValues, list[bytes]]]:

@@ -17,6 +17,7 @@ from tests.protobuf import compiled, encoded, message_class
 from tests.unit.test_schema_registry import Server, server
 from volley import ConfigError, SchemaChangedError, SourceError
 from volley.formats.avro import AvroValues, avro_columns, merged_texts
+from volley.formats.joined_values import Joined
 from volley.formats.json_schema import Items, Members, Node, Plain, Struct, Text, Whole, columns_of, text_of
 from volley.formats.json_schema_values import JsonSchemaValues, from_text, to_text
 from volley.formats.json_schema_values import merged_texts as merged_json
@@ -256,15 +257,15 @@ def test_a_message_of_a_later_schema_is_noticed(name: str, server: Server, tmp_p
     kept = subject.merged(str(tmp_path))
     newer = NewerSchemas(subject, kept)
     messages = [b"\0\0\0\0\x01", None, b"", b"no frame", b"\0\0\0\0\x63unknown"]
-    newer.check(messages)
+    newer.check(Joined.of(messages))
     # Fields that the subject's latest schema lacks are no columns for a job that starts again either.
-    newer.check([b"\0\0\0\0\x02"])
+    newer.check(Joined.of([b"\0\0\0\0\x02"]))
     server.answers[latest] = [(200, {**later, "id": 2})]
     with pytest.raises(SchemaChangedError, match="schema 2 has fields or types that were not there"):
-        NewerSchemas(subject, kept).check([*messages, b"\0\0\0\0\x02"])
+        NewerSchemas(subject, kept).check(Joined.of([*messages, b"\0\0\0\0\x02"]))
     now = subject.merged(str(tmp_path))
     assert now == subject.kept(str(tmp_path)) != kept
-    NewerSchemas(subject, now).check([*messages, b"\0\0\0\0\x02"])
+    NewerSchemas(subject, now).check(Joined.of([*messages, b"\0\0\0\0\x02"]))
 
 
 def test_a_subject_that_is_gone_is_named(server: Server, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import isinf
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -23,9 +23,10 @@ from volley.formats.avro_defaults import NUMBERS
 from volley.formats.avro_merge import merged
 from volley.formats.avro_resolution import UNREAD, added_sizes, resolved, set_defaults, unread_reasons
 from volley.formats.avro_types import AvroTypes
-from volley.formats.cursors import FEW, Integers, parts_of
-from volley.formats.framing import by_head, head_of
+from volley.formats.cursors import FEW, Integers, UnusualError
+from volley.formats.framing import head_of
 from volley.formats.input_file import megabytes
+from volley.formats.joined_values import Joined
 from volley.formats.messages import TooManyError, Values
 from volley.formats.repeated_values import placed_rows
 from volley.formats.rows import Sorted, sort_good
@@ -70,24 +71,23 @@ class AvroValues:
         return avro_columns(self.text)
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
-        batches: list[pa.RecordBatch] = []
-        for part in parts_of(values):
-            batches += [*self._at_once(part)] or self._one_by_one(part)
+        joined, batches = Joined.of(values), list[pa.RecordBatch]()
+        for part in map(joined.part, joined.parts()):
+            batches += [*self._at_once(part)] or self._one_by_one(part.values)
             if len(values) > 1 and sum(batch.nbytes for batch in batches) > LARGEST_VALUE:
                 raise _too_many(len(values))
         return pa.concat_batches(batches) if batches else self._batch([])
 
-    def _at_once(self, values: Values) -> Iterator[pa.RecordBatch]:
+    def _at_once(self, values: Joined) -> Iterator[pa.RecordBatch]:
         """Yield the rows; nothing if some values must be read one by one."""
         if len(values) < FEW:
             return
         groups = list[tuple[Integers, list[pa.Array]]]()
-        for head, numbers in by_head(values, self._head).items():
-            present = values if len(numbers) == len(values) else [values[number] for number in numbers.tolist()]
-            arrays = self._resolution(head).columns(cast(Sequence[bytes], present), len(head), self.schema)
+        for head, rows in values.by_head(self._head).items():
+            arrays = self._resolution(head).columns(values, rows, len(head), self.schema)
             if arrays is None:
                 return
-            groups.append((numbers, arrays))
+            groups.append((rows, arrays))
         yield placed_rows(groups, len(values), self.schema)
 
     def _one_by_one(self, values: Values) -> list[pa.RecordBatch]:
@@ -327,18 +327,21 @@ class Resolution:
     reader: Any
     bounds: Bounds
 
-    def columns(self, values: Sequence[bytes], start: int, schema: pa.Schema) -> list[pa.Array] | None:
+    def columns(self, values: Joined, rows: Integers, start: int, schema: pa.Schema) -> list[pa.Array] | None:
         """Return the columns of values, read all at once; None if they must be read one by one.
 
         Args:
+            rows: The numbers of the values.
             start: Where a record begins in each value.
             schema: The columns of the reader's schema.
         """
-        length = sum(map(len, values))
-        if self.bounds.fixed * len(values) + self.bounds.growth * length > LARGEST_VALUE:
+        if self.bounds.fixed * len(rows) + self.bounds.growth * int(values.lengths[rows].sum()) > LARGEST_VALUE:
             return None
         batches = _batches(self, schema)
-        return None if batches is None else batches.read(values, start)
+        try:
+            return None if batches is None else batches.read(values.cursors(rows, start))
+        except UnusualError:
+            return None
 
     def unread(self, error: Exception) -> Exception:
         """Return the error itself, or what it says of a value of a branch that the reader lacks."""

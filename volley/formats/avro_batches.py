@@ -55,14 +55,9 @@ class AvroBatches:
             raise UnsupportedError
         self._read = _Plans(named_types(writer), named_types(reader)).fields(writer, reader, [*columns])
 
-    def read(self, values: Sequence[bytes], start: int) -> list[pa.Array] | None:
-        """Return the columns of values; None if one of them is damaged, or must be read by itself.
-
-        Args:
-            start: Where a record begins in each value.
-        """
+    def read(self, cursors: Cursors) -> list[pa.Array] | None:
+        """Return the columns of records; None if one of them is damaged, or must be read by itself."""
         try:
-            cursors = Cursors.of(values, start)
             arrays = self._read(cursors)
         except (UnusualError, pa.ArrowInvalid):
             return None

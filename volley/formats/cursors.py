@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["FEW", "Cursors", "Integers", "UnusualError", "from_zigzag", "parts_of", "spans"]
+__all__ = ["FEW", "PADDING", "Bytes", "Cursors", "Integers", "UnusualError", "from_zigzag", "spans"]
 
 Integers = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
@@ -17,10 +16,9 @@ _Words = npt.NDArray[np.uint64]
 FEW = 16
 """Below are too few values: each by itself is read faster."""
 
-# Values that are read at once: each step then costs little more than its rows.
-_MOST_ROWS, _MOST_BYTES = 8_192, 1 << 20
-# A word can be read before the first value and behind the last one.
-_PADDING = bytes(16)
+PADDING = bytes(16)
+"""What stands before the first value and behind the last one: a word can be read there."""
+
 _LONGEST_NUMBER = 10
 _MOST_TURNS = 2_000
 _STOPS, _DIGITS = np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -32,17 +30,6 @@ _JOINS = [
 ]
 _ONE = np.uint64(1)
 _BINARY = pa.binary()
-
-
-_Value = TypeVar("_Value", bytes, bytes | None)
-
-
-def parts_of(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
-    """Yield values as parts that are read at once."""
-    length = sum(map(len, filter(None, values)))
-    step = max(1, min(_MOST_ROWS, _MOST_BYTES * len(values) // max(1, length)))
-    for start in range(0, len(values), step):
-        yield values[start : start + step]
 
 
 class UnusualError(Exception):
@@ -58,26 +45,10 @@ class Cursors:
         ends: Where each value ends.
     """
 
-    def __init__(self, data: _Data, at: Integers, ends: Integers) -> None:
+    def __init__(self, data: Bytes, at: Integers, ends: Integers) -> None:
         self._data = data
         self.at = at
         self.ends = ends
-
-    @classmethod
-    def of(cls, values: Sequence[bytes], start: int) -> Cursors:
-        """Return cursors over values.
-
-        Args:
-            start: The number of bytes at the beginning of each value that are passed over.
-
-        Raises:
-            UnusualError: If a value is shorter than that, or they have too many bytes together.
-        """
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
-        ends = np.cumsum(lengths) + len(_PADDING)
-        if len(values) and (lengths.min() < start or ends[-1] > np.iinfo(np.int32).max - len(_PADDING)):
-            raise UnusualError
-        return cls(_Data(b"".join([_PADDING, *values, _PADDING])), ends - lengths + start, ends)
 
     def __len__(self) -> int:
         return len(self.at)
@@ -107,13 +78,19 @@ class Cursors:
         if self._data.turns > _MOST_TURNS:
             raise UnusualError
 
-    def starts_with(self, tag: bytes) -> npt.NDArray[np.bool_]:
-        """Tell of each value whether its next bytes are these, eight at most."""
-        found: npt.NDArray[np.bool_] = self._data.bytes[self.at] == tag[0]
-        if len(tag) > 1:
-            mask = np.uint64((1 << 8 * len(tag)) - 1)
-            found = self._data.words(self.at, 8) & mask == np.uint64(int.from_bytes(tag, "little"))
-        return found & (self.at + len(tag) <= self.ends)
+    def starts_with(self, head: bytes) -> npt.NDArray[np.bool_]:
+        """Tell of each value whether its next bytes are these."""
+        found: npt.NDArray[np.bool_] = self.at + len(head) <= self.ends
+        if len(head) == 1:
+            found &= self._data.bytes[self.at] == head[0]
+            return found
+        for place in range(0, len(head), 8):
+            word = head[place : place + 8]
+            mask = np.uint64((1 << 8 * len(word)) - 1)
+            # A short value may end before the word begins.
+            at = np.minimum(self.at + place, self._data.last) if place else self.at
+            found &= self._data.words(at, 8) & mask == np.uint64(int.from_bytes(word, "little"))
+        return found
 
     def inner(self, lengths: Integers) -> Cursors:
         """Pass over as many bytes, which is not negative; return cursors over them."""
@@ -240,13 +217,18 @@ def _signed(words: _Words, lengths: Integers) -> Integers:
     return (words.byteswap().view(np.int64) << unused) >> unused
 
 
-class _Data:
+class Bytes:
     """Bytes that are read in any place."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.turns = 0
         self.bytes = np.frombuffer(data, np.uint8)
+
+    @property
+    def last(self) -> int:
+        """The last place of a word."""
+        return len(self._data) - 8
 
     def words(self, at: Integers, width: int) -> Any:
         """Return four or eight bytes from each place, the lowest first."""

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import methodcaller
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from volley.errors import SourceError
 from volley.formats.schema_registry import BY_GUID, BY_ID
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-__all__ = ["HEADERS", "Keyed", "Tombstone", "by_head", "framed", "head_of", "indexes_of"]
+__all__ = ["HEADERS", "Keyed", "Tombstone", "framed", "head_of", "indexes_of"]
 
 HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 """The headers that name the schema of a message's value or key."""
@@ -71,33 +65,6 @@ def head_of(value: bytes) -> bytes:
     if not 0 < length <= len(value):
         raise SourceError("not in Confluent's format: it does not begin with 0 and a schema's id, or 1 and a GUID")
     return value[:length]
-
-
-def by_head(values: Sequence[bytes | None], head: Callable[[bytes], bytes]) -> Mapping[bytes, npt.NDArray[np.int64]]:
-    """Return the numbers of values by what `head` says of each; without those that are None.
-
-    Raises:
-        SourceError: As `head` does.
-
-    Example:
-        >>> by_head([b"ab", None, b"cd", b"ae"], lambda value: value[:1])
-        {b'a': array([0, 3]), b'c': array([2])}
-    """
-    # A start without messages does not pay for it.
-    import numpy as np
-
-    first = next((value for value in values if value is not None), None)
-    if first is None:
-        return {}
-    # Most values have one schema.
-    same = head(first)
-    if None not in values and all(map(methodcaller("startswith", same), values)):
-        return {same: np.arange(len(values))}
-    numbers: dict[bytes, list[int]] = {}
-    for number, value in enumerate(values):
-        if value is not None:
-            numbers.setdefault(head(value), []).append(number)
-    return {name: np.array(rows) for name, rows in numbers.items()}
 
 
 def indexes_of(value: bytes, start: int) -> tuple[tuple[int, ...], int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from volley.errors import SchemaChangedError, SourceError, VolleyError
 from volley.formats.avro_references import self_contained
@@ -15,6 +15,9 @@ from volley.formats.registered import Registered
 from volley.formats.schema_registry import Registry, name_of
 from volley.storage.remembered import read_or_create, replace
 from volley.storage.state_formats import SCHEMA
+
+if TYPE_CHECKING:
+    from volley.formats.joined_values import Joined
 
 __all__ = ["KINDS", "Kind", "NewerSchemas", "Subject"]
 
@@ -99,16 +102,16 @@ class NewerSchemas:
     subject: Subject
     kept: bytes
 
-    def check(self, values: Sequence[bytes | None]) -> None:
+    def check(self, values: Joined) -> None:
         """Check messages that begin with what names their schema.
 
         Raises:
             SchemaChangedError: If a job that starts now reads more of them.
             JobError: If the registry does not answer.
         """
-        seen = self._seen
-        for value in values:
-            if value and not value.startswith(seen.heads):
+        for number in values.others(self._seen.heads).tolist():
+            value = values.values[number]
+            if value and not value.startswith(self._seen.heads):
                 self._look(value)
 
     def _look(self, value: bytes) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from volley.errors import ConfigError, SourceError, message_of
-from volley.formats.cursors import FEW, parts_of
+from volley.formats.cursors import FEW, Integers, UnusualError
 from volley.formats.framing import head_of, indexes_of
 from volley.formats.input_file import LARGEST_VALUE, megabytes
+from volley.formats.joined_values import Joined
 from volley.formats.messages import TooManyError, Values
 from volley.formats.protobuf_batches import ProtobufBatches, UnsupportedError
 from volley.formats.protobuf_bounds import Bounds
@@ -55,14 +56,21 @@ class ProtobufValues:
         return canonical_schema(self._columns.schema)
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
-        return self._batch(self._checked(self._bodies(values)))
+        joined = Joined.of(values)
+        starts = np.zeros(len(joined), np.int64)
+        if self.registry is not None:
+            for frame, rows in joined.by_head(self._frame).items():
+                starts[rows] = len(frame)
+        if self._bounds.most(len(joined), int((joined.lengths - starts).sum())) > LARGEST_VALUE:
+            self._checked([*map(self._body, values)])
+        return self._batch(joined, starts)
 
     def sort(self, values: Values, place: str = "") -> Sorted:
         faults: dict[int, str] = {}
         good: list[tuple[int, bytes | None]] = []
         for number, value in enumerate(values):
             try:
-                (body,) = self._checked(self._bodies([value]))
+                (body,) = self._checked([self._body(value)])
                 self._parsed([] if body is None else [body])
             except SourceError as error:
                 faults[number] = error.message
@@ -72,7 +80,8 @@ class ProtobufValues:
 
         def convert(start: int, end: int) -> Sorted:
             part = good[start:end]
-            return Sorted([self._batch([body for _, body in part])], [number for number, _ in part], {})
+            bodies = Joined.of([body for _, body in part])
+            return Sorted([self._batch(bodies, np.zeros(len(part), np.int64))], [number for number, _ in part], {})
 
         numbers = [number for number, _ in good]
         return sort_good(faults, numbers, convert, lambda _, error: self.fault(None, error), (SourceError,))
@@ -80,21 +89,18 @@ class ProtobufValues:
     def fault(self, value: bytes | None, error: Exception) -> str:
         return message_of(error)
 
-    def _bodies(self, values: Values) -> Sequence[bytes | None]:
-        """Return the messages, without what stands in front of them."""
-        if self.registry is None:
-            return values
-        # Most messages have one frame, and a call for each costs as much as a column.
-        length, frames = next(iter(self._frames.items()), (0, set[bytes]()))
-        return [value[length:] if value and value[:length] in frames else self._body(value) for value in values]
-
     def _body(self, value: bytes | None) -> bytes | None:
-        if value is None:
-            return None
+        """Return a message, without what stands in front of it."""
+        return None if value is None else value[len(self._frame(value)) :]
+
+    def _frame(self, value: bytes) -> bytes:
+        """Return what stands in front of a message, once it is shown that it can be read."""
+        if self.registry is None:
+            return b""
         for length, frames in self._frames.items():
-            if value[:length] in frames:
-                return value[length:]
-        return value[self._start(value) :]
+            if (frame := value[:length]) in frames:
+                return frame
+        return value[: self._start(value)]
 
     def _start(self, value: bytes) -> int:
         """Return where a message begins, once it is shown that it can be read."""
@@ -120,21 +126,39 @@ class ProtobufValues:
             raise TooManyError(f"{len(bodies):,} messages take more than {megabytes(LARGEST_VALUE)} in memory")
         return bodies
 
-    def _batch(self, bodies: Sequence[bytes | None]) -> pa.RecordBatch:
-        present = [body for body in bodies if body is not None]
-        batches = [batch for part in parts_of(present) for batch in self._part(part)]
-        rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self.schema)
-        if len(present) == len(bodies):
-            return rows
-        mask = np.array([body is None for body in bodies])
-        return rows.take(pa.array(np.cumsum(~mask) - 1, mask=mask))
+    def _batch(self, values: Joined, starts: Integers) -> pa.RecordBatch:
+        """Return messages as rows.
 
-    def _part(self, bodies: Sequence[bytes]) -> list[pa.RecordBatch]:
-        if self._batches is not None and len(bodies) >= FEW:
-            arrays = self._batches.read(bodies)
-            if arrays is not None:
-                return [pa.RecordBatch.from_arrays(arrays, schema=self.schema)]
+        Args:
+            starts: Where the message begins in each value.
+        """
+        batches = [batch for part in values.parts() for batch in self._part(values.part(part), starts[part])]
+        rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self.schema)
+        if len(values.rows) == len(values):
+            return rows
+        places = np.zeros(len(values), np.int64)
+        places[values.rows] = np.arange(len(values.rows))
+        is_tombstone = np.ones(len(values), bool)
+        is_tombstone[values.rows] = False
+        return rows.take(pa.array(places, mask=is_tombstone))
+
+    def _part(self, values: Joined, starts: Integers) -> list[pa.RecordBatch]:
+        """Return messages as rows; tombstones are left out."""
+        arrays = self._at_once(values, starts)
+        if arrays is not None:
+            return [pa.RecordBatch.from_arrays(arrays, schema=self.schema)]
+        pairs = zip(values.values, starts.tolist(), strict=True)
+        bodies = [value[start:] for value, start in pairs if value is not None]
         return [self._rows(bodies[start : start + _AT_ONCE]) for start in range(0, len(bodies), _AT_ONCE)]
+
+    def _at_once(self, values: Joined, starts: Integers) -> list[pa.Array] | None:
+        """Return the columns of messages; None if the library must read them."""
+        if self._batches is None or len(values.rows) < FEW:
+            return None
+        try:
+            return self._batches.read(values.cursors(values.rows, starts[values.rows]))
+        except UnusualError:
+            return None
 
     def _rows(self, bodies: Iterable[bytes]) -> pa.RecordBatch:
         messages = self._parsed(bodies)

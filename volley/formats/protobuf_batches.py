@@ -73,10 +73,10 @@ class ProtobufBatches:
     def __init__(self, message: Any, columns: pa.Schema) -> None:
         self._read = _message(message, columns.types, 0)
 
-    def read(self, values: Sequence[bytes]) -> list[pa.Array] | None:
+    def read(self, cursors: Cursors) -> list[pa.Array] | None:
         """Return the columns of messages; None if the library must read them."""
         try:
-            return self._read(Cursors.of(values, 0))
+            return self._read(cursors)
         except (UnusualError, SourceError, pa.ArrowInvalid):
             return None
 

@@ -13,6 +13,7 @@ from volley.columns.letters import payload_of
 from volley.connectors.kafka.ranges import Messages
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.framing import framed
+from volley.formats.joined_values import Joined, JoinedValues
 from volley.formats.messages import Chunk, Decoder, MessageRows, TooManyError, Values, decode_errors
 from volley.formats.newer_schemas import NewerSchemas
 
@@ -56,7 +57,8 @@ class KeyDecoder:
         if self.framed:
             keys = [*map(partial(framed, "key"), keys, chunk.kept["headers"])]
         if self.newer is not None:
-            self.newer.check(keys)
+            keys = JoinedValues(keys)
+            self.newer.check(Joined.of(keys))
         try:
             return replace(chunk, keys=self._decoded(keys)), {}
         except decode_errors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -31,6 +31,7 @@ from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, SeenColumns, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
+from volley.formats.joined_values import Joined, JoinedValues
 from volley.formats.messages import Decoder, MessageRows
 from volley.formats.newer_schemas import NewerSchemas
 
@@ -121,7 +122,8 @@ class KafkaReader(Reader):
                 self._counts.add(messages)
                 framed = messages.framed() if self.framed else messages
                 if self.newer is not None:
-                    self.newer.check(framed.values)
+                    framed = replace(framed, values=JoinedValues(framed.values))
+                    self.newer.check(Joined.of(framed.values))
                 yield _with_keys(framed, self.keyed)
 
     @property

@@ -17,6 +17,7 @@ from volley.formats.changes.events import Shape
 from volley.formats.changes.unwrap import Groups, is_of_no_row
 from volley.formats.changes.wire import Wire, as_told, column_type, logical_name
 from volley.formats.framing import head_of
+from volley.formats.joined_values import Joined
 from volley.formats.messages import TooManyError, Values
 from volley.formats.rows import Sorted, sort_good
 from volley.formats.schema_registry import Registry
@@ -97,7 +98,8 @@ class Avro:
         row = pa.struct([(name, _type(wires[name], name)) for name in self.columns.names if name in wires])
         fields = pa.struct(list(self.shape.message(row)))
         columns = pa.schema([*fields])
-        arrays = resolution_of(text, text).columns(payloads, len(schema), columns)
+        values = Joined.of(payloads)
+        arrays = resolution_of(text, text).columns(values, values.rows, len(schema), columns)
         if arrays is not None:
             return Sorted([pa.RecordBatch.from_arrays(arrays, schema=columns)], range(len(payloads)), {})
 

@@ -1,0 +1,58 @@
+"""Values whose bytes are joined are grouped by what they begin with, as each by itself would be."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from volley import SourceError
+from volley.formats.framing import head_of
+from volley.formats.joined_values import Joined
+
+# A head of an id, of a GUID, of nothing; one that is longer than several words.
+HEADS = [bytes([0, 0, 0, 0, 7]), bytes([1, *range(16)]), bytes([1, *range(15), 16]), bytes(range(1, 42)), b"\xff"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_are_grouped_by_their_heads(seed: int) -> None:
+    random = Random(seed)
+    heads = random.sample(HEADS, random.randint(1, len(HEADS)))
+    values = [
+        None if random.random() < 0.1 else random.choice(heads) + random.randbytes(random.choice((0, 1, 3, 40)))
+        for _ in range(random.choice((1, 30, 300)))
+    ]
+
+    def head(value: bytes) -> bytes:
+        return next(each for each in heads if value.startswith(each))
+
+    expected: dict[bytes, list[int]] = {}
+    for number, value in enumerate(values):
+        if value is not None:
+            expected.setdefault(head(value), []).append(number)
+    joined = Joined.of(values)
+    assert {name: rows.tolist() for name, rows in joined.by_head(head).items()} == expected
+    known = [*expected][1:]
+    others = [number for number, value in enumerate(values) if value is not None and head(value) not in known]
+    assert joined.others(known).tolist() == others
+
+
+def test_a_value_that_is_shorter_than_a_head_does_not_begin_with_it() -> None:
+    # What follows it in the joined bytes would go on as the head does.
+    head = bytes([1, *range(16)])
+    joined = Joined.of([head, head[:9], head[9:], b"", head[:1]])
+    assert joined.others([head]).tolist() == [1, 2, 3, 4]
+    with pytest.raises(SourceError, match="not in Confluent's format"):
+        joined.by_head(head_of)
+
+
+def test_parts_have_all_values_once_and_share_their_bytes() -> None:
+    values = [None if number % 7 == 3 else bytes([number % 256]) * (number % 300) for number in range(20_000)]
+    joined = Joined.of(values)
+    parts = [*map(joined.part, joined.parts())]
+    assert [value for part in parts for value in part.values] == values
+    assert len(parts) > 2
+    assert all(part.data is joined.data for part in parts)
+    for part in parts:
+        assert part.rows.tolist() == [number for number, value in enumerate(part.values) if value is not None]
+        assert part.lengths.tolist() == [len(value or b"") for value in part.values]

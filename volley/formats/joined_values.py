@@ -1,0 +1,135 @@
+"""Joins the bytes of many values, so that steps read one part of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from volley.formats.cursors import PADDING, Bytes, Cursors, Integers, UnusualError
+
+__all__ = ["Joined", "JoinedValues"]
+
+# Values that are read at once: each step then costs little more than its rows.
+_MOST_ROWS, _MOST_BYTES = 8_192, 1 << 20
+_MOST_PLACES = np.iinfo(np.int32).max - len(PADDING)
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Values whose bytes are in one piece.
+
+    Args:
+        values: The values; None = a tombstone.
+        data: The bytes of all of them, and maybe of others.
+        begins: Where each value begins.
+        ends: Where each value ends.
+        rows: The numbers of those that are no tombstones.
+    """
+
+    values: Sequence[bytes | None]
+    data: bytes
+    begins: Integers
+    ends: Integers
+    rows: Integers
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> Joined:
+        """Join values, or return what has joined them already.
+
+        Example:
+            >>> joined = Joined.of([b"ab", None, b"cde"])
+            >>> joined.rows, joined.lengths
+            (array([0, 2]), array([2, 0, 3]))
+        """
+        if isinstance(values, JoinedValues):
+            return values.joined
+        count, texts, rows = len(values), cast(Sequence[bytes], values), np.arange(len(values))
+        try:
+            lengths = np.fromiter(map(len, texts), np.int64, count)
+        except TypeError:
+            texts = [value or b"" for value in values]
+            lengths = np.fromiter(map(len, texts), np.int64, count)
+            rows = np.flatnonzero(np.fromiter((value is not None for value in values), bool, count))
+        ends = np.cumsum(lengths) + len(PADDING)
+        return cls(values, b"".join([PADDING, *texts, PADDING]), ends - lengths, ends, rows)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def lengths(self) -> Integers:
+        """The number of bytes of each value."""
+        return self.ends - self.begins
+
+    def parts(self) -> Iterator[slice]:
+        """Yield which values are read at once."""
+        length = int(self.ends[-1] - self.begins[0]) if len(self) else 0
+        step = max(1, min(_MOST_ROWS, _MOST_BYTES * len(self) // max(1, length)))
+        for start in range(0, len(self), step):
+            yield slice(start, start + step)
+
+    def part(self, part: slice) -> Joined:
+        """Return some of the values; their bytes are not copied."""
+        begins, ends = self.begins[part], self.ends[part]
+        first, last = np.searchsorted(self.rows, (part.start, part.stop))
+        return Joined(self.values[part], self.data, begins, ends, self.rows[first:last] - part.start)
+
+    def cursors(self, rows: Integers, starts: Integers | int) -> Cursors:
+        """Return cursors over some of the values.
+
+        Args:
+            rows: Their numbers.
+            starts: The number of bytes at the beginning of each value, or of each of those, that are passed over.
+
+        Raises:
+            UnusualError: If a value is shorter than that, or they have too many bytes together.
+        """
+        begins, ends = self.begins[rows] + starts, self.ends[rows]
+        if (begins > ends).any() or ends.max(initial=0) > _MOST_PLACES:
+            raise UnusualError
+        return Cursors(Bytes(self.data), begins, ends)
+
+    def by_head(self, head: Callable[[bytes], bytes]) -> Mapping[bytes, Integers]:
+        """Return the numbers of values by what they begin with; without those that are tombstones.
+
+        Args:
+            head: Returns what a value begins with; all that begin so have the same one.
+
+        Raises:
+            Exception: What `head` raises.
+
+        Example:
+            >>> Joined.of([b"ab", None, b"cd", b"ae"]).by_head(lambda value: value[:1])
+            {b'a': array([0, 3]), b'c': array([2])}
+        """
+        numbers = {}
+        rest = self.rows
+        while len(rest):
+            name = head(self.values[rest[0]] or b"")
+            has_name = self._starts_with(rest, name)
+            numbers[name], rest = rest[has_name], rest[~has_name]
+        return numbers
+
+    def others(self, heads: Sequence[bytes]) -> Integers:
+        """Return the numbers of values that begin with none of these; without those that are tombstones."""
+        rest = self.rows
+        for head in heads:
+            rest = rest[~self._starts_with(rest, head)]
+        return rest
+
+    def _starts_with(self, rows: Integers, head: bytes) -> npt.NDArray[np.bool_]:
+        return Cursors(Bytes(self.data), self.begins[rows], self.ends[rows]).starts_with(head)
+
+
+class JoinedValues(list[bytes | None]):
+    """Values that several steps read; the first one joins their bytes."""
+
+    @cached_property
+    def joined(self) -> Joined:
+        """The values with their bytes in one piece."""
+        return Joined.of([*self])
