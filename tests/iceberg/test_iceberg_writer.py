@@ -415,6 +415,15 @@ def test_columns_get_a_dictionary_if_it_makes_them_smaller(make: Make) -> None:
     assert result.bytes < len(file.getvalue())
 
 
+@pytest.mark.parametrize("times", [2, 4])
+def test_a_column_whose_many_values_all_recur_gets_no_dictionary(make: Make, times: int) -> None:
+    # As those of so many partitions, one read after the other; a dictionary of them would be too large.
+    rows = pa.table({"id": [*range(250_000)] * times})
+    result = write(make(rows.schema), rows)
+    assert not pq.read_metadata(paths(result)[0]).row_group(0).column(0).has_dictionary_page
+    assert pq.read_table(paths(result)[0]).column(0).to_pylist() == rows["id"].to_pylist()
+
+
 def test_every_type_is_sampled(make: Make) -> None:
     rows = pa.concat_tables([ROWS] * 4_000).combine_chunks()
     assert rows_of_file(write(make(ROWS.schema), rows, batch=1_000)) == rows.num_rows
