@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,29 @@ def test_flattened_rows_go_to_the_tables_that_they_tell(
     last = (Decimal("1234.50"), None) if in_order else (Decimal("0.00"), "free")
     assert stored("bills", "id", "paid", "note") == [(1, *last)]
     assert stored("visits", "id") == [(2,)]
+
+
+def test_declared_columns_of_several_tables_and_their_changelog(
+    environment: Environment, config: IcebergSinkConfig, stored: Stored, tmp_path: Path
+) -> None:
+    """What is routed are rows of one schema; a table that is appended to has each change."""
+    (tmp_path / "changes.json").write_text("\n".join(CHANGES[::-1]))
+    options = {"key_fields": ["id"], "source": ["table"]}
+    source = FileSource(
+        tmp_path / "changes.json", format="debezium", schema="id long, paid decimal(10,2), note string", options=options
+    )
+    changes = environment.from_source(source)
+    mirrored = IcebergSink(config.with_commit_mode(Upsert())).routed(
+        "{source_table}", key_fields="id", omit=["source_table"]
+    )
+    kept = IcebergSink(replace(config, table="log"))
+    changes.to_sink(mirrored).to_sink(kept).execute("declared")
+    assert stored("bills", "id", "paid", "note") == [(1, Decimal("0.00"), "free")]
+    assert stored("visits", "id") == []
+    log = config.ref.beside("log").load().scan().to_arrow().sort_by("_seq").to_pylist()
+    assert [(row["source_table"], row["_op"], row["id"], row["paid"], row["_unchanged"]) for row in log] == [
+        ("bills", "i", 1, Decimal("1234.50"), None),
+        ("visits", "i", 1, None, None),
+        ("bills", "u", 1, Decimal("0.00"), None),
+        ("visits", "d", 1, None, None),
+    ]
