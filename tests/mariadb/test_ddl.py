@@ -17,6 +17,7 @@ from volley.connectors.mariadb.statements import (
     Created,
     Dropped,
     Effect,
+    Filled,
     Renamed,
     RowsChanged,
     Truncated,
@@ -74,10 +75,28 @@ def _equal(tables: dict[str, Any], shop: Shop, name: str) -> bool:
         ("alter table orders add primary key (id), drop index i", Altered(ORDERS, (), (), None)),
         ("alter table orders truncate partition p1", Altered(ORDERS, (), (), "truncate partition p1")),
         ("/*!40000 alter table `orders` disable keys */", Altered(ORDERS, (), (), None)),
+        ("alter table orders add column if not exists (a int, b int)", Altered(ORDERS, ("a", "b"), (), None)),
+        ("set statement lock_wait_timeout=1, x='for' for truncate orders", Truncated(ORDERS)),
+        ('truncate "shop"."orders"', Truncated(ORDERS)),
+        ('alter table "orders" drop "a""b"', Altered(ORDERS, (), ('a"b',), None)),
+        ("alter ignore table orders add unique (a)", Altered(ORDERS, (), (), "add unique ( a )")),
+        ("alter ignore table orders drop a", Altered(ORDERS, (), ("a",), None)),
     ],
 )  # fmt: skip
 def test_effects_of_a_statement(text: str, expected: Effect) -> None:
     assert effects("shop", text) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("clause", "other"),
+    [
+        ("exchange partition p with table other", Filled(OTHER, "exchange partition p with table other")),
+        ("convert partition p to table other", Filled(OTHER, "convert partition p to table other")),
+        ("convert table other to partition p default", Dropped(OTHER)),
+    ],
+)
+def test_rows_that_move_between_a_partition_and_a_table(clause: str, other: Effect) -> None:
+    assert effects("shop", f"alter table orders {clause}") == [Altered(ORDERS, (), (), clause), other]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +111,7 @@ def test_effects_of_a_statement(text: str, expected: Effect) -> None:
         "drop trigger orders",
         "alter user x identified by 'y'",
         "set @a = 1",
+        "set statement max_statement_time=1 for select 1",
         "",
     ],
 )
@@ -104,6 +124,9 @@ def test_a_statement_of_rows_names_the_tables_that_it_may_change() -> None:
     assert isinstance(effect, RowsChanged)
     assert {ORDERS, TableName("archive", "old orders")} <= {*effect.tables}
     assert OTHER not in effect.tables
+    (effect,) = effects("shop", 'set statement sort_buffer_size=1 for insert into "orders" select 1')
+    assert isinstance(effect, RowsChanged)
+    assert ORDERS in effect.tables
 
 
 def test_columns_come_and_go(shop: Shop, tmp_path: Path) -> None:
@@ -152,6 +175,7 @@ def test_tables_that_are_made_later_join(shop: Shop, tmp_path: Path) -> None:
         ["create table fresh like orders", "insert into fresh values (1, 'a', 2, 'b')",
          "rename table orders to old, fresh to orders", "update orders set note = 'c'"],
         ["set binlog_format = statement", "update orders set note = 'statement' where id = 1"],
+        ["set sql_mode = 'ANSI_QUOTES'", 'alter table "orders" add column c int not null default 5'],
     ],
 )  # fmt: skip
 def test_a_table_whose_rows_change_otherwise_is_refused_or_loaded_again(
@@ -172,6 +196,67 @@ def test_a_table_whose_rows_change_otherwise_is_refused_or_loaded_again(
         start = run.start
     with running(shop.source("orders", packed=True), tmp_path, start) as run:
         assert _equal(_tables(run, made), shop, "orders")
+
+
+@pytest.mark.parametrize("shop", ["mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["set statement lock_wait_timeout=9 for alter table orders add column c int not null default 5"],
+        ["update orders set note = id div 2", "alter ignore table orders add unique (note(40))"],
+    ],
+)
+def test_statements_of_mariadb_alone_that_change_rows(shop: Shop, tmp_path: Path, statements: list[str]) -> None:
+    test_a_table_whose_rows_change_otherwise_is_refused_or_loaded_again(shop, tmp_path, statements)
+
+
+@pytest.mark.parametrize("shop", ["mariadb"], indirect=True)
+def test_rows_that_move_between_partitions_and_tables(shop: Shop, tmp_path: Path) -> None:
+    """The log has none of them: both tables are loaded again."""
+    limits = "partition by range (id) (partition a values less than (10), partition b values less than (20))"
+    shop.run(
+        f"create table parted (id int primary key) {limits}",
+        "create table alone (id int primary key)",
+        "insert into parted values (1), (11)",
+        "insert into alone values (2)",
+    )
+    with running(shop.source("*"), tmp_path) as run:
+        made = _tables(run)
+        start = run.start
+    # Without autocommit, MariaDB 10.11 waits for a lock of its own.
+    shop.run("set autocommit = 1", "alter table parted exchange partition a with table alone")
+    with pytest.raises(SourceError, match="exchange partition"), running(shop.source("*"), tmp_path, start) as run:
+        run.epoch()
+    with running(shop.source("*", on_rewrite="reload"), tmp_path, start) as run:
+        made = _tables(run, made)
+        start = run.start
+        assert _equal(made, shop, "parted")
+        assert _equal(made, shop, "alone")
+    shop.run("alter table parted convert partition b to table converted", "insert into converted values (12)")
+    with running(shop.source("*", on_rewrite="reload"), tmp_path, start) as run:
+        made = _tables(run, made)
+        start = run.start
+        assert _equal(made, shop, "parted")
+        assert _equal(made, shop, "converted")
+    back = "alter table parted convert table converted to partition b values less than (20)"
+    shop.run("set autocommit = 1", back)
+    with running(shop.source("*", on_rewrite="reload"), tmp_path, start) as run:
+        assert _equal(_tables(run, made), shop, "parted")
+
+
+@pytest.mark.parametrize("shop", ["mariadb"], indirect=True)
+def test_truncations_of_other_forms(shop: Shop, tmp_path: Path) -> None:
+    """A statement is logged with its own settings, and with the quotes of its session."""
+    source = shop.source("*")
+    with running(source, tmp_path) as run:
+        made = _tables(run)
+        start = run.start
+    for truncation in ("set statement lock_wait_timeout=9 for truncate orders", 'truncate "orders"'):
+        shop.run("set sql_mode = 'ANSI_QUOTES'", truncation, "insert into orders (id) values (7)")
+        with running(source, tmp_path, start) as run:
+            made = _tables(run, made)
+            start = run.start
+            assert {*made["orders"]} == {7}
 
 
 def test_a_dropped_table_keeps_its_rows(shop: Shop, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from volley.capture.selection import TableName
 
-__all__ = ["Altered", "Created", "Dropped", "Effect", "Renamed", "RowsChanged", "Truncated", "effects"]
+__all__ = ["Altered", "Created", "Dropped", "Effect", "Filled", "Renamed", "RowsChanged", "Truncated", "effects"]
 
 _TOKEN = re.compile(
     r"/\*(?!M?!).*?\*/|(?:--[ \t]|#)[^\n]*|(?P<quoted>`(?:[^`]|``)*`)|"
@@ -19,6 +19,7 @@ _EXECUTED = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
 _ROW_WORDS = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "MERGE")
 _MAKES_VALUES = {"DEFAULT", "NOT", "AS", "GENERATED", "AUTO_INCREMENT", "SERIAL", "ROW", "USING", "PERIOD"}
 _PARTITIONS = {"TRUNCATE", "DROP", "EXCHANGE", "CONVERT"}
+_CHECKS_ROWS = {"ADD", "MODIFY", "CHANGE", "CONVERT"}
 _NO_COLUMN = {
     *("INDEX", "KEY", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CONSTRAINT", "CHECK", "PARTITION"),
     *("PERIOD", "SYSTEM"),
@@ -56,6 +57,14 @@ class Renamed:
 
 
 @dataclass(frozen=True)
+class Filled:
+    """A table has rows now that another one had, by a clause."""
+
+    table: TableName
+    clause: str
+
+
+@dataclass(frozen=True)
 class Altered:
     """A table got another form.
 
@@ -77,7 +86,7 @@ class RowsChanged:
     tables: tuple[TableName, ...]  # all that it may have changed
 
 
-Effect = Truncated | Dropped | Created | Renamed | Altered | RowsChanged
+Effect = Truncated | Dropped | Created | Renamed | Filled | Altered | RowsChanged
 
 
 def effects(database: str, text: str) -> list[Effect]:
@@ -103,6 +112,11 @@ class _Token:
     def word(self) -> str:
         return "" if self.is_name else self.text.upper()
 
+    @property
+    def name(self) -> str:
+        """The name that it is: with sql_mode=ANSI_QUOTES, names stand in double quotes."""
+        return self.text[1:-1].replace('""', '"') if self.text.startswith('"') and not self.is_name else self.text
+
 
 def _tokens(text: str) -> Iterator[_Token]:
     for match in _TOKEN.finditer(text):
@@ -119,8 +133,11 @@ class _Statement:
         self._at = 0
 
     def effects(self) -> Iterator[Effect]:
-        first = self._tokens[0].word
-        if first in _ROW_WORDS:
+        if self._peek() == "SET" and self._peek(1) == "STATEMENT":
+            # Settings of this statement alone, which is logged with them.
+            while self._at < len(self._tokens) and not self._skip("FOR"):
+                self._at += 1
+        if self._peek() in _ROW_WORDS:
             yield RowsChanged(tuple(self._all_names()))
         elif self._skip("TRUNCATE"):
             self._skip("TABLE")
@@ -158,15 +175,15 @@ class _Statement:
     def _take(self) -> str:
         token = self._tokens[self._at]
         self._at += 1
-        return token.text
+        return token.name
 
     def _all_names(self) -> Iterator[TableName]:
         """Yield every name that could be one of a table."""
         for at, token in enumerate(self._tokens):
-            if token.is_name or re.fullmatch(r"[\w$]+", token.text):
-                yield TableName(self._database, token.text)
+            if token.is_name or re.fullmatch(r"[\w$]+|\".*\"", token.text, re.DOTALL):
+                yield TableName(self._database, token.name)
                 if at + 2 < len(self._tokens) and self._tokens[at + 1].text == ".":
-                    yield TableName(token.text, self._tokens[at + 2].text)
+                    yield TableName(token.name, self._tokens[at + 2].name)
 
     def _renamed(self) -> Iterator[Effect]:
         while True:
@@ -196,7 +213,7 @@ class _Statement:
 
     def _altered(self) -> Iterator[Effect]:
         self._skip("ONLINE")
-        self._skip("IGNORE")
+        ignores = self._skip("IGNORE")
         if not self._skip("TABLE"):
             return
         self._skip_condition()
@@ -207,20 +224,31 @@ class _Statement:
         added: list[str] = []
         dropped: list[str] = []
         filled: str | None = None
-        renamed: TableName | None = None
+        others: list[Effect] = []
         for clause in self._clauses():
             words = [token.word for token in clause]
             if words[0] == "RENAME" and _is_table_rename(words):
-                renamed = _Statement(self._database, clause[2 if words[1] in ("TO", "AS") else 1 :])._name()
+                others.append(Renamed(table, self._named(clause[2 if words[1] in ("TO", "AS") else 1 :])))
             elif words[0] == "DROP" and (name := _column_of(clause)):
                 dropped.append(name)
             else:
                 names, reason = _added(clause)
                 added += names
-                filled = filled or reason
+                # It deletes rows, or changes values, that do not fit.
+                filled = filled or reason or (_text(clause) if ignores and words[0] in _CHECKS_ROWS else None)
+                others += self._exchanged(clause, words)
         yield Altered(table, tuple(added), tuple(dropped), filled)
-        if renamed:
-            yield Renamed(table, renamed)
+        yield from others
+
+    def _exchanged(self, clause: Sequence[_Token], words: Sequence[str]) -> Iterator[Effect]:
+        """Yield what moves rows between a partition and a table."""
+        if words[:2] in (["EXCHANGE", "PARTITION"], ["CONVERT", "PARTITION"]) and "TABLE" in words[3:]:
+            yield Filled(self._named(clause[words.index("TABLE", 3) + 1 :]), _text(clause))
+        elif words[:2] == ["CONVERT", "TABLE"]:
+            yield Dropped(self._named(clause[2:]))
+
+    def _named(self, tokens: Sequence[_Token]) -> TableName:
+        return _Statement(self._database, tokens)._name()
 
     def _clauses(self) -> Iterator[list[_Token]]:
         depth, clause = 0, list[_Token]()
@@ -252,27 +280,31 @@ def _after_condition(clause: Sequence[_Token], at: int) -> int:
 def _column_of(clause: Sequence[_Token]) -> str | None:
     """Return the column that a clause adds or drops; None if it is of something else."""
     at = _after_condition(clause, 1)
-    return None if at >= len(clause) or clause[at].word in _NO_COLUMN else clause[at].text
+    return None if at >= len(clause) or clause[at].word in _NO_COLUMN else clause[at].name
+
+
+def _text(clause: Sequence[_Token]) -> str:
+    return " ".join(token.text for token in clause)[:100]
 
 
 def _added(clause: Sequence[_Token]) -> tuple[list[str], str | None]:
     """Return the columns that a clause adds, and why rows may have other values after it."""
     words = [token.word for token in clause]
-    text = " ".join(token.text for token in clause)[:100]
+    text = _text(clause)
     if words[0] == "ADD" and len(words) > 1:
-        if words[1] == "(" or (words[1] == "COLUMN" and words[2:3] == ["("]):
+        at = _after_condition(clause, 1)
+        if words[at : at + 1] == ["("]:
             # Several columns in parentheses: each begins behind a comma.
-            inner = clause[words.index("(") + 1 : -1]
-            parts = list(_Statement("", inner)._clauses())
-            names = [part[0].text for part in parts if part[0].word not in _NO_COLUMN]
+            parts = list(_Statement("", clause[at + 1 : -1])._clauses())
+            names = [part[0].name for part in parts if part[0].word not in _NO_COLUMN]
             return names, text if any(_has_values(part) for part in parts) else None
         name = _column_of(clause)
         return ([], None) if name is None else ([name], text if _has_values(clause) else None)
     if words[0] == "CHANGE":
         at = _after_condition(clause, 1)
-        is_same = len({token.text.lower() for token in clause[at : at + 2]}) == 1
+        is_same = len({token.name.lower() for token in clause[at : at + 2]}) == 1
         return [], None if is_same else text
-    is_other = words[0] in ("DISCARD", "IMPORT") or words[:2] == ["RENAME", "COLUMN"]
+    is_other = words[0] in ("DISCARD", "IMPORT") or words[:2] in (["RENAME", "COLUMN"], ["CONVERT", "TABLE"])
     if is_other or (words[0] in _PARTITIONS and words[1:2] == ["PARTITION"]):
         return [], text
     return [], None

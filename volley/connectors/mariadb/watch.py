@@ -18,6 +18,7 @@ from volley.connectors.mariadb.statements import (
     Created,
     Dropped,
     Effect,
+    Filled,
     Renamed,
     RowsChanged,
     Truncated,
@@ -113,6 +114,9 @@ class Watch:
                 self._resolve(effect.table, f"table {effect.table} was dropped and made again")
         elif isinstance(effect, Renamed):
             self._rename(effect)
+        elif isinstance(effect, Filled):
+            if effect.table in self._capture.selection:
+                self._resolve(effect.table, f"table {effect.table} has rows of another one by {effect.clause!r}")
         else:
             assert isinstance(effect, Truncated)
 
