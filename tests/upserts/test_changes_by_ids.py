@@ -197,7 +197,7 @@ def test_a_stream_of_changes_shows_the_ids(lake: Lake) -> None:
 
 
 def test_ids_are_refused_where_rows_have_none(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, Upsert(["id"], op_field="op"), SCHEMA)
+    lake = Lake(tmp_path, Upsert(["id"], op_field="op"), SCHEMA, **{"format-version": "2"})
     try:
         lake.epoch([change(1, 0)])
         view = IcebergTable(lake.config.ref)

@@ -203,6 +203,7 @@ def test_keys_are_found_in_files_of_many_pages(
     assert query(f"select count(*), count(distinct id) from {table}").fetchall() == [(count + 3, count + 3)]
 
 
+@pytest.mark.format_2
 def test_delete_files_of_other_positions_are_not_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delete_files, "_cache", Cache(0))
     lake.epoch(rows(1, 6, name="newer"))

@@ -142,6 +142,7 @@ def test_it_is_due_after_some_time(opened: Open) -> None:
     wait_until(lambda: names(committer), 60, "compaction")
 
 
+@pytest.mark.format_2
 def test_it_is_due_after_some_delete_files(opened: Open) -> None:
     settings = Maintenance(commits=1_000_000, delete_files=3, budget=1.0)
     lake, committer = opened(Upsert("id", strategy="merge_on_read"), settings)
@@ -211,6 +212,7 @@ def test_an_epoch_is_known_after_all_its_snapshots_expired(opened: Open) -> None
     assert [row["id"] for row in sorted(lake.rows(), key=lambda row: int(row["id"]))] == list(range(11))
 
 
+@pytest.mark.format_2
 def test_delete_files_are_merged(opened: Open) -> None:
     settings = Maintenance(commits=10, compact_below=None, expire_after=None, retain_most=None, manifests=False)
     lake, committer = opened(Upsert("id", strategy="merge_on_read"), settings)

@@ -115,6 +115,7 @@ def test_the_summary_counts_what_was_replaced(make_lake: MakeLake) -> None:
     assert wanted.items() <= summary(rewritten).items()
 
 
+@pytest.mark.format_2
 def test_auto_marks_few_rows_and_rewrites_a_file_that_loses_many(make_lake: MakeLake) -> None:
     lake = make_lake(Upsert("id", op_field="op"), SCHEMA)
     lake.epoch(rows(*range(100)))
