@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,10 +19,11 @@ from pyiceberg.table.metadata import TableMetadataV3
 
 from tests.duck import query
 from tests.recovery.lake import disturb
-from tests.upserts.lake import QUERY, Lake
+from tests.upserts.lake import QUERY, Lake, do
 from volley import ConfigError, Epoch, IcebergSink, LayoutChangedError, Metrics, SinkContext
-from volley.iceberg import Append, IcebergTable, Upsert
+from volley.iceberg import Append, IcebergTable, Upsert, orphan_files, publish_branch
 from volley.iceberg.commit import epochs, loop
+from volley.iceberg.commit.probes import table_probes
 from volley.iceberg.maintain import compaction, deletes
 from volley.iceberg.modes import Strategy
 
@@ -127,6 +129,77 @@ def test_a_snapshot_tells_how_many_ids_it_has_used(opened: Any) -> None:
     lake.epoch([row(4)])
     assert [(each.first_row_id, each.added_rows) for each in lake.table().snapshots()] == [(0, 3), (3, 1)]
     assert next_row_id(lake) == 4
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_a_table_is_made_for_a_branch(opened: Any, strategy: Strategy) -> None:
+    """A branch begins at a snapshot: the table gets an empty one, which takes no ids."""
+    lake: Lake = opened(strategy)
+    config = lake.config
+    lake.config = config.with_branch("audit")
+    lake.epoch([row(1), row(2)])
+    lake.epoch([row(1, "b"), row(3)])
+    assert [(each.first_row_id, each.added_rows) for each in lake.table().snapshots()][:2] == [(0, 0), (0, 2)]
+    assert IcebergTable(config.ref).to_arrow().num_rows == 0
+    read = IcebergTable(lake.config.ref).rows.include("row_id").to_arrow().sort_by("id").to_pylist()
+    assert [(each["id"], each["name"]) for each in read] == [(1, "b"), (2, "a"), (3, "a")]
+    assert {each["_row_id"] for each in read[:2]} == {0, 1}
+    assert len({each["_row_id"] for each in read}) == 3
+    publish_branch(lake.config)
+    lake.config = config
+    check(lake, {1: "b", 2: "a", 3: "a"})
+    assert ids(lake) == {each["id"]: each["_row_id"] for each in read}
+
+
+def test_a_check_commits_and_leaves_no_trace(opened: Any) -> None:
+    lake: Lake = opened("merge_on_read")
+    lake.epoch([row(1), row(2)])
+    lake.epoch([row(1, op="d")])
+    before, used = ids(lake), next_row_id(lake)
+    *_, commit = table_probes(lake.config, SCHEMA, commits=True)
+    assert "committed and removed" in commit.run()
+    assert (ids(lake), next_row_id(lake), len(lake.table().snapshots())) == (before, used, 2)
+    lake.epoch([row(3)])
+    check(lake, {2: "a", 3: "a"})
+    assert ids(lake) == {**before, 3: used}
+    assert list(orphan_files(lake.config.ref, 0)) == []
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_a_job_that_starts_over_deletes_its_dead_letters_alone(opened: Any, version: str) -> None:
+    """One file has rows of both jobs, one of them deleted already, another file those of one."""
+    lake: Lake = opened("auto", version)
+    config, schema = lake.config.with_commit_mode(Append()), pa.schema({"job": pa.string(), "id": pa.int64()})
+    jobs = {
+        name: IcebergSink(config).open(SinkContext(name, schema, Metrics(), do, shared=True)) for name in ("a", "b")
+    }
+
+    def letters(job: str, number: int, *ids: int) -> None:
+        committer, epoch = jobs[job], Epoch(str(uuid.uuid5(uuid.NAMESPACE_OID, job)), number)
+        committer.last_epoch(epoch.query_id)
+        task = committer.writer(epoch).open(0)
+        task.write(pa.RecordBatch.from_pylist([{"job": job, "id": id} for id in ids], schema))
+        committer.commit(epoch, [task.close()])
+
+    letters("a", 0, 1, 2, 3)
+    letters("b", 0, 4, 5)
+    view = IcebergTable(config.ref)
+    view.compact(rewrite_all=True)
+    letters("a", 1, 6)
+    letters("b", 1, 7)
+    before = ids(lake) if version == "3" else {}
+    for _ in range(2):
+        jobs["a"].clear()
+        assert lake.rows() == lake.duckdb_rows() == [{"job": "b", "id": id} for id in (4, 5, 7)]
+        assert len(lake.table().inspect.data_files()) == 2
+        assert version != "3" or ids(lake) == {id: before[id] for id in (4, 5, 7)}
+    letters("a", 2, 8)
+    jobs["b"].clear()
+    assert lake.rows() == lake.duckdb_rows() == [{"job": "a", "id": 8}]
+    letters("b", 2, 9)
+    assert sorted(view.to_arrow()["id"].to_pylist()) == [8, 9]
+    if version == "3":
+        assert not {*ids(lake).values()} & {*before.values()}
 
 
 def test_a_data_file_has_one_vector_with_all_its_deletes(opened: Any) -> None:

@@ -122,7 +122,7 @@ class IcebergCommitter(Committer):
 
     def clear(self) -> None:
         """Delete all rows, of a shared table those of this job, and the marks of its queries, in one commit."""
-        clearing = Clearing(self._config.branch, self._context.job, self._context.shared)
+        clearing = Clearing(self._config, self._context.job, self._context.shared)
         commit_to(self._config.ref, clearing, load=self._reload)
 
     def writer(self, epoch: Epoch) -> IcebergWriter | UpsertWriter:

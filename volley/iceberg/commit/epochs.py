@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from warnings import catch_warnings
 
-from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -29,6 +28,7 @@ from volley.iceberg.commit.marks import (
     snapshot_id_of,
 )
 from volley.iceberg.commit.overwrite import overwrite
+from volley.iceberg.commit.rows_of_jobs import rows_of, without_rows_of
 from volley.iceberg.commit.tables import evolution
 from volley.iceberg.commit.tombstones import as_settled, begins, forgetting, remember
 from volley.iceberg.config import IcebergSinkConfig
@@ -36,6 +36,7 @@ from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import History, KeyedMode, Overwrite
 from volley.iceberg.pyiceberg_private.access import snapshot_ids
 from volley.iceberg.pyiceberg_private.access import stage as add_updates
+from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import file_system, sizes
@@ -161,7 +162,7 @@ class Clearing(Stage[Staged]):
 
     action = "deleting the rows"
 
-    branch: str
+    config: IcebergSinkConfig
     job: str
     shared: bool
 
@@ -181,22 +182,23 @@ class Clearing(Stage[Staged]):
 
     def _remembers(self, table: Table) -> bool:
         """Return True if there are deletions to forget."""
-        return not self.shared and bool(forgetting(table.metadata, self.branch))
+        return not self.shared and bool(forgetting(table.metadata, self.config.branch))
 
     def _marks(self, table: Table) -> list[str]:
         names = [f"{mark}.{query}" for query in queries_of(table, self.job) for mark in (*MARKS, RUN)]
-        if not self.shared and self.branch == MAIN_BRANCH:
+        if not self.shared and self.config.branch == MAIN_BRANCH:
             names.append(VERSIONS_OF)
         return [name for name in names if name in table.properties]
 
     def _delete_rows(self, table: Table, transaction: Transaction) -> None:
-        summary = {JOB: self.job}
-        if self.shared:
-            # By the column, not by the names of files: a compaction puts rows of several jobs into one file.
-            ours = EqualTo.model_validate({"type": "eq", "term": "job", "value": self.job})
+        summary, branch = {JOB: self.job}, self.config.branch
+        if self.shared and table.format_version < ROW_IDS_SINCE:
             with catch_warnings(action="ignore", category=UserWarning):
-                transaction.delete(ours, summary, branch=self.branch)
+                transaction.delete(rows_of(self.job), summary, branch=branch)
             return
-        if emptying := overwrite(Overwrite(), (), self.branch, table):
-            write_manifests(transaction, emptying, new_snapshot_id(), summary, self.branch)
-        add_updates(transaction, *forgetting(table.metadata, self.branch))
+        # pyiceberg writes no later version.
+        shared = without_rows_of(self.job, table, self.config) if self.shared else None
+        if changes := shared if self.shared else overwrite(Overwrite(), (), branch, table):
+            write_manifests(transaction, changes, new_snapshot_id(), summary, branch)
+        if not self.shared:
+            add_updates(transaction, *forgetting(table.metadata, branch))

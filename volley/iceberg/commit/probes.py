@@ -14,12 +14,12 @@ from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchNa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 
-from volley.columns.batches import no_table
 from volley.contracts.reports import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.commit.tables import capabilities_of, check_table, has_namespace
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.values import LocalStorage
@@ -146,11 +146,11 @@ class _Looks:
         head = table.current_snapshot()
         if head is None:
             return "not tried: the table has no snapshot yet, at which a branch could begin"
-        nothing = no_table(table.schema().as_arrow())
         with self._config.ref.errors(), _conflicts(table):
             # A catalog that does not know branches would else have the empty snapshot on main.
             table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
-            table.append(nothing, {"volley.check": "true"}, branch=branch)
+            with table.transaction() as transaction:
+                add_empty_snapshot(transaction, branch, **{"volley.check": "true"})
             snapshot = table.snapshot_by_name(branch)
             assert snapshot is not None
             manifests = [

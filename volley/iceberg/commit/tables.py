@@ -30,6 +30,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec, spec_of
 from volley.iceberg.modes import History, KeyedMode, Overwrite
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_known
+from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
 from volley.iceberg.schema.compare import plan
@@ -196,7 +197,7 @@ class _FirstSnapshot(Stage[Staged]):
         if table.metadata.snapshots:
             return None
         transaction = table.transaction()
-        transaction.update_snapshot().fast_append().commit()
+        add_empty_snapshot(transaction)
         return Staged(transaction)
 
     def landed(self, table: Table, staged: Staged) -> bool:

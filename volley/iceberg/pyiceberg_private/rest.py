@@ -34,6 +34,7 @@ from requests.exceptions import RequestException
 from volley.errors import ConfigError
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, mend
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
+from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 
 __all__ = ["TimeoutNessieCatalog", "TimeoutRestCatalog"]
 
@@ -296,7 +297,7 @@ class TimeoutNessieCatalog(TimeoutRestCatalog):
 
     def create_table(self, identifier: str | Identifier, *args: Any, **kwargs: Any) -> Table:
         transaction = self.create_table_transaction(identifier, *args, **kwargs)
-        transaction.update_snapshot().fast_append().commit()
+        add_empty_snapshot(transaction)
         try:
             transaction.commit_transaction()
         except CommitFailedException as error:

@@ -30,7 +30,7 @@ from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.pyiceberg_private.producer import Producer, added_entry, merges
 from volley.iceberg.schema.types import PATH_ID
 
-__all__ = ["NewManifest", "add_snapshot", "replace_manifests", "targets_of_vectors"]
+__all__ = ["NewManifest", "add_empty_snapshot", "add_snapshot", "replace_manifests", "targets_of_vectors"]
 
 
 def _any(io: FileIO, manifest: ManifestFile) -> bool:
@@ -92,6 +92,19 @@ def add_snapshot(
     for file in removed:
         producer.delete_data_file(file)
     producer.commit()
+
+
+def add_empty_snapshot(transaction: Transaction, branch: str = MAIN_BRANCH, **summary: str) -> None:
+    """Add a snapshot without changes to a transaction; pyiceberg's own append writes no format version 3."""
+    add_snapshot(
+        transaction,
+        added=(),
+        deletes=(),
+        removed=(),
+        snapshot_id=transaction.table_metadata.new_snapshot_id(),
+        summary=summary,
+        branch=branch,
+    )
 
 
 def targets_of_vectors(deletes: Iterable[DataFile]) -> set[str]:
