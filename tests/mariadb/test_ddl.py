@@ -119,6 +119,13 @@ def test_statements_without_effect(text: str) -> None:
     assert effects("shop", text) == []
 
 
+def test_nulls_that_a_session_without_strict_mode_replaces() -> None:
+    text = "alter table orders modify a int not null"
+    assert effects("shop", text, is_strict=True) == [Altered(ORDERS, (), (), None)]
+    assert effects("shop", text, is_strict=False) == [Altered(ORDERS, (), (), "modify a int not null")]
+    assert effects("shop", "alter table orders modify a int", is_strict=False) == [Altered(ORDERS, (), (), None)]
+
+
 def test_a_statement_of_rows_names_the_tables_that_it_may_change() -> None:
     (effect,) = effects("shop", "update orders o join archive.`old orders` a using (id) set o.x = 'other'")
     assert isinstance(effect, RowsChanged)
@@ -138,7 +145,7 @@ def test_columns_come_and_go(shop: Shop, tmp_path: Path) -> None:
     shop.run("update orders set color = 'red' where id = 1")
     shop.run("alter table orders drop column note, add size int")
     shop.run("insert into orders (id, customer, size) values (3000, 'x', 4)")
-    shop.run("alter table orders modify size bigint, modify customer varchar(400)")
+    shop.run("alter table orders modify size bigint, modify customer varchar(400) not null")
     shop.run("insert into orders (id, customer, size) values (3001, repeat('x', 400), 5000000000)")
     with running(source, tmp_path, start) as run:
         assert _equal(_tables(run, made), shop, "orders")
@@ -176,6 +183,7 @@ def test_tables_that_are_made_later_join(shop: Shop, tmp_path: Path) -> None:
          "rename table orders to old, fresh to orders", "update orders set note = 'c'"],
         ["set binlog_format = statement", "update orders set note = 'statement' where id = 1"],
         ["set sql_mode = 'ANSI_QUOTES'", 'alter table "orders" add column c int not null default 5'],
+        ["set sql_mode = ''", "alter table orders modify note text not null"],
     ],
 )  # fmt: skip
 def test_a_table_whose_rows_change_otherwise_is_refused_or_loaded_again(

@@ -43,6 +43,9 @@ _LONGEST_PACKET = (1 << 24) - 1
 _HEARTBEAT_NANOSECONDS = 100_000_000
 _ROWS_HEAD = 8
 _QUERY_HEAD = struct.Struct("<IIBHH")
+# The first two settings that a statement is logged with: a session's flags, and its sql_mode.
+_SQL_MODE = struct.Struct("<BIBQ")
+_STRICT = 3 << 21
 
 
 @dataclass(frozen=True)
@@ -236,8 +239,10 @@ def opens_transaction(text: str) -> bool:
     return upper == "BEGIN" or upper.startswith(("XA START", "XA BEGIN")) or upper.endswith(") START TRANSACTION")
 
 
-def statement(body: bytes) -> tuple[str, str]:
-    """Return the default database of a statement, and its text."""
+def statement(body: bytes) -> tuple[str, str, bool]:
+    """Return the default database of a statement, its text, and whether what does not fit a column is an error."""
     _, _, database, _, variables = _QUERY_HEAD.unpack_from(body)
     at = _QUERY_HEAD.size + variables
-    return body[at : at + database].decode(), body[at + database + 1 :].decode("utf-8", "replace")
+    settings = _SQL_MODE.unpack_from(body, _QUERY_HEAD.size) if variables >= _SQL_MODE.size else (0, 0, 0, 0)
+    is_strict = (settings[0], settings[2]) == (0, 1) and bool(settings[3] & _STRICT)
+    return body[at : at + database].decode(), body[at + database + 1 :].decode("utf-8", "replace"), is_strict

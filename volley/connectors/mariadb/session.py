@@ -168,7 +168,7 @@ class Replication:
         self._begin = None
 
     def _query(self, event: Event) -> None:
-        database, text = statement(event.body)
+        database, text, is_strict = statement(event.body)
         word = text[:12].upper().rstrip("; ")
         if word == "COMMIT":
             self._commit(event)
@@ -179,7 +179,7 @@ class Replication:
             return
         if opens_transaction(text):
             self._is_standalone = False
-        for effect in effects(database, text):
+        for effect in effects(database, text, is_strict):
             self._watch.apply(effect)
             if isinstance(effect, Truncated):
                 self._truncate(effect)

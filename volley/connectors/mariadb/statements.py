@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from volley.capture.selection import TableName
 
@@ -19,6 +20,7 @@ _EXECUTED = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
 _ROW_WORDS = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "MERGE")
 _MAKES_VALUES = {"DEFAULT", "NOT", "AS", "GENERATED", "AUTO_INCREMENT", "SERIAL", "ROW", "USING", "PERIOD"}
 _PARTITIONS = {"TRUNCATE", "DROP", "EXCHANGE", "CONVERT"}
+# Rows that do not fit what these clauses make are deleted or changed by IGNORE.
 _CHECKS_ROWS = {"ADD", "MODIFY", "CHANGE", "CONVERT"}
 _NO_COLUMN = {
     *("INDEX", "KEY", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CONSTRAINT", "CHECK", "PARTITION"),
@@ -89,18 +91,19 @@ class RowsChanged:
 Effect = Truncated | Dropped | Created | Renamed | Filled | Altered | RowsChanged
 
 
-def effects(database: str, text: str) -> list[Effect]:
+def effects(database: str, text: str, is_strict: bool = True) -> list[Effect]:
     """Return what a statement does to tables, in its order.
 
     Args:
         database: The default database.
+        is_strict: True: a value that does not fit its column is an error; False: another one takes its place.
 
     Example:
         >>> effects("shop", "truncate table `orders`")
         [Truncated(table=TableName(schema='shop', table='orders'))]
     """
     tokens = list(_tokens(_EXECUTED.sub(r" \1 ", text)))
-    return list(_Statement(database, tokens).effects()) if tokens else []
+    return list(_Statement(database, tokens, is_strict).effects()) if tokens else []
 
 
 @dataclass(frozen=True)
@@ -127,8 +130,9 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Statement:
-    def __init__(self, database: str, tokens: Sequence[_Token]) -> None:
+    def __init__(self, database: str, tokens: Sequence[_Token], is_strict: bool = True) -> None:
         self._database = database
+        self._is_strict = is_strict
         self._tokens = tokens
         self._at = 0
 
@@ -234,8 +238,8 @@ class _Statement:
             else:
                 names, reason = _added(clause)
                 added += names
-                # It deletes rows, or changes values, that do not fit.
-                filled = filled or reason or (_text(clause) if ignores and words[0] in _CHECKS_ROWS else None)
+                fits = not (ignores and words[0] in _CHECKS_ROWS) and (self._is_strict or not _forbids_nulls(words))
+                filled = filled or reason or (None if fits else _text(clause))
                 others += self._exchanged(clause, words)
         yield Altered(table, tuple(added), tuple(dropped), filled)
         yield from others
@@ -308,6 +312,12 @@ def _added(clause: Sequence[_Token]) -> tuple[list[str], str | None]:
     if is_other or (words[0] in _PARTITIONS and words[1:2] == ["PARTITION"]):
         return [], text
     return [], None
+
+
+def _forbids_nulls(words: Sequence[str]) -> bool:
+    """Return True if a clause makes a column one without nulls, which become other values."""
+    after = pairwise(words)
+    return words[0] in ("MODIFY", "CHANGE") and ("NOT", "NULL") in after
 
 
 def _has_values(clause: Sequence[_Token]) -> bool:
