@@ -115,12 +115,9 @@ class Joined:
             numbers[name], rest = rest[has_name], rest[~has_name]
         return numbers
 
-    def others(self, heads: Sequence[bytes]) -> Integers:
-        """Return the numbers of values that begin with none of these; without those that are tombstones."""
-        rest = self.rows
-        for head in heads:
-            rest = rest[~self._starts_with(rest, head)]
-        return rest
+    def others(self, rows: Integers, head: bytes) -> Integers:
+        """Return those of the numbers whose values do not begin with this."""
+        return rows[~self._starts_with(rows, head)]
 
     def _starts_with(self, rows: Integers, head: bytes) -> npt.NDArray[np.bool_]:
         return Cursors(Bytes(self.data), self.begins[rows], self.ends[rows]).starts_with(head)

@@ -109,24 +109,29 @@ class NewerSchemas:
             SchemaChangedError: If a job that starts now reads more of them.
             JobError: If the registry does not answer.
         """
-        for number in values.others(self._seen.heads).tolist():
-            value = values.values[number]
-            if value and not value.startswith(self._seen.heads):
-                self._look(value)
+        rest = values.rows
+        for head in self._seen.heads:
+            rest = values.others(rest, head)
+        while len(rest):
+            value, rest = values.values[rest[0]], rest[1:]
+            if value and (seen := self._looked(value)):
+                self._seen.heads = (*self._seen.heads, seen)
+                rest = values.others(rest, seen)
 
-    def _look(self, value: bytes) -> None:
+    def _looked(self, value: bytes) -> bytes | None:
+        """Return what names the schema of a message, which has nothing new; None if nothing can be told of it."""
         try:
             head = head_of(value)
             written = self.subject.registry.registered(head, self.subject.kind.name)
         except SourceError:
             # The decoder says what is wrong with it, if it matters.
-            return
+            return None
         if _adds(self.subject.kind, self.kept, written) and self._is_old():
             raise SchemaChangedError(
                 f"{name_of(head)} has fields or types that were not there when the job started",
                 hint="start it again: it reads by the latest schema then",
             )
-        self._seen.heads = (*self._seen.heads, head)
+        return head
 
     def _is_old(self) -> bool:
         return self.subject.kind.merged(self.kept, self.subject.latest()) != self.kept
