@@ -96,6 +96,14 @@ def test_keys_that_change_in_flight_are_those_of_their_rows() -> None:
     assert [keys for _, keys, _ in unpacked(read([first, second]))] == [("id",), ("note",)]
 
 
+@pytest.mark.parametrize("key", [None, b"null", b'{"schema": null, "payload": null}'])
+def test_a_table_without_a_key(key: bytes | None) -> None:
+    row = message(1, [ID], "c", {"id": 1}).encode()
+    rows = read([Keyed.of(row, key)])
+    assert unpacked(rows) == [("t", (), [{"id": 1, "_op": "i"}])]
+    assert rows.faults == {}
+
+
 def test_what_differs_by_row_stays_a_column_of_it() -> None:
     values = [change("t", number, [ID], "c", {"id": number}) for number in range(2)]
     (row,) = read(values, source=[]).batch.to_pylist()

@@ -149,7 +149,7 @@ def _fields(payload: bytes, path: Sequence[str]) -> Mapping[str, Raw]:
 
 
 def key_names(key: bytes) -> tuple[str, ...]:
-    """Return the names of the fields of a record's key, in their order.
+    """Return the names of the fields of a record's key, in their order; none if it is null.
 
     Raises:
         SourceError: If it is no object.
@@ -160,7 +160,7 @@ def key_names(key: bytes) -> tuple[str, ...]:
     """
     _, payload = _parts(key)
     try:
-        return tuple(msgspec.json.decode(payload, type=dict[str, Raw]))
+        return tuple(msgspec.json.decode(payload, type=dict[str, Raw] | None) or ())
     except msgspec.DecodeError as error:
         raise SourceError(
             "its key is no JSON object, which tells the key of its table",
