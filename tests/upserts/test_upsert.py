@@ -21,7 +21,13 @@ from tests.recovery.lake import change_at, disturb
 from tests.tiers import some
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
-from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, StorageError
+from volley import (
+    CommitConflictError,
+    ConfigError,
+    LayoutChangedError,
+    SchemaMismatchError,
+    StorageError,
+)
 from volley.iceberg import Append, Overwrite, Upsert
 from volley.iceberg.modes import Strategy
 
@@ -371,6 +377,33 @@ def test_a_lost_answer_changes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPat
     disturb(monkeypatch, driver, answer_lost)
     driver.commit(*written)
     assert seen(lake) == {1: "new", 2: "newer", 3: "new", 4: "new"}
+
+
+def test_a_storage_that_fails_behind_the_commit_takes_no_file_of_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.epoch(rows(1, 2, 3, 4))
+    driver = lake.driver()
+    epoch, results = lake.write(driver, 1, rows(2, name="newer"))
+
+    def other_first(commit: Callable[[], Any]) -> Any:
+        append(lake.table())
+        return commit()
+
+    def unreadable(*_: Any) -> Any:
+        raise OSError("the storage is away")
+
+    # The second attempt lands; what the first has written is looked for in its snapshot.
+    disturb(monkeypatch, driver, other_first)
+    with monkeypatch.context() as patch:
+        patch.setattr("volley.iceberg.commit.committer.added_files", unreadable)
+        driver.commit(epoch, results)
+    driver.abort(epoch, results)
+    assert "stay: reading" in caplog.text
+    expected = {1: "new", 2: "newer", 3: "new", 4: "new"}
+    assert {id: name for id, name in seen(lake).items() if id in expected} == expected
+    again = lake.driver()
+    assert again.last_epoch(QUERY) == 1
 
 
 def test_rows_staged_for_an_old_schema_are_not_written_under_the_new_one(

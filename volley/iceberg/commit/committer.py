@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -13,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer, SinkContext
-from volley.errors import CommitError, PlanError
+from volley.errors import CommitError, PlanError, VolleyError
 from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.commit.epochs import Clearing, EpochStage
 from volley.iceberg.commit.loop import commit_to, fresh_table
@@ -45,6 +46,8 @@ from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = ["IcebergCommitter"]
+
+_log = logging.getLogger(__name__)
 
 
 class IcebergCommitter(Committer):
@@ -148,7 +151,7 @@ class IcebergCommitter(Committer):
         commit = commit_to(self._config.ref, stage, load=self._reload)
         if self._upsert:
             attempts = self._upsert.of_attempts
-            unused = attempts if commit.staged is None and commit.is_final else self._not_landed(epoch, attempts)
+            unused = attempts if commit.staged is None and commit.is_final else self._unused(epoch, attempts)
             delete_new_files(self._table.io, [*(file.path for file in files), *self._upsert.temporary, *unused])
             # The files belong to the table now: a later `abort` must not delete them.
             self._upsert = None
@@ -169,6 +172,17 @@ class IcebergCommitter(Committer):
         with storage_errors(location, "listing"):
             paths = list_folder(file_system(io, location), data_folder(self._table))
         return sorted(self._not_landed(epoch, [path for path in paths if name_of(path).startswith(file_prefix(epoch))]))
+
+    def _unused(self, epoch: Epoch, attempts: Sequence[str]) -> list[str]:
+        """Return the files of an epoch's attempts that are not in its snapshot; none if the storage fails.
+
+        The epoch is in the table: an error here would have the job delete the files of its snapshot.
+        """
+        try:
+            return self._not_landed(epoch, attempts)
+        except VolleyError as error:
+            _log.warning("%s: files of attempts of epoch %d that failed stay: %s", self, epoch.number, error.message)
+            return []
 
     def _not_landed(self, epoch: Epoch, paths: Sequence[str]) -> list[str]:
         """Return those of an epoch's files that are not in its snapshot; none if nothing tells."""
