@@ -8,7 +8,7 @@ import pytest
 
 from volley import SourceError
 from volley.formats.framing import head_of
-from volley.formats.joined_values import Joined
+from volley.formats.joined_values import Joined, JoinedValues, Pieces
 
 # A head of an id, of a GUID, of nothing; one that is longer than several words.
 HEADS = [bytes([0, 0, 0, 0, 7]), bytes([1, *range(16)]), bytes([1, *range(15), 16]), bytes(range(1, 42)), b"\xff"]
@@ -55,3 +55,17 @@ def test_parts_have_all_values_once_and_share_their_bytes() -> None:
     for part in parts:
         assert part.rows.tolist() == [number for number, value in enumerate(part.values) if value is not None]
         assert part.lengths.tolist() == [len(value or b"") for value in part.values]
+
+
+@pytest.mark.parametrize("with_tombstones", [False, True])
+def test_values_that_are_joined_as_they_arrive_are_those_that_are_joined_at_once(with_tombstones: bool) -> None:
+    random, pieces, values = Random(3), Pieces(), list[bytes | None]()
+    for count in (300, 1, 0, 64, 300):
+        arrived = [None if with_tombstones and random.random() < 0.1 else random.randbytes(9) for _ in range(count)]
+        values += arrived
+        assert pieces.add(arrived) == sum(len(value or b"") for value in arrived)
+    joined, at_once = JoinedValues(values, pieces).joined, Joined.of(values)
+    assert (joined.values, joined.data) == (values, at_once.data)
+    for name in ("begins", "ends", "rows"):
+        assert getattr(joined, name).tolist() == getattr(at_once, name).tolist()
+    assert len(Joined.of(JoinedValues([], Pieces()))) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -12,10 +11,12 @@ import numpy.typing as npt
 
 from volley.formats.cursors import PADDING, Bytes, Cursors, Integers, UnusualError
 
-__all__ = ["Joined", "JoinedValues"]
+__all__ = ["Joined", "JoinedValues", "Pieces"]
 
 # Values that are read at once: each step then costs little more than its rows.
 _MOST_ROWS, _MOST_BYTES = 8_192, 1 << 20
+_TOMBSTONE = -1
+_NONE = np.empty(0, np.int64)
 _MOST_PLACES = np.iinfo(np.int32).max - len(PADDING)
 
 
@@ -48,15 +49,9 @@ class Joined:
         """
         if isinstance(values, JoinedValues):
             return values.joined
-        count, texts, rows = len(values), cast(Sequence[bytes], values), np.arange(len(values))
-        try:
-            lengths = np.fromiter(map(len, texts), np.int64, count)
-        except TypeError:
-            texts = [value or b"" for value in values]
-            lengths = np.fromiter(map(len, texts), np.int64, count)
-            rows = np.flatnonzero(np.fromiter((value is not None for value in values), bool, count))
-        ends = np.cumsum(lengths) + len(PADDING)
-        return cls(values, b"".join([PADDING, *texts, PADDING]), ends - lengths, ends, rows)
+        pieces = Pieces()
+        pieces.add(values)
+        return pieces.joined(values)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -123,10 +118,42 @@ class Joined:
         return Cursors(Bytes(self.data), self.begins[rows], self.ends[rows]).starts_with(head)
 
 
-class JoinedValues(list[bytes | None]):
-    """Values that several steps read; the first one joins their bytes."""
+class Pieces:
+    """Joins the bytes of values as they arrive, while a processor has them in its cache."""
 
-    @cached_property
-    def joined(self) -> Joined:
-        """The values with their bytes in one piece."""
-        return Joined.of([*self])
+    def __init__(self) -> None:
+        self._lengths: list[Integers] = []
+        self._texts: list[bytes] = []
+
+    def add(self, values: Sequence[bytes | None]) -> int:
+        """Add values; return the number of their bytes."""
+        count, texts = len(values), cast(Sequence[bytes], values)
+        try:
+            lengths = np.fromiter(map(len, texts), np.int64, count)
+        except TypeError:
+            lengths = np.fromiter((_TOMBSTONE if value is None else len(value) for value in values), np.int64, count)
+            texts = [value or b"" for value in values]
+        self._lengths.append(lengths)
+        self._texts.append(b"".join(texts))
+        return len(self._texts[-1])
+
+    def joined(self, values: Sequence[bytes | None]) -> Joined:
+        """Return the values, all of which were added."""
+        told = np.concatenate([_NONE, *self._lengths])
+        lengths = np.maximum(told, 0)
+        ends = np.cumsum(lengths) + len(PADDING)
+        data = b"".join([PADDING, *self._texts, PADDING])
+        return Joined(values, data, ends - lengths, ends, np.flatnonzero(told != _TOMBSTONE))
+
+
+class JoinedValues(list[bytes | None]):
+    """Values that several steps read, with their bytes in one piece.
+
+    Args:
+        values: The values.
+        pieces: What has joined them already; None = nothing has.
+    """
+
+    def __init__(self, values: Sequence[bytes | None], pieces: Pieces | None = None) -> None:
+        super().__init__(values)
+        self.joined = Joined.of([*values]) if pieces is None else pieces.joined([*values])

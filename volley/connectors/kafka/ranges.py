@@ -19,6 +19,7 @@ from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import note_lost
 from volley.errors import SourceError
 from volley.formats.framing import Keyed, Tombstone, framed
+from volley.formats.joined_values import JoinedValues, Pieces
 
 __all__ = ["Messages", "RangeReader", "metadata_columns", "metadata_fields"]
 
@@ -53,6 +54,7 @@ class Messages:
     kept: dict[str, list[Any]] = field(default_factory=dict)  # the values of each part
     bytes: int = 0
     keys: pa.RecordBatch | None = None  # the keys as columns, if they are decoded
+    pieces: Pieces | None = None  # what joins the bytes of the values; None = they stay apart
 
     def add(self, topic: str, partition: int, messages: Sequence[Any]) -> None:
         """Add messages of librdkafka."""
@@ -61,10 +63,11 @@ class Messages:
         gapless = last - first + 1 == len(messages)
         offsets = range(first, last + 1) if gapless else list(map(message_type.offset, messages))
         self.runs.append(_Run(topic, partition, offsets))
-        self.values += map(message_type.value, messages)
+        values = [*map(message_type.value, messages)]
+        self.values += values
         for name in self.parts:
             self.kept.setdefault(name, []).extend(map(getattr(message_type, name), messages))
-        self.bytes += sum(map(len, messages))
+        self.bytes += sum(map(len, messages)) if self.pieces is None else self.pieces.add(values)
 
     @property
     def is_full(self) -> bool:
@@ -76,7 +79,11 @@ class Messages:
         headers = self.kept["headers"]
         if not any(headers):
             return self
-        return replace(self, values=[*map(partial(framed, "value"), self.values, headers)])
+        return replace(self, values=[*map(partial(framed, "value"), self.values, headers)], pieces=None)
+
+    def joined(self) -> Messages:
+        """Return the messages with values whose bytes are in one piece."""
+        return replace(self, values=JoinedValues(self.values, self.pieces), pieces=None)
 
     def with_tombstones(self) -> Messages:
         """Return the messages with a `Tombstone` where they have a key, and no value."""
@@ -99,9 +106,8 @@ class Messages:
         """Return the messages from `start` (inclusive) to `end` (exclusive)."""
         kept = {name: values[start:end] for name, values in self.kept.items()}
         keys = self.keys and self.keys.slice(start, end - start)
-        return replace(
-            self, runs=[*_sliced(self.runs, start, end)], values=self.values[start:end], kept=kept, keys=keys
-        )
+        runs, values = [*_sliced(self.runs, start, end)], self.values[start:end]
+        return replace(self, runs=runs, values=values, kept=kept, keys=keys, pieces=None)
 
     def take(self, numbers: Sequence[int]) -> Messages:
         """Return the messages of these numbers, which ascend; their keys are not decoded yet."""
@@ -111,7 +117,8 @@ class Messages:
             runs += [run._replace(offsets=[run.offsets[number - begin] for number in own])] if own else []
             begin = end
         kept = {name: [values[number] for number in numbers] for name, values in self.kept.items()}
-        return replace(self, runs=runs, values=[self.values[number] for number in numbers], kept=kept)
+        values = [self.values[number] for number in numbers]
+        return replace(self, runs=runs, values=values, kept=kept, pieces=None)
 
     @cached_property
     def ends(self) -> list[int]:
@@ -136,10 +143,11 @@ def _sliced(runs: Iterable[_Run], start: int, end: int) -> Iterator[_Run]:
 class RangeReader:
     """Reads ranges one after the other, with one consumer."""
 
-    def __init__(self, connection: Connection, skip_lost: bool, parts: frozenset[str]) -> None:
+    def __init__(self, connection: Connection, skip_lost: bool, parts: frozenset[str], joins: bool) -> None:
         self._client, self._errors, self._consumer = connection.client, connection.errors, connection.consumer
         self._skip_lost = skip_lost
         self._parts = parts
+        self._joins = joins
         self._count = _FIRST_FETCH
 
     def read(self, ranges: Iterable[OffsetRange]) -> Iterator[Messages]:
@@ -148,16 +156,19 @@ class RangeReader:
         Raises:
             SourceError: If messages are lost, or the broker does not respond in time.
         """
-        chunk = Messages(self._parts)
+        chunk = self._chunk()
         for offset_range in ranges:
             for messages in self._fetch(offset_range):
                 chunk.add(offset_range.topic, offset_range.partition, messages)
                 self._count = max(1, min(_MAX_FETCH, _CHUNK_BYTES * len(chunk.values) // (chunk.bytes + 1)))
                 if chunk.is_full:
                     yield chunk
-                    chunk = Messages(self._parts)
+                    chunk = self._chunk()
         if chunk.values:
             yield chunk
+
+    def _chunk(self) -> Messages:
+        return Messages(self._parts, pieces=Pieces() if self._joins else None)
 
     def _fetch(self, offset_range: OffsetRange) -> Iterator[list[Any]]:
         """Yield messages as they arrive, up to the end of the range.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -31,7 +31,7 @@ from volley.contracts.reports import Lag
 from volley.contracts.rows import BadRow, PositionedBatch, SeenColumns, note_lost
 from volley.contracts.source import Offset, Reader
 from volley.errors import ConfigError, SourceError
-from volley.formats.joined_values import Joined, JoinedValues
+from volley.formats.joined_values import Joined
 from volley.formats.messages import Decoder, MessageRows
 from volley.formats.newer_schemas import NewerSchemas
 
@@ -118,11 +118,11 @@ class KafkaReader(Reader):
         parts |= ({"headers"} if self.framed else set()) | ({"key", "headers"} if self.keyed else set())
         largest = max((offset_range.size for offset_range in split), default=0)
         with connection(self.cluster.client, largest, self.cluster.connections) as lent:
-            for messages in RangeReader(lent, self.skip_lost, parts).read(split):
+            for messages in RangeReader(lent, self.skip_lost, parts, joins=self.newer is not None).read(split):
                 self._counts.add(messages)
                 framed = messages.framed() if self.framed else messages
                 if self.newer is not None:
-                    framed = replace(framed, values=JoinedValues(framed.values))
+                    framed = framed.joined()
                     self.newer.check(Joined.of(framed.values))
                 yield _with_keys(framed, self.keyed)
 
