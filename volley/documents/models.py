@@ -175,7 +175,8 @@ def _keys_of(settings: Any) -> dict[str, Any]:
 
 
 def _hints_of(settings: Any, names: Collection[str]) -> dict[str, Any]:
-    ours = {"SchemaLike": SchemaText, "SparkSession": Any}
+    # In a document, an expression is a SQL text.
+    ours = {"SchemaLike": SchemaText, "SparkSession": Any, "Expr": str}
     if isinstance(settings, type):
         return get_type_hints(settings, localns=ours, include_extras=True)
     method = inspect.unwrap(settings)

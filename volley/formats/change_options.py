@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from volley.checks import flag, keep, mapping, names, one_of, optional, text
 from volley.errors import ConfigError, near
+from volley.formats.change_shape import SOURCE_FIELDS, Unwrap, unwrap
 from volley.formats.contract import contract_of
 from volley.formats.options import NoOptions, Policy
 from volley.types.schemas import column_names
@@ -17,16 +18,13 @@ __all__ = [
     "check_options",
 ]
 
-ChangeFormat = Literal["debezium", "maxwell", "canal", "dms", "airbyte", "olake"]
+ChangeFormat = Literal["debezium", "maxwell", "canal", "dms", "airbyte", "olake", "changes"]
 CHANGES: tuple[str, ...] = get_args(ChangeFormat)
 """The formats whose messages are changes of rows."""
 
 OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
 """The columns that each of them adds: what happened, the place in the log of the database, and the columns without a
 value."""
-
-SOURCE_FIELDS = ("connector", "name", "db", "schema", "table", "collection", "snapshot", "ts_ms")
-"""What a format knows of the place of a change, to be added as columns ``source_…``."""
 
 _OF_ROWS = ("snapshot", "ts_ms")
 
@@ -70,7 +68,10 @@ class ChangeOptions(NoOptions):
             that have ended, which come as insertions of the same key, are left out, and an update that ends a row is
             its deletion. None = the table is not versioned.
         source: What to add of the place of a change as columns ``source_…``, out of ``"connector"``, ``"name"``,
-            ``"db"``, ``"schema"``, ``"table"``, ``"collection"``, ``"snapshot"``, ``"ts_ms"``.
+            ``"db"``, ``"schema"``, ``"table"``, ``"collection"``, ``"snapshot"``, ``"ts_ms"``. Of the format
+            ``"changes"``, what its `unwrap` tells is added.
+        unwrap: Of the format ``"changes"``, the shape of messages: ``fields``, ``operation``, and, as needed, ``row``,
+            ``before``, ``sequence`` and ``source``. See `Unwrap`.
 
     Raises:
         ConfigError: If an option is wrong.
@@ -91,6 +92,7 @@ class ChangeOptions(NoOptions):
     tombstones: Literal["fail", "delete", "skip"] = "fail"
     row_end: str | None = None
     source: Sequence[str] = ()
+    unwrap: Unwrap | None = field(default=None, metadata={"keys": Unwrap})
 
     def __post_init__(self) -> None:
         keep(
@@ -103,11 +105,13 @@ class ChangeOptions(NoOptions):
             source=names,
             placeholder=optional(text),
         )
-        keep(self, row_end=optional(text))
+        keep(self, row_end=optional(text), unwrap=optional(unwrap))
         keep(self, unrepresentable=one_of(("fail", "null")), truncations=one_of(("fail", "skip")))
         keep(self, tombstones=one_of(("fail", "delete", "skip")))
         for part in self.source:
-            one_of(SOURCE_FIELDS)("source", part)
+            one_of(SOURCE_FIELDS if self.unwrap is None else tuple(self.unwrap.source))("source", part)
+        if self.unwrap is not None and not self.source:
+            object.__setattr__(self, "source", tuple(self.unwrap.source))
         for column, wire in self.wire.items():
             if wire not in WIRES:
                 raise ConfigError(f"wire of column {column!r} is {wire!r}", hint=near(str(wire), WIRES))
@@ -133,6 +137,7 @@ class ChangeOptions(NoOptions):
         Raises:
             ConfigError: If they name another column, or a column's values could be read in two ways.
         """
+        self._check_shape(value_format, schema)
         if self.flattened and value_format != "debezium":
             raise ConfigError(f"flattened is for debezium, not for {value_format}", hint="leave it out")
         if self.documents and (value_format != "debezium" or self.flattened or schema is None or is_open):
@@ -163,6 +168,19 @@ class ChangeOptions(NoOptions):
                 f"column {twice[0]!r} is there twice: in the schema, and added by {value_format}",
                 hint="leave it out of the schema",
             )
+
+    def _check_shape(self, value_format: str, schema: Any) -> None:
+        if (value_format == "changes") != (self.unwrap is not None):
+            missing = "has no unwrap, which tells the shape of its messages"
+            raise ConfigError(
+                f"{value_format} {missing if self.unwrap is None else 'has a shape of its own, and no unwrap'}",
+                hint='format "changes" with options={"unwrap": {"fields": "op string", "operation": "op"}}',
+            )
+        if self.unwrap is not None and schema:
+            # Slow to import.
+            from volley.types.arrow import arrow_schema, canonical_schema
+
+            self.unwrap.check(canonical_schema(arrow_schema(schema)), self.wire)
 
     def _check_packed(self, value_format: str, schema: Any) -> None:
         others = {"key_fields": self.key_fields, "documents": self.documents}

@@ -18,7 +18,7 @@ from volley.contracts.dimension import Dimension, DimensionReader
 from volley.contracts.extracts import Extracts, ExtractSource
 from volley.contracts.source import PayloadDecoder, Reader, SourceContext
 from volley.errors import ConfigError, brief_methods, near
-from volley.formats.change_options import CHANGES, check_options
+from volley.formats.change_options import CHANGES, ChangeOptions, check_options
 from volley.formats.contract import INFER, Contract, contract_of
 from volley.formats.files import FORMATS, INCLUDE, UNKNOWN, FileFormat, Files, OnReplaced, format_of
 from volley.formats.options import (
@@ -45,6 +45,11 @@ __all__ = ["FileDimension", "FileSource"]
 _FEW_FILES, _FEW_BYTES = 100, 1 << 20
 
 
+@dataclass(frozen=True)
+class _Options(ChangeOptions, CsvOptions):
+    """The options of all formats, for documents."""
+
+
 @brief_methods
 @dataclass(frozen=True, repr=False)
 class FileSource(ExtractSource):
@@ -60,9 +65,9 @@ class FileSource(ExtractSource):
             bounded source one where there is no file yet.
         format: ``"json"`` (one object per line, or one array of objects), ``"csv"``, ``"parquet"``, ``"orc"`` or
             ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. ``"debezium"``,
-            ``"maxwell"``, ``"canal"``, ``"dms"``, ``"airbyte"`` and ``"olake"``: changes of rows, as of `KafkaSource`,
-            one JSON object per line; they need a schema. Files of text may be compressed: .gz, .bz2, .zst, .xz, .zip
-            (all of its members).
+            ``"maxwell"``, ``"canal"``, ``"dms"``, ``"airbyte"``, ``"olake"`` and ``"changes"``: changes of rows, as of
+            `KafkaSource`, one JSON object per line; they need a schema. Files of text may be compressed: .gz, .bz2,
+            .zst, .xz, .zip (all of its members).
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. Missing columns are null; a folder below the path such as
             ``day=2026-01-01`` gives the column `day` of its files a value, as in Hive. None = infer it from the names
@@ -117,7 +122,7 @@ class FileSource(ExtractSource):
     schema: SchemaLike | None = None
     max_files_per_epoch: int | None = None
     bounded: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"keys": CsvOptions})
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"keys": _Options})
     include: Sequence[str] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     on_unknown: Policy = field(default="warn", metadata={"keys": Contract})

@@ -52,9 +52,9 @@ class KafkaSource(Source):
         value_format: The format of a message's value. ``"json"`` (the default): an object, its fields are the columns.
             ``"avro"``: a record, likewise. ``"protobuf"``: a message, likewise. ``"string"``: text, in the column
             ``value``. ``"raw"``: bytes, in the column ``value``. ``"debezium"``, ``"maxwell"``, ``"canal"``, ``"dms"``,
-            ``"airbyte"`` and ``"olake"``: changes of rows, in JSON, or of Debezium also in Avro by a `registry`; the
-            columns are those of the rows, and ``_op``, ``_seq`` and ``_unchanged``, which tell an upsert what to do. A
-            message that is no change is no row.
+            ``"airbyte"``, ``"olake"``, and ``"changes"``, whose shape the option ``unwrap`` tells: changes of rows, in
+            JSON, or of Debezium also in Avro by a `registry`; the columns are those of the rows, and ``_op``, ``_seq``
+            and ``_unchanged``, which tell an upsert what to do. A message that is no change is no row.
         schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
             dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null; ``"infer"`` = they are found in
             the messages, as ``on_unknown="evolve"`` does beside declared ones, of Debezium in the schemas that they
@@ -100,8 +100,8 @@ class KafkaSource(Source):
             connections all fail stops after 10 seconds.
         properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
         options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``documents``,
-            ``packed``, ``placeholder``, ``unrepresentable``, ``truncations``, ``tombstones``, ``row_end`` and
-            ``source``, as in ``{"key_fields": ["id"]}``; see `ChangeOptions`.
+            ``packed``, ``placeholder``, ``unrepresentable``, ``truncations``, ``tombstones``, ``row_end``,
+            ``source`` and ``unwrap``, as in ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:
         ConfigError: If a setting is wrong.

@@ -77,8 +77,8 @@ class WebhookSource(Source):
             An array of objects is a row for each; the fields of a form are those of an object, as texts.
             ``"cloudevents"``: CloudEvents 1.0, in the binary, structured or batch mode; its attributes and ``data``
             are the columns. ``"string"``: text, in the column ``value``. ``"raw"``: bytes, in the column ``value``.
-            ``"debezium"``, ``"maxwell"``, ``"canal"``, ``"dms"``, ``"airbyte"`` and ``"olake"``: changes of rows, as of
-            `KafkaSource`.
+            ``"debezium"``, ``"maxwell"``, ``"canal"``, ``"dms"``, ``"airbyte"``, ``"olake"`` and ``"changes"``: changes
+            of rows, as of `KafkaSource`.
         include: The parts of a request to add as columns: ``"key"`` (the idempotency key) as ``http_key``,
             ``"received_at"`` as ``http_received_at``, ``"client"`` (the client's address) as ``http_client``.
         header_columns: Columns to add, with the headers that they have: ``{"event": "X-GitHub-Event"}``.
@@ -116,7 +116,7 @@ class WebhookSource(Source):
             which is on a local disk then.
         bounded: True: receive nothing, read the requests that are in the log, then stop. False: keep receiving.
         options: Options of a format of changes: ``key_fields``, ``wire``, ``flattened``, ``documents``,
-            ``placeholder``, ``unrepresentable``, ``truncations`` and ``source``, as in
+            ``placeholder``, ``unrepresentable``, ``truncations``, ``source`` and ``unwrap``, as in
             ``{"key_fields": ["id"]}``; see `ChangeOptions`.
 
     Raises:

@@ -104,6 +104,7 @@ class ChangeValues(GroupedChanges):
         added += [(f"source_{name}", pa.int64() if name == "ts_ms" else pa.string()) for name in self.options.source]
         # Of other formats, and of flattened rows, the place is often not known.
         knows_place = self.value_format == "debezium" and (self.tells_place or not self.options.flattened)
+        knows_place = knows_place or bool(self.options.unwrap and self.options.unwrap.sequence)
         sequence = (SEQUENCE,) if knows_place else ()
         keys = tuple(self.options.key_fields)
         roles = ChangeColumns(keys, operation=OPERATION, unchanged=UNCHANGED, sequence=sequence)
@@ -354,6 +355,8 @@ class ChangeValues(GroupedChanges):
     def _others(self, names: frozenset[str]) -> list[str]:
         """Return the fields of a row that are in no column, and are not the format's own."""
         own = _OWN.get(self.value_format)
+        if self.options.unwrap is not None:
+            names -= self.options.unwrap.own
         return [name for name in sorted(names.difference(self.columns.names)) if not (own and name.startswith(own))]
 
 

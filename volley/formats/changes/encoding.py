@@ -17,7 +17,7 @@ from volley.formats.changes.debezium import NO_ENVELOPE
 from volley.formats.changes.documents import Documents, wires_of_documents
 from volley.formats.changes.events import Shape, row_type
 from volley.formats.changes.told import columns_told
-from volley.formats.changes.unwrap import Groups, key_names, unwrapped, wires_of, without_others
+from volley.formats.changes.unwrap import Groups, key_names, unwrapped, wires_of, without_others, without_schemas
 from volley.formats.changes.wire import Wire, as_told, declared_wires
 from volley.formats.messages import JsonValues, Values, decode_errors
 from volley.formats.rows import Sorted
@@ -84,7 +84,7 @@ class Json:
     format: str = "json"
 
     def groups(self, values: Values) -> tuple[Groups, Mapping[int, str]]:
-        groups = unwrapped(values)
+        groups = unwrapped(values) if self.options.unwrap is None else without_schemas(values)
         if self.options.flattened:
             groups = without_others(groups, self.columns.names)
         return self._of_documents(values, groups) if self.options.documents else (groups, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from volley.formats.changes.wire import Wire, json_type
 __all__ = [
     *("INSERTED", "LOADED", "REMOVED", "TRUNCATED", "UPDATED"),
     *("Events", "Shape", "columns_of", "nothing", "operations", "row_type"),
+    *("unknown", "with_moves", "without"),
 ]
 
 LOADED, INSERTED, UPDATED, REMOVED, TRUNCATED = "r", "i", "u", "d", "t"
@@ -83,3 +84,46 @@ def nothing(messages: pa.RecordBatch) -> pa.Array:
 def columns_of(rows: pa.StructArray) -> dict[str, pa.Array]:
     """Return the fields of structs, which are null where the structs are."""
     return dict(zip((part.name for part in rows.type), rows.flatten(), strict=True))
+
+
+def with_moves(events: Events, old: Mapping[str, pa.Array], keys: Sequence[str]) -> Events:
+    """Return events with a deletion of the old key before each update that has changed it."""
+    changed = [pc.not_equal(old[key], events.row[key]).fill_null(False) for key in keys if key in old]
+    if not changed:
+        return events
+    moved = np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in changed])
+    moved &= pc.equal(events.operation, UPDATED).fill_null(False).to_numpy(zero_copy_only=False)
+    if not moved.any():
+        return events
+    numbers = np.arange(len(events)) if events.numbers is None else events.numbers
+    at = np.repeat(np.arange(len(events)), 1 + moved)
+    is_old = np.zeros(len(at), np.bool_)
+    is_old[np.flatnonzero(moved) + np.arange(moved.sum())] = True
+    rows, mask = pa.array(at), pa.array(is_old)
+
+    def row(name: str) -> pa.Array:
+        new = events.row[name].take(rows)
+        return pc.if_else(mask, pc.coalesce(old[name].take(rows), new), new) if name in keys else new
+
+    return Events(
+        {name: row(name) for name in events.row},
+        pc.if_else(mask, REMOVED, events.operation.take(rows)),
+        events.sequence.take(rows),
+        {name: values.take(rows) for name, values in events.source.items()},
+        numbers[at],
+        events.faults,
+    )
+
+
+def unknown(names: pa.Array, is_unknown: pa.Array) -> dict[int, str]:
+    """Return the faults of messages whose operation is not known."""
+    return {
+        row: f"what happened is not known: {str(names[row].as_py())[:40]!r}"
+        for row in pc.indices_nonzero(is_unknown.fill_null(True)).to_pylist()
+    }
+
+
+def without(operation: pa.Array, has_row: pa.Array, field: str) -> dict[int, str]:
+    """Return the faults of events without a row."""
+    missing = pc.and_(operation.is_valid(), pc.invert(has_row))
+    return dict.fromkeys(pc.indices_nonzero(missing).to_pylist(), f"a change without {field}")

@@ -16,6 +16,7 @@ from volley.errors import SourceError, message_of
 from volley.formats.change_options import ChangeOptions
 from volley.formats.changes.avro import Avro
 from volley.formats.changes.debezium import Envelope, Flattened
+from volley.formats.changes.declared import Declared
 from volley.formats.changes.encoding import Encoding, Json
 from volley.formats.changes.events import Shape
 from volley.formats.changes.shapes import Airbyte, Canal, Dms, Maxwell, OLake
@@ -80,7 +81,7 @@ class GroupedChanges(ABC):
 
     @cached_property
     def _shape(self) -> Shape:
-        return shape_of(self.value_format, self.options)
+        return shape_of(self.value_format, self.options, self._read_columns.names)
 
     @cached_property
     def _encoding(self) -> Encoding:
@@ -108,9 +109,15 @@ class GroupedChanges(ABC):
         return Sorted([rows.batch.take(pa.array(order))], [rows.numbers[row] for row in order], rows.faults)
 
 
-def shape_of(value_format: str, options: ChangeOptions) -> Shape:
-    """Return the shape of messages of a format."""
+def shape_of(value_format: str, options: ChangeOptions, columns: Collection[str] = ()) -> Shape:
+    """Return the shape of messages of a format.
+
+    Args:
+        columns: The columns of rows, which a declared shape needs to know.
+    """
     keys = tuple(options.key_fields)
+    if options.unwrap is not None:
+        return Declared(options.unwrap, keys, frozenset(columns))
     shapes: dict[str, Shape] = {
         "debezium": Flattened() if options.flattened else Envelope(),
         "maxwell": Maxwell(keys),

@@ -63,4 +63,4 @@ def _reader(value_format: str) -> FormatReader:
 
 
 # The readers of files, by the name of their format.
-debezium, maxwell, canal, dms, airbyte, olake = map(_reader, CHANGES)
+debezium, maxwell, canal, dms, airbyte, olake, changes = map(_reader, CHANGES)

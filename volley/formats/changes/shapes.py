@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,6 +19,9 @@ from volley.formats.changes.events import (
     columns_of,
     nothing,
     operations,
+    unknown,
+    with_moves,
+    without,
 )
 from volley.formats.changes.sequence import number, of_numbers
 
@@ -51,8 +53,8 @@ class Maxwell:
         names, data, old = (messages.column(name) for name in ("type", "data", "old"))
         operation = operations(names, _MAXWELL)
         is_other = pc.match_substring_regex(names, _MAXWELL_OTHERS).fill_null(False)
-        faults = _unknown(names, pc.and_(operation.is_null(), pc.invert(is_other)))
-        faults |= _without(operation, data.is_valid(), "data")
+        faults = unknown(names, pc.and_(operation.is_null(), pc.invert(is_other)))
+        faults |= without(operation, data.is_valid(), "data")
         place = pc.extract_regex(messages.column("position"), pattern=_PLACE)
         parts = [number(pc.struct_field(place, name)) for name in ("file", "pos")]
         loaded = pc.equal(operation, LOADED).fill_null(False)
@@ -60,7 +62,7 @@ class Maxwell:
         source = {"db": messages.column("database"), "table": messages.column("table")}
         source["ts_ms"] = pc.multiply(messages.column("ts"), 1_000)
         events = Events(columns_of(data), operation, sequence, source, faults=faults)
-        return _with_moves(events, columns_of(old), self.keys)
+        return with_moves(events, columns_of(old), self.keys)
 
 
 _MAXWELL = {"insert": INSERTED, "update": UPDATED, "delete": REMOVED, "bootstrap-insert": LOADED}
@@ -89,8 +91,8 @@ class Canal:
         operation = operations(names, _CANAL)
         is_row = pc.and_(operation.is_valid(), pc.not_equal(operation, TRUNCATED)).fill_null(False)
         is_other = pc.or_(messages.column("isDdl").fill_null(False), pc.is_in(names, pa.array(_CANAL_OTHERS)))
-        faults = _unknown(names, pc.and_(operation.is_null(), pc.invert(is_other)))
-        faults |= _without(pc.if_else(is_row, operation, None), data.is_valid(), "data")
+        faults = unknown(names, pc.and_(operation.is_null(), pc.invert(is_other)))
+        faults |= without(pc.if_else(is_row, operation, None), data.is_valid(), "data")
         # A truncation has no rows, and is one event.
         rows = pc.if_else(is_row, pc.list_value_length(data).fill_null(0), operation.is_valid().cast(pa.int32()))
         lengths = rows.to_numpy()
@@ -106,7 +108,7 @@ class Canal:
             numbers,
             faults,
         )
-        return _with_moves(events, _items(old, numbers, within), self.keys)
+        return with_moves(events, _items(old, numbers, within), self.keys)
 
 
 _CANAL = {"INSERT": INSERTED, "UPDATE": UPDATED, "DELETE": REMOVED, "TRUNCATE": TRUNCATED}
@@ -136,14 +138,14 @@ class Dms:
     def events(self, messages: pa.RecordBatch) -> Events:
         names, kind, schema, table = messages.column("metadata").flatten()
         operation = pc.if_else(pc.equal(kind, "control").fill_null(False), None, operations(names, _DMS))
-        faults = _unknown(names, pc.and_(operation.is_null(), pc.not_equal(kind, "control").fill_null(True)))
-        faults |= _without(operation, messages.column("data").is_valid(), "data")
+        faults = unknown(names, pc.and_(operation.is_null(), pc.not_equal(kind, "control").fill_null(True)))
+        faults |= without(operation, messages.column("data").is_valid(), "data")
         truncated = pc.and_(pc.equal(kind, "control"), pc.match_substring(names, "truncate")).fill_null(False)
         operation = pc.if_else(truncated, TRUNCATED, operation)
         source = {"schema": schema, "table": table}
         events = Events(columns_of(messages.column("data")), operation, nothing(messages), source, faults=faults)
         before = pc.coalesce(*(messages.column(name) for name in _DMS_BEFORE))
-        return _with_moves(events, columns_of(before), self.keys)
+        return with_moves(events, columns_of(before), self.keys)
 
 
 # DMS has no name for it: that of its documentation, and that of its files.
@@ -205,7 +207,7 @@ class OLake:
         columns = dict(zip(messages.schema.names, messages.columns, strict=True))
         names = columns.pop("_op_type")
         operation = operations(names, _OLAKE)
-        return Events(columns, operation, nothing(messages), faults=_unknown(names, operation.is_null()))
+        return Events(columns, operation, nothing(messages), faults=unknown(names, operation.is_null()))
 
 
 _OLAKE = {"r": LOADED, "i": INSERTED, "c": INSERTED, "u": UPDATED, "d": REMOVED}
@@ -218,46 +220,3 @@ def _items(lists: pa.ListArray, numbers: np.ndarray[Any, Any], within: np.ndarra
     there = within < lengths[numbers]
     places = pa.array(np.where(there, starts[numbers] + within, 0), mask=~there)
     return {name: values.take(places) for name, values in columns_of(lists.values).items()}
-
-
-def _with_moves(events: Events, old: Rows, keys: Sequence[str]) -> Events:
-    """Return events with a deletion of the old key before each update that has changed it."""
-    changed = [pc.not_equal(old[key], events.row[key]).fill_null(False) for key in keys if key in old]
-    if not changed:
-        return events
-    moved = np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in changed])
-    moved &= pc.equal(events.operation, UPDATED).fill_null(False).to_numpy(zero_copy_only=False)
-    if not moved.any():
-        return events
-    numbers = np.arange(len(events)) if events.numbers is None else events.numbers
-    at = np.repeat(np.arange(len(events)), 1 + moved)
-    is_old = np.zeros(len(at), np.bool_)
-    is_old[np.flatnonzero(moved) + np.arange(moved.sum())] = True
-    rows, mask = pa.array(at), pa.array(is_old)
-
-    def row(name: str) -> pa.Array:
-        new = events.row[name].take(rows)
-        return pc.if_else(mask, pc.coalesce(old[name].take(rows), new), new) if name in keys else new
-
-    return Events(
-        {name: row(name) for name in events.row},
-        pc.if_else(mask, REMOVED, events.operation.take(rows)),
-        events.sequence.take(rows),
-        {name: values.take(rows) for name, values in events.source.items()},
-        numbers[at],
-        events.faults,
-    )
-
-
-def _unknown(names: pa.Array, is_unknown: pa.Array) -> dict[int, str]:
-    """Return the faults of messages whose operation is not known."""
-    return {
-        row: f"what happened is not known: {str(names[row].as_py())[:40]!r}"
-        for row in pc.indices_nonzero(is_unknown.fill_null(True)).to_pylist()
-    }
-
-
-def _without(operation: pa.Array, has_row: pa.Array, field: str) -> Mapping[int, str]:
-    """Return the faults of events without a row."""
-    missing = pc.and_(operation.is_valid(), pc.invert(has_row))
-    return dict.fromkeys(pc.indices_nonzero(missing).to_pylist(), f"a change without {field}")

@@ -14,7 +14,7 @@ from volley.formats.changes.wire import Wire, fields_of_schema, wires_of_schema
 
 __all__ = [
     *("Groups", "fields_named", "fields_with_values", "is_of_no_row", "key_names", "unwrapped", "wires_of"),
-    "without_others",
+    *("without_others", "without_schemas"),
 ]
 
 _PAYLOAD = b'"payload"'
@@ -49,6 +49,12 @@ def unwrapped(values: Sequence[bytes | None]) -> Groups:
         if payload != _NULL:
             groups.setdefault(schema, []).append((number, payload))
     return groups
+
+
+def without_schemas(values: Sequence[bytes | None]) -> Groups:
+    """Return messages as they are: a field ``schema`` is one of theirs; those without a value are left out."""
+    units = [(number, value) for number, value in enumerate(values) if value is not None and value != _NULL]
+    return {b"": units} if units else {}
 
 
 def _parts(value: bytes) -> tuple[bytes, bytes]:
@@ -127,7 +133,8 @@ def fields_named(payload: bytes, path: Sequence[str]) -> frozenset[str]:
     """Return the names of the fields of a message's row.
 
     Args:
-        path: The fields of which the first that is no null is the row; empty = the message is one.
+        path: The fields of which the first that is no null is the row, such as ``"payload.after"``; empty = the message
+            is one.
     """
     return frozenset(_fields(payload, path))
 
@@ -140,12 +147,19 @@ def fields_with_values(payload: bytes, path: Sequence[str]) -> frozenset[str]:
 def _fields(payload: bytes, path: Sequence[str]) -> Mapping[str, Raw]:
     try:
         fields = msgspec.json.decode(payload, type=dict[str, Raw])
-        for name in path:
-            if bytes(fields.get(name, _NULL)) != _NULL:
-                return msgspec.json.decode(fields[name], type=dict[str, Raw])
-        return {} if path else fields
+        rows = (_row_at(fields, name.split(".")) for name in path)
+        return next((row for row in rows if row is not None), {}) if path else fields
     except msgspec.DecodeError:
         return {}
+
+
+def _row_at(fields: Mapping[str, Raw], names: Sequence[str]) -> Mapping[str, Raw] | None:
+    """Return the fields of a struct in a struct; None if it is null, or not there."""
+    for name in names:
+        if bytes(fields.get(name, _NULL)) == _NULL:
+            return None
+        fields = msgspec.json.decode(fields[name], type=dict[str, Raw])
+    return fields
 
 
 def key_names(key: bytes) -> tuple[str, ...]:
