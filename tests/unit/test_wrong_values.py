@@ -78,6 +78,7 @@ from volley import (
     when,
 )
 from volley.engine.options import StartOptions
+from volley.formats.change_shape import Unwrap
 from volley.iceberg import (
     Batch,
     GlueCatalog,
@@ -294,6 +295,14 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         Contract,
         {},
         {"new_columns": "", "types": "", "columns": "dict"},
+    ),
+    (
+        Unwrap,
+        {"fields": "op string", "operation": "op"},
+        {
+            **{"fields": "", "operation": "", "row": "x empty list", "before": "x list", "sequence": "list"},
+            **{"source": "dict"},
+        },
     ),
     (FileSink, {"path": "out"}, {"path": "x", "format": "", "storage_options": "dict"}),
     (
