@@ -60,7 +60,9 @@ class Postgres:
             address = primary.uri.replace("+psycopg2", "")
             fill = [programs / "pg_basebackup", f"--dbname={address}", "--write-recovery-conf", "--checkpoint=fast"]
         self._call(*fill, "--no-sync", f"--pgdata={data}", libraries=libraries)
-        settings = (f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical")
+        # Debezium that was killed leaves its slot, so the default of ten slots is too few for all tests.
+        slots = "max_replication_slots=100", "max_wal_senders=100"
+        settings = f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical", *slots
         command = [str(programs / "postgres"), "-D", str(data), *(f"-c{each}" for each in (*settings, *_SETTINGS))]
         self._process = ServerProcess("PostgreSQL", command, folder / "log", libraries, USER)
 
