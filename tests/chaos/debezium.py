@@ -30,7 +30,7 @@ from volley.iceberg.modes import CommitMode
 __all__ = ["KINDS", "Outcome", "follow", "run"]
 
 KINDS = {"postgres": ("postgres", False), "mariadb": ("mariadb", False), "packed": ("postgres", True)}
-"""What Debezium captures, and whether its messages tell the columns of its tables, whose rows are then packed."""
+"""The database that Debezium captures, and whether its tables are read as packed rows, by the schemas of messages."""
 
 _SCHEMA = "id int, number int, price decimal(12,3), at timestamp_ntz, note string"
 _WIRE = {"price": "Decimal", "at": "MicroTimestamp"}

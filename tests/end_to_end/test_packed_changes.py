@@ -104,7 +104,7 @@ def test_flattened_rows_go_to_the_tables_that_they_tell(
 def test_declared_columns_of_several_tables_and_their_changelog(
     environment: Environment, config: IcebergSinkConfig, stored: Stored, tmp_path: Path
 ) -> None:
-    """What is routed are rows of one schema; a table that is appended to has each change."""
+    """Rows of one schema are routed to their tables; a table that is only appended to has every change."""
     (tmp_path / "changes.json").write_text("\n".join(CHANGES[::-1]))
     options = {"key_fields": ["id"], "source": ["table"]}
     source = FileSource(

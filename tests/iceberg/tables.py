@@ -132,7 +132,7 @@ class Lake:
         return self.files.commit(*changes)
 
     def check_others(self, expected: Collection[Any], *, equality: bool = False) -> None:
-        """What readers see in ``id`` that are not ours.
+        """Assert that pyiceberg and DuckDB read these values of ``id``.
 
         Args:
             equality: True if the table has equality deletes, which pyiceberg doesn't read.

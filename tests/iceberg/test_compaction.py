@@ -62,7 +62,7 @@ class Lake(tables.Lake):
         return list(self.view.to_arrow()["id"].to_pylist())
 
     def check(self, expected: set[int], *, equality: bool = False) -> None:
-        """What all readers see."""
+        """Assert that Volley, pyiceberg and DuckDB read these ids."""
         assert sorted(self.ids()) == sorted(expected)
         self.check_others(expected, equality=equality)
 

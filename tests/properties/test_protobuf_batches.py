@@ -202,7 +202,7 @@ def _assert_same(
 def _is_read_at_once(values: ProtobufValues, data: Sequence[bytes]) -> bool:
     joined = Joined.of(data)
     assert values._batches is not None
-    return values._batches.read(joined.cursors(joined.rows, 0)) is not None
+    return values._batches.read(joined, joined.rows, 0) is not None
 
 
 def _cases(seed: int, count: int) -> Iterator[tuple[Random, str, ProtobufValues, list[bytes]]]:

@@ -177,7 +177,7 @@ def test_fates_by_the_contract() -> None:
 
 
 def test_values_that_a_contract_drops_are_counted() -> None:
-    """Those of rows alone: neither nulls, nor what a deletion or a bad row has; a part of a value counts as one."""
+    """Values of rows count, and a part of a struct counts as one; nulls, deletions and bad rows do not count."""
     address = connect("address", "struct", "own", fields=[connect("city", "string"), connect("zip", "string")])
     fields = [connect("id", "int32"), connect("debug", "string"), address]
     contract = Contract(types="fail", columns={"debug": "drop", "address": "drop"})

@@ -28,6 +28,8 @@ _OPTIONS = ("--username=volley", "--auth=md5", "--encoding=UTF8", "--locale=C")
 _SETTINGS = (
     *("password_encryption=md5", "fsync=off", "dynamic_shared_memory_type=mmap"),
     "idle_in_transaction_session_timeout=60s",
+    # Debezium that was killed leaves its slot, so the default of ten slots is too few for all tests.
+    *("max_replication_slots=100", "max_wal_senders=100"),
 )
 USER = "nobody" if os.getuid() == 0 else None
 """Who runs the server: PostgreSQL refuses to run as root."""
@@ -60,9 +62,7 @@ class Postgres:
             address = primary.uri.replace("+psycopg2", "")
             fill = [programs / "pg_basebackup", f"--dbname={address}", "--write-recovery-conf", "--checkpoint=fast"]
         self._call(*fill, "--no-sync", f"--pgdata={data}", libraries=libraries)
-        # Debezium that was killed leaves its slot, so the default of ten slots is too few for all tests.
-        slots = "max_replication_slots=100", "max_wal_senders=100"
-        settings = f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical", *slots
+        settings = (f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical")
         command = [str(programs / "postgres"), "-D", str(data), *(f"-c{each}" for each in (*settings, *_SETTINGS))]
         self._process = ServerProcess("PostgreSQL", command, folder / "log", libraries, USER)
 

@@ -23,7 +23,7 @@ from volley.formats.avro_defaults import NUMBERS
 from volley.formats.avro_merge import merged
 from volley.formats.avro_resolution import UNREAD, added_sizes, resolved, set_defaults, unread_reasons
 from volley.formats.avro_types import AvroTypes
-from volley.formats.cursors import FEW, Integers, UnusualError
+from volley.formats.cursors import FEW, Integers
 from volley.formats.framing import head_of
 from volley.formats.input_file import megabytes
 from volley.formats.joined_values import Joined
@@ -338,10 +338,7 @@ class Resolution:
         if self.bounds.fixed * len(rows) + self.bounds.growth * int(values.lengths[rows].sum()) > LARGEST_VALUE:
             return None
         batches = _batches(self, schema)
-        try:
-            return None if batches is None else batches.read(values.cursors(rows, start))
-        except UnusualError:
-            return None
+        return None if batches is None else batches.read(values, rows, start)
 
     def unread(self, error: Exception) -> Exception:
         """Return the error itself, or what it says of a value of a branch that the reader lacks."""

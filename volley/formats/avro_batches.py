@@ -16,6 +16,7 @@ import pyarrow as pa
 from volley.columns.exact import array_of, rescaled
 from volley.formats.avro_resolution import can_become, kind_of, named_types
 from volley.formats.cursors import Cursors, Integers, UnusualError, from_zigzag
+from volley.formats.joined_values import Joined
 from volley.formats.repeated_values import Repeated, placed
 
 __all__ = ["AvroBatches", "UnsupportedError"]
@@ -55,9 +56,15 @@ class AvroBatches:
             raise UnsupportedError
         self._read = _Plans(named_types(writer), named_types(reader)).fields(writer, reader, [*columns])
 
-    def read(self, cursors: Cursors) -> list[pa.Array] | None:
-        """Return the columns of records; None if one of them is damaged, or must be read by itself."""
+    def read(self, values: Joined, rows: Integers, start: int) -> list[pa.Array] | None:
+        """Return the columns of records; None if one of them is damaged, or must be read by itself.
+
+        Args:
+            rows: The numbers of the values that have them.
+            start: Where a record begins in each of those.
+        """
         try:
+            cursors = values.cursors(rows, start)
             arrays = self._read(cursors)
         except (UnusualError, pa.ArrowInvalid):
             return None

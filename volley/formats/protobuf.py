@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from volley.errors import ConfigError, SourceError, message_of
-from volley.formats.cursors import FEW, Integers, UnusualError
+from volley.formats.cursors import FEW, Integers
 from volley.formats.framing import head_of, indexes_of
 from volley.formats.input_file import LARGEST_VALUE, megabytes
 from volley.formats.joined_values import Joined
@@ -22,6 +22,7 @@ from volley.formats.protobuf_changes import check_readable
 from volley.formats.protobuf_columns import Columns
 from volley.formats.protobuf_schema import files_of_registered, message_at, message_named
 from volley.formats.registered import Registered
+from volley.formats.repeated_values import placed_rows
 from volley.formats.rows import Sorted, sort_good
 from volley.formats.schema_registry import Registry, name_of
 from volley.types.arrow import canonical_schema
@@ -134,13 +135,7 @@ class ProtobufValues:
         """
         batches = [batch for part in values.parts() for batch in self._part(values.part(part), starts[part])]
         rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self.schema)
-        if len(values.rows) == len(values):
-            return rows
-        places = np.zeros(len(values), np.int64)
-        places[values.rows] = np.arange(len(values.rows))
-        is_tombstone = np.ones(len(values), bool)
-        is_tombstone[values.rows] = False
-        return rows.take(pa.array(places, mask=is_tombstone))
+        return placed_rows([(values.rows, rows.columns)], len(values), self.schema)
 
     def _part(self, values: Joined, starts: Integers) -> list[pa.RecordBatch]:
         """Return messages as rows; tombstones are left out."""
@@ -155,10 +150,7 @@ class ProtobufValues:
         """Return the columns of messages; None if the library must read them."""
         if self._batches is None or len(values.rows) < FEW:
             return None
-        try:
-            return self._batches.read(values.cursors(values.rows, starts[values.rows]))
-        except UnusualError:
-            return None
+        return self._batches.read(values, values.rows, starts[values.rows])
 
     def _rows(self, bodies: Iterable[bytes]) -> pa.RecordBatch:
         messages = self._parsed(bodies)

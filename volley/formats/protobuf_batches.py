@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from volley.errors import SourceError
 from volley.formats.cursors import Cursors, Integers, UnusualError, from_zigzag
+from volley.formats.joined_values import Joined
 from volley.formats.protobuf_times import durations, timestamps
 from volley.formats.protobuf_types import (
     BOOL,
@@ -73,10 +74,15 @@ class ProtobufBatches:
     def __init__(self, message: Any, columns: pa.Schema) -> None:
         self._read = _message(message, columns.types, 0)
 
-    def read(self, cursors: Cursors) -> list[pa.Array] | None:
-        """Return the columns of messages; None if the library must read them."""
+    def read(self, values: Joined, rows: Integers, starts: Integers | int) -> list[pa.Array] | None:
+        """Return the columns of messages; None if the library must read them.
+
+        Args:
+            rows: The numbers of the values that have them.
+            starts: Where a message begins in each of those.
+        """
         try:
-            return self._read(cursors)
+            return self._read(values.cursors(rows, starts))
         except (UnusualError, SourceError, pa.ArrowInvalid):
             return None
 
