@@ -64,7 +64,7 @@ def test_a_signing_service_that_hangs(hanging: str, settings: dict[str, str]) ->
 
 def test_a_token_is_got_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the timeouts a provider does what pyiceberg's does."""
-    from volley.iceberg.pyiceberg_private import rest
+    from volley.iceberg.pyiceberg_private.tokens import TokenProvider
 
     asked: list[Any] = []
 
@@ -81,7 +81,7 @@ def test_a_token_is_got_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(requests, "post", post)
     manager = OAuth2AuthManager("id", "secret", "http://auth/token", scope="catalog")
-    manager.token_provider = rest.TokenProvider(manager.token_provider, (1.0, 2.0))
+    manager.token_provider = TokenProvider(manager.token_provider, (1.0, 2.0))
     assert [manager.auth_header() for _ in range(2)] == ["Bearer abc"] * 2
     form = {"grant_type": "client_credentials", "scope": "catalog"}
     assert asked == [("http://auth/token", form, "Basic aWQ6c2VjcmV0", (1.0, 2.0))]

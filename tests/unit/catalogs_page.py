@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from volley.iceberg import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
+from volley.iceberg import (
+    BigLakeCatalog,
+    GlueCatalog,
+    GravitinoCatalog,
+    HiveCatalog,
+    LakekeeperCatalog,
+    MemoryCatalog,
+    NessieCatalog,
+    OneLakeCatalog,
+    PolarisCatalog,
+    RestCatalog,
+    S3TablesCatalog,
+    SnowflakeOpenCatalog,
+    SqlCatalog,
+    UnityCatalog,
+)
 from volley.iceberg.catalogs.capabilities import FEATURES
 from volley.iceberg.catalogs.config import CatalogConfig
 
-__all__ = ["CATALOGS", "PAGE", "PROVEN", "ROOT", "page"]
+__all__ = ["CATALOGS", "PAGE", "PROVEN", "RECORDED", "ROOT", "page"]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "catalogs.md"
@@ -22,6 +37,18 @@ CATALOGS: Mapping[str, CatalogConfig] = {
     "SQL": SqlCatalog("sqlite:////lake/catalog.db"),
     "memory": MemoryCatalog(),
 }
+
+RECORDED: Mapping[str, CatalogConfig] = {
+    "Polaris": PolarisCatalog("http://polaris:8181", "lake"),
+    "Snowflake Open Catalog": SnowflakeOpenCatalog("https://org-lake.snowflakecomputing.com", "lake"),
+    "Gravitino": GravitinoCatalog("http://gravitino:9001"),
+    "Lakekeeper": LakekeeperCatalog("http://lakekeeper:8181", "lake"),
+    "Unity Catalog": UnityCatalog("http://unity:8080", "main"),
+    "S3 Tables": S3TablesCatalog("arn:aws:s3tables:eu-central-1:123456789012:bucket/lake"),
+    "BigLake": BigLakeCatalog("gs://lake", project="my-project"),
+    "OneLake": OneLakeCatalog("workspace/lake.Lakehouse"),
+}
+"""Catalogs that don't run here."""
 
 _MODES = "tests/services/test_modes_of_catalogs.py"
 _OPENED = "tests/services/test_catalogs.py"
@@ -67,18 +94,31 @@ settings: [Catalogs and storage](../how-to/catalogs-and-storage.md).
 | --- | --- |
 """
 
+_RECORDED = """
+## Recorded, not run against the service
+
+None of these can be had where Volley is tested. Their addresses, sign-in, headers, answers and refusals are recorded,
+each with its source, in `tests/servers/vendors.py`; fronts that behave so stand before Iceberg's REST fixture,
+and jobs run over them (`tests/unit/test_vendor_catalogs.py`, `tests/services/test_vendor_catalogs.py`). What a catalog
+announces in `/v1/config` narrows what stands here.
+
+"""
+
 
 def page() -> str:
     """The page."""
-    names = list(CATALOGS)
-    lines = [f"| capability | {' | '.join(names)} |", f"| --- |{' --- |' * len(names)}"]
-    for name, feature in FEATURES.items():
-        cells = (_cell(getattr(catalog.capabilities, name)) for catalog in CATALOGS.values())
-        lines.append(f"| {feature.title} | {' | '.join(cells)} |")
     proofs = [
         f"| {FEATURES[name].title} | {', '.join(f'`{path}`' for path in paths)} |" for name, paths in PROVEN.items()
     ]
-    return _HEAD + "\n".join(lines) + "\n" + _TAIL + "\n".join(proofs) + "\n"
+    return _HEAD + _table(CATALOGS) + _TAIL + "\n".join(proofs) + "\n" + _RECORDED + _table(RECORDED)
+
+
+def _table(catalogs: Mapping[str, CatalogConfig]) -> str:
+    lines = [f"| capability | {' | '.join(catalogs)} |", f"| --- |{' --- |' * len(catalogs)}"]
+    for name, feature in FEATURES.items():
+        cells = (_cell(getattr(catalog.capabilities, name)) for catalog in catalogs.values())
+        lines.append(f"| {feature.title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cell(known: bool | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.catalogs_page import CATALOGS, PAGE, PROVEN, ROOT, page
+from tests.unit.catalogs_page import CATALOGS, PAGE, PROVEN, RECORDED, ROOT, page
 from volley import (
     ConfigError,
     Environment,
@@ -120,7 +120,7 @@ def test_explain_says_what_the_catalog_lacks(capsys: pytest.CaptureFixture[str])
 
 def test_the_page_is_made_of_the_capabilities() -> None:
     assert PAGE.read_text() == page(), "run python -m tests.unit.catalogs_page"
-    assert {type(catalog) for catalog in CATALOGS.values()} == set(_classes())
+    assert {type(catalog) for catalog in {**CATALOGS, **RECORDED}.values()} == set(_classes())
     assert [path for paths in PROVEN.values() for path in paths if not (ROOT / path).exists()] == []
 
 

@@ -81,23 +81,31 @@ from volley.engine.options import StartOptions
 from volley.formats.change_shape import Unwrap
 from volley.iceberg import (
     Batch,
+    BigLakeCatalog,
     GlueCatalog,
+    GravitinoCatalog,
     History,
     HiveCatalog,
     IcebergTable,
     Incremental,
+    LakekeeperCatalog,
     Maintenance,
     NessieCatalog,
+    OneLakeCatalog,
     Overwrite,
     Partitioning,
+    PolarisCatalog,
     RestCatalog,
+    S3TablesCatalog,
     SchemaEvolution,
     Snapshot,
     SnapshotManager,
+    SnowflakeOpenCatalog,
     SqlCatalog,
     TableRef,
     TimeTravelQuery,
     TypeConverter,
+    UnityCatalog,
     Upsert,
     orphan_files,
     publish_branch,
@@ -144,6 +152,10 @@ MARIADB_VALUES = {
     **{"exclude": "None", "load": "", "bounded": FLAG, "on_rewrite": "", "unrepresentable": ""},
     **{"changelog": FLAG, "sequence": FLAG, "packed": f"None {FLAG}", "max_staged": "5"},
     **{"max_segments_per_epoch": "None 5", "timeout": DURATION, "options": "dict"},
+}
+REST_VALUES = {
+    **{"uri": "", "warehouse": "None x", "credential": "None", "token": "None x", "properties": "dict"},
+    **{"timeout": DURATION, "oauth2_server_uri": "None", "scope": "None x"},
 }
 RUNS = (WRITTEN.start, WRITTEN.execute, WRITTEN.replay)
 STARTS = {
@@ -403,21 +415,38 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"project_id": "x", "bucket": "", "service_account_key": "None x"},
     ),
     (LOCAL, {"path": "/tmp/lake"}, {"path": "x"}),
+    (RestCatalog, {"uri": "http://c"}, REST_VALUES),
+    (NessieCatalog, {"uri": "http://c"}, {**REST_VALUES, "branch": "x"}),
     (
-        RestCatalog,
-        {"uri": "http://c"},
+        PolarisCatalog,
+        {"uri": "http://c", "warehouse": "w"},
+        {**REST_VALUES, "warehouse": "x", "scope": "x", "realm": "None x"},
+    ),
+    (SnowflakeOpenCatalog, {"uri": "http://c", "warehouse": "w"}, {**REST_VALUES, "warehouse": "x", "scope": "x"}),
+    (GravitinoCatalog, {"uri": "http://c"}, REST_VALUES),
+    (
+        LakekeeperCatalog,
+        {"uri": "http://c", "warehouse": "w"},
+        {**REST_VALUES, "warehouse": "x", "project": "None x"},
+    ),
+    (UnityCatalog, {"uri": "http://c", "warehouse": "w"}, {**REST_VALUES, "warehouse": "x"}),
+    (
+        S3TablesCatalog,
+        {"warehouse": "arn:aws:s3tables:eu-central-1:123456789012:bucket/lake"},
+        {**REST_VALUES, "uri": "None", "warehouse": "", "token": "None", "scope": "None", "profile": "None x"},
+    ),
+    (
+        BigLakeCatalog,
+        {"warehouse": "gs://lake", "project": "p"},
         {
-            **{"uri": "", "warehouse": "None x", "credential": "None", "token": "None x", "properties": "dict"},
-            "timeout": DURATION,
+            **{**REST_VALUES, "uri": "None", "warehouse": "", "scope": "None", "project": "x"},
+            "credentials_file": "None x",
         },
     ),
     (
-        NessieCatalog,
-        {"uri": "http://c"},
-        {
-            **{"uri": "", "warehouse": "None x", "credential": "None", "token": "None x", "properties": "dict"},
-            **{"timeout": DURATION, "branch": "x"},
-        },
+        OneLakeCatalog,
+        {"warehouse": "workspace/item"},
+        {**REST_VALUES, "uri": "None", "warehouse": "", "tenant": "None x"},
     ),
     (SqlCatalog, {}, {"uri": "None"}),
     (

@@ -1,5 +1,6 @@
 """The Iceberg connector: sink, catalogs and storage."""
 
+from volley.iceberg.catalogs.clouds import BigLakeCatalog, OneLakeCatalog, S3TablesCatalog
 from volley.iceberg.catalogs.values import (
     GlueCatalog,
     HiveCatalog,
@@ -7,6 +8,13 @@ from volley.iceberg.catalogs.values import (
     NessieCatalog,
     RestCatalog,
     SqlCatalog,
+)
+from volley.iceberg.catalogs.vendors import (
+    GravitinoCatalog,
+    LakekeeperCatalog,
+    PolarisCatalog,
+    SnowflakeOpenCatalog,
+    UnityCatalog,
 )
 from volley.iceberg.changes import Change, Changes, Delete, Insert, Update, changes_between
 from volley.iceberg.config import IcebergSinkConfig
@@ -41,6 +49,7 @@ __all__ = [
     "Append",
     "AzureStorage",
     "Batch",
+    "BigLakeCatalog",
     "Change",
     "Changes",
     "Compaction",
@@ -50,6 +59,7 @@ __all__ = [
     "Expiry",
     "GcsStorage",
     "GlueCatalog",
+    "GravitinoCatalog",
     "HealthFinding",
     "History",
     "HiveCatalog",
@@ -61,23 +71,28 @@ __all__ = [
     "IcebergTable",
     "Incremental",
     "Insert",
+    "LakekeeperCatalog",
     "LocalStorage",
     "Maintenance",
     "ManifestRewrite",
     "MemoryCatalog",
     "NessieCatalog",
+    "OneLakeCatalog",
     "OrphanFiles",
     "Overwrite",
     "Partitioning",
+    "PolarisCatalog",
     "Ref",
     "RestCatalog",
     "RoutedSink",
     "S3Storage",
+    "S3TablesCatalog",
     "SchemaEvolution",
     "Snapshot",
     "SnapshotInfo",
     "SnapshotList",
     "SnapshotManager",
+    "SnowflakeOpenCatalog",
     "SqlCatalog",
     "TableHealth",
     "TableRef",
@@ -85,6 +100,7 @@ __all__ = [
     "TableStatistics",
     "TimeTravelQuery",
     "TypeConverter",
+    "UnityCatalog",
     "Update",
     "Upsert",
     "changes_between",

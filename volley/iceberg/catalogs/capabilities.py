@@ -62,7 +62,7 @@ FEATURES = {
     "upper_case": Feature("upper case in names", "keeps names in lower case", "write the names in lower case"),
     "expiry": Feature(
         "expiry of snapshots, removal of files",
-        "says that a table's files may not be deleted (gc.enabled=false)",
+        "says that a table's files may not be deleted by its clients",
         "leave it to the catalog's own collection of files",
     ),
     "format_3": Feature("tables of format version 3", "makes tables up to format version 2", _ANOTHER),

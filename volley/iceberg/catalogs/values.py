@@ -61,9 +61,12 @@ class RestCatalog(CatalogConfig):
         warehouse: The catalog's name for the warehouse.
         credential: OAuth2 client credentials, ``"id:secret"``.
         token: A bearer token, in place of `credential`.
-        properties: Further properties for pyiceberg: ``oauth2-server-uri``, ``scope``, ``header.…``, …
+        properties: Further properties for pyiceberg: ``header.…``, ``ssl``, ``auth``, ``audience``, …
         timeout: The timeout of a response: seconds, a timedelta or a text such as ``"30s"``. The timeout of a
             connection is the same, but at most 5 seconds.
+        oauth2_server_uri: The URL at which an authorization server gives tokens for `credential`; None = that of the
+            catalog itself.
+        scope: The scope of these tokens; None = ``catalog``, as Iceberg's protocol has it.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -82,11 +85,14 @@ class RestCatalog(CatalogConfig):
     token: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
     timeout: Duration = 30.0
+    oauth2_server_uri: str | None = field(default=None, kw_only=True)
+    scope: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_uri(self.uri, "http://", "https://")
+        for uri in (self._given_uri, *([] if self.oauth2_server_uri is None else [self.oauth2_server_uri])):
+            check_uri(uri, "http://", "https://")
         keep(self, warehouse=optional(text), credential=optional(secret), token=optional(secret), properties=mapping)
-        keep(self, timeout=seconds)
+        keep(self, timeout=seconds, scope=optional(text))
         check_secret("token", self.token)
         if self.credential is not None and not all(self.credential.partition(":")):
             raise ConfigError("credential is not of the form 'id:secret'", hint="a bearer token is given by with_token")
@@ -97,18 +103,37 @@ class RestCatalog(CatalogConfig):
 
     @property
     def address(self) -> str:
-        return redact_uri(self.uri)
+        return redact_uri(self._endpoint)
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
-        named = without_nones(warehouse=warehouse or self.warehouse, credential=self.credential, token=self.token)
-        if self.credential or self.token:
-            # The same as pyiceberg's default, but without the warning that it logs for it.
-            named["oauth2-server-uri"] = f"{self._endpoint.rstrip('/')}/v1/oauth/tokens"
-        return {"type": "rest", "uri": self._endpoint, **storage.properties(), **named, **self.properties}
+        named = {"uri": self._endpoint, **without_nones(warehouse=warehouse or self.warehouse)}
+        return {"type": "rest", **storage.properties(), **named, **self.sign_in_properties(storage), **self.properties}
+
+    @property
+    def _given_uri(self) -> str:
+        """The address, as it was given."""
+        return self.uri
 
     @property
     def _endpoint(self) -> str:
+        """The address that pyiceberg takes, to which it appends ``/v1``."""
         return self.uri
+
+    @property
+    def _default_server(self) -> str:
+        """The address that gives tokens, if none is set: pyiceberg's default, without the warning that it logs."""
+        return f"{self._endpoint.rstrip('/')}/v1/oauth/tokens"
+
+    def sign_in_properties(self, storage: IcebergStorage) -> dict[str, Any]:
+        """Return pyiceberg's properties that sign in to the catalog. They contain secrets: never print or log them.
+
+        Args:
+            storage: The storage of the tables' files, whose keys some catalogs take too.
+        """
+        if not self.credential and not self.token:
+            return {}
+        server = {"oauth2-server-uri": self.oauth2_server_uri or self._default_server}
+        return without_nones(credential=self.credential, token=self.token, scope=self.scope, **server)
 
     def open(self, properties: dict[str, Any]) -> Catalog:
         from volley.iceberg.pyiceberg_private.rest import TimeoutRestCatalog
@@ -146,10 +171,6 @@ class NessieCatalog(RestCatalog):
     def __post_init__(self) -> None:
         super().__post_init__()
         keep(self, branch=text)
-
-    @property
-    def address(self) -> str:
-        return redact_uri(self._endpoint)
 
     @property
     def _endpoint(self) -> str:

@@ -13,6 +13,7 @@ from pydantic import Field, create_model
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, given, model_of
+from volley.iceberg.catalogs.clouds import BigLakeCatalog, OneLakeCatalog, S3TablesCatalog
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import (
     GlueCatalog,
@@ -21,6 +22,13 @@ from volley.iceberg.catalogs.values import (
     NessieCatalog,
     RestCatalog,
     SqlCatalog,
+)
+from volley.iceberg.catalogs.vendors import (
+    GravitinoCatalog,
+    LakekeeperCatalog,
+    PolarisCatalog,
+    SnowflakeOpenCatalog,
+    UnityCatalog,
 )
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
 from volley.iceberg.table import TableRef
@@ -121,6 +129,14 @@ _CATALOGS: dict[str, type[CatalogConfig]] = {
     "glue": GlueCatalog,
     "hive": HiveCatalog,
     "nessie": NessieCatalog,
+    "polaris": PolarisCatalog,
+    "snowflake_open_catalog": SnowflakeOpenCatalog,
+    "gravitino": GravitinoCatalog,
+    "lakekeeper": LakekeeperCatalog,
+    "unity": UnityCatalog,
+    "s3_tables": S3TablesCatalog,
+    "biglake": BigLakeCatalog,
+    "onelake": OneLakeCatalog,
     "sql": SqlCatalog,
     "memory": MemoryCatalog,
 }
@@ -129,7 +145,22 @@ _CATALOGS: dict[str, type[CatalogConfig]] = {
 class _Catalog(Model):
     """A catalog: its type, and under the type's name its settings."""
 
-    type: Literal["rest", "glue", "hive", "nessie", "sql", "memory"] = Field(description="The type of the catalog.")
+    type: Literal[
+        "rest",
+        "glue",
+        "hive",
+        "nessie",
+        "polaris",
+        "snowflake_open_catalog",
+        "gravitino",
+        "lakekeeper",
+        "unity",
+        "s3_tables",
+        "biglake",
+        "onelake",
+        "sql",
+        "memory",
+    ] = Field(description="The type of the catalog.")
     warehouse: str | None = Field(
         None,
         description="A REST catalog's name for the warehouse; for other catalogs a folder in the storage, or its URL.",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
-import time
-from threading import Lock
 from typing import Any
 
-import requests
-from pyiceberg.catalog import rest
-from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, OAuth2AuthManager, OAuth2TokenProvider
+from pyiceberg.catalog import TOKEN, rest
+from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, AuthManagerAdapter, OAuth2AuthManager
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_CONNECT_TIMEOUT, S3_REQUEST_TIMEOUT, S3_SIGNER, FileIO
 from pyiceberg.io.fsspec import SIGNERS, FsspecFileIO, S3V4RestSigner
@@ -31,10 +29,11 @@ from requests import Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import RequestException
 
-from volley.errors import ConfigError
+from volley.errors import CatalogAuthError, ConfigError
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, mend
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
+from volley.iceberg.pyiceberg_private.tokens import BearerManager, SignIn, TokenProvider, TokenServer
 
 __all__ = ["TimeoutNessieCatalog", "TimeoutRestCatalog"]
 
@@ -50,6 +49,7 @@ _UNANNOUNCED = set(rest.DEFAULT_ENDPOINTS)
 FILE_IO = f"{__name__}.SigningFileIO"
 """The name by which pyiceberg loads `SigningFileIO`."""
 _SIGNS = "s3.remote-signing-enabled"
+_EXCHANGES = "token-exchange-enabled"
 
 
 class TimeoutAdapter(HTTPAdapter):
@@ -96,37 +96,6 @@ def with_timeouts(session: Session, timeouts: tuple[float, float], adapter: type
     return session
 
 
-class TokenProvider(OAuth2TokenProvider):
-    """Gets tokens like another provider, within timeouts.
-
-    Args:
-        timeouts: The timeouts of a connection and of a response, in seconds.
-    """
-
-    def __init__(self, provider: OAuth2TokenProvider, timeouts: tuple[float, float]) -> None:
-        self.__dict__.update(provider.__dict__)
-        self._timeouts = timeouts
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The token ends by the clock of this process: a copy gets one of its own.
-        return {**self.__dict__, "_lock": None, "_token": None, "_expires_at": 0}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=Lock())
-
-    def _refresh_token(self) -> None:
-        data = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
-        headers = {"Authorization": self._client_secret_header}
-        response = requests.post(self.token_url, data=data, headers=headers, timeout=self._timeouts)
-        response.raise_for_status()
-        answer = response.json()
-        lives = answer.get("expires_in", self.expires_in)
-        if lives is None:
-            raise ValueError(f"{self.token_url} does not say when its tokens expire: set expires_in")
-        self._token = answer["access_token"]
-        self._expires_at = time.monotonic() + lives - self.refresh_margin
-
-
 class _Signer(S3V4RestSigner):
     """Has requests to the storage signed by the catalog, within timeouts."""
 
@@ -135,6 +104,8 @@ class _Signer(S3V4RestSigner):
         connect = float(properties.get(S3_CONNECT_TIMEOUT) or _CONNECT_SECONDS)
         self._seconds = float(properties.get(S3_REQUEST_TIMEOUT) or _REQUEST_SECONDS)
         with_timeouts(self._session, (connect, self._seconds), TimeoutAdapter)
+        if isinstance(self._session.auth, AuthManagerAdapter):
+            self._session.auth = SignIn(self._session.auth.auth_manager)
 
     def __call__(self, request: Any, **more: Any) -> None:
         try:
@@ -215,10 +186,15 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit updates; make a new branch before the first rows for it, which might else land on main."""
-        for branch in _new_branches(table, updates):
-            requirements = self._with_branch(table, requirements, branch)
-        return super().commit_table(table, requirements, updates)
+        """Commit updates; make a new branch before the first rows for it, which might else land on main.
+
+        A table's own token signs in its commits: pyiceberg 0.12 puts it into the headers of all requests instead.
+        """
+        table, token = _without_token(table)
+        with self._sign_in.by(token):
+            for branch in _new_branches(table, updates):
+                requirements = self._with_branch(table, requirements, branch)
+            return super().commit_table(table, requirements, updates)
 
     def _with_branch(
         self, table: Table, requirements: tuple[TableRequirement, ...], branch: SetSnapshotRefUpdate
@@ -233,13 +209,41 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def _create_session(self) -> Session:
         session = with_timeouts(super()._create_session(), self._timeouts, self.adapter)
-        if isinstance(self._auth_manager, OAuth2AuthManager):
-            self._auth_manager.token_provider = TokenProvider(self._auth_manager.token_provider, self._timeouts)
+        manager = self._auth_manager
+        assert manager is not None
+        if isinstance(manager, OAuth2AuthManager):
+            manager.token_provider = TokenProvider(manager.token_provider, self._timeouts)
+        self._sign_in = session.auth = SignIn(manager)
         return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
-        # This requests a token before the session is returned.
-        return super()._create_legacy_oauth2_auth_manager(with_timeouts(session, self._timeouts, self.adapter))
+        url = self.auth_url if self.properties.get(rest.CREDENTIAL) or self.properties.get(TOKEN) else ""
+        server = TokenServer(url, dict(session.headers), session.verify, session.cert, self._timeouts)
+        signs_in = (self.properties.get(rest.CREDENTIAL), self.properties.get(TOKEN))
+        exchanges = property_as_bool(self.properties, _EXCHANGES, False)
+        manager = BearerManager(server, *signs_in, self._extract_optional_oauth_params(), exchanges)
+        # The request for the settings had a session of its own: its token is still good, unless they name another.
+        known = self._auth_manager
+        return known if isinstance(known, BearerManager) and known.settings == manager.settings else manager
+
+    def _init_sigv4(self, session: Session) -> None:
+        super()._init_sigv4(session)
+        adapter: Any = session.adapters[self.uri]
+        if adapter._boto_session.get_credentials() is None:
+            raise CatalogAuthError(
+                f"catalog {self.uri} takes requests that are signed by AWS' credentials, and there are none",
+                hint="give keys to the S3Storage, or set profile or AWS' environment variables",
+            )
+
+
+def _without_token(table: Table) -> tuple[Table, str | None]:
+    """Return a table without its own token, and the token."""
+    token = table.config.get(TOKEN)
+    if token is None:
+        return table, None
+    bare = copy.copy(table)
+    bare.config = {name: value for name, value in table.config.items() if name != TOKEN}
+    return bare, token
 
 
 def _check_travels(manager: AuthManager) -> None:
