@@ -17,7 +17,7 @@ from pyiceberg.catalog.rest.auth import OAuth2AuthManager
 from tests.recovery.lake import QUERY, SCHEMA, write
 from tests.recovery.remote import RemoteLake
 from tests.servers.seaweed import Seaweed
-from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, named
+from tests.services.fault_proxy import FaultProxy, with_config
 from volley import ConfigError, Epoch, IcebergStorage, StorageAccessError
 from volley.iceberg import IcebergTable
 from volley.iceberg.commit.committer import IcebergCommitter
@@ -67,16 +67,6 @@ def signer(seaweed: Seaweed) -> Iterator[Signer]:
         made.uri = f"http://127.0.0.1:{server.server_port}"
         yield made
         server.shutdown()
-
-
-def with_config(settings: dict[str, str]) -> Fault:
-    def configured(server: Server) -> Answer:
-        answer = server()
-        body = json.loads(answer.body)
-        body["config"] = {**body.get("config", {}), **settings}
-        return Answer(answer.status, answer.headers, json.dumps(body).encode())
-
-    return named("with config", configured)
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ VENDORS: Mapping[str, Vendor] = {
         prefix="catalogs/main",
         tokens="/oidc/token",
         form={"grant_type": "client_credentials"},
-        token={"access_token": "…", "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"},
+        token={"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"},
         endpoints=[*_READS, *_WRITES[:4]],
         has_levels=False,
     ),
@@ -191,6 +191,9 @@ class Front(FaultProxy):
         vendor: What is known of the service.
         upstream: The fixture; None = there is no table, nor anything else.
         bearer: The token that requests have, if the front's token endpoint does not give it.
+
+    Its `signed` has method, path and ``Authorization`` of each request, `forms` the requests for tokens, `given` the
+    tokens that are good; `status` is that of the answer to those who have none of them.
     """
 
     def __init__(self, vendor: Vendor, upstream: str | None = None, bearer: str | None = None) -> None:
@@ -198,6 +201,9 @@ class Front(FaultProxy):
         self.vendor = vendor
         self.given: list[str] = [] if bearer is None else [bearer]
         self.broken: list[str] = []
+        self.signed: list[tuple[str, str, str]] = []
+        self.forms: list[dict[str, str]] = []
+        self.status = 401
         self._is_alone = upstream is None
 
     def exchange(self, request: Request) -> Answer | None:
@@ -207,7 +213,7 @@ class Front(FaultProxy):
         reason = self._refused(request)
         if reason is not None:
             self.broken.append(f"{request.method} {request.path}: {reason}")
-            return _error(401 if reason.startswith("sign-in") else 400, "BadRequestException", reason)
+            return _error(self.status if reason.startswith("sign-in") else 400, "BadRequestException", reason)
         if path == f"{self.vendor.base}/v1/config":
             return self._settings(request)
         return self._served(request, path.removeprefix(f"{self.vendor.base}/v1/{self.vendor.prefix}/"))
@@ -223,18 +229,21 @@ class Front(FaultProxy):
             if headers.get(name) != value:
                 return f"{name} is {headers.get(name)!r}, not {value!r}"
         authorization = headers.get("authorization", "")
+        self.signed.append((request.method, path, authorization))
         if vendor.service is not None:
             return _badly_signed(request, *vendor.service)
         return None if authorization.removeprefix("Bearer ") in self.given else f"sign-in by {authorization!r}"
 
     def _token(self, request: Request) -> Answer:
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
-        wanted = {**self.vendor.form, "client_id": KEY, "client_secret": SECRET}
+        client = {"client_id": KEY, "client_secret": SECRET}
+        wanted = {**self.vendor.form, **(client if form.get("grant_type") == "client_credentials" else {})}
+        self.forms.append(form)
         if {name: form.get(name) for name in wanted} != wanted or request.method != "POST":
             said = {"error": "invalid_client", "error_description": "The client is not known"}
             return _json(401, said)
-        self.given.append(f"token-{len(self.given)}")
-        return _json(200, {**self.vendor.token, "access_token": self.given[-1]})
+        self.given.append(f"token-{len(self.forms)}")
+        return _json(200, {"access_token": self.given[-1], **self.vendor.token})
 
     def _settings(self, request: Request) -> Answer:
         asked = dict(parse_qsl(urlsplit(request.path).query)).get("warehouse")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -110,6 +111,18 @@ def hold_request(until: threading.Event, done: threading.Event) -> Fault:
         done.set()
 
     return named("hold request", hold)
+
+
+def with_config(settings: dict[str, str]) -> Fault:
+    """The client gets the server's answer with these settings in its ``config``."""
+
+    def configured(server: Server) -> Answer:
+        answer = server()
+        body = json.loads(answer.body)
+        body["config"] = {**body.get("config", {}), **settings}
+        return Answer(answer.status, answer.headers, json.dumps(body).encode())
+
+    return named("with config", configured)
 
 
 def expire_tokens(proxy: FaultProxy, status: int) -> Fault:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog as load_plain
 from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ from tests.recovery.lake import write
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.vendors import KEY, SECRET, VENDORS, Front
 from tests.services.documented import documented
+from tests.services.fault_proxy import with_config
 from tests.services.lakes import driver
 from tests.tiers import nightly
 from tests.unit.test_vendor_catalogs import front_of, of
@@ -131,3 +133,28 @@ def test_the_documents_build(heading: str) -> None:
     config = documented(heading)
     assert config.ref.address.startswith("http")
     assert "secret" not in repr(config)
+
+
+@pytest.mark.parametrize("behind", [pytest.param("polaris", marks=pytest.mark.services)], indirect=True)
+def test_two_tables_with_a_token_each(behind: Behind) -> None:
+    configs = [replace(behind.config, table=f"{behind.config.table}_{name}") for name in "ab"]
+    for config in configs:
+        driver(config)
+    front = behind.front
+    for config, token in zip(configs, "AB", strict=True):
+        front.given.append(token)
+        front.arm(with_config({"token": token}), "GET", f"/tables/{config.table}", times=None)
+    catalog = configs[0].ref.load_catalog()
+    tables = [catalog.load_table(config.identifier) for config in configs]
+    front.signed.clear()
+    rows = pa.table({"id": [1]})
+    for _ in range(2):
+        for table in tables:
+            table.append(rows)
+    catalog.load_table(configs[1].identifier)
+    signed = [(method, path[-1], header) for method, path, header in front.signed]
+    ours = signed[-1][2]
+    assert ours.startswith("Bearer token-")
+    assert [said for said in signed if said[0] == "POST"] == [("POST", "a", "Bearer A"), ("POST", "b", "Bearer B")] * 2
+    assert {header for method, _, header in signed if method == "GET"} == {ours}
+    assert [replace(behind, config=config).rows() for config in configs] == [[1, 1], [1, 1]]

@@ -213,7 +213,9 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         assert manager is not None
         if isinstance(manager, OAuth2AuthManager):
             manager.token_provider = TokenProvider(manager.token_provider, self._timeouts)
-        self._sign_in = session.auth = SignIn(manager)
+        known = self.__dict__.get("_sign_in")
+        session.auth = known if known is not None and known.auth_manager is manager else SignIn(manager)
+        self._sign_in: SignIn = session.auth
         return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
