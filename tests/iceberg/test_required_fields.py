@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.duck import query
 from tests.upserts.lake import Lake
 from volley.iceberg import IcebergTable, SchemaEvolution, Upsert
 from volley.iceberg.modes import Strategy
+from volley.iceberg.write.required_fields import with_required_fields
 
 _SCHEMA = pa.schema({"id": pa.int64(), "seq": pa.int64(), "a": pa.int64(), "v": pa.string()})
 
@@ -44,3 +46,16 @@ def test_rows_without_variants_and_defaults(
             # DuckDB shows a variant that is null like no variant.
             assert [(row[0], None if row[1] == "null" else row[1], *row[2:]) for row in found] == expected
             assert IcebergTable(lake.config.ref).compact(rewrite_all=True).files_after == 1
+
+
+@pytest.mark.parametrize(
+    "data_type",
+    [pa.uuid(), pa.list_(pa.uuid()), pa.map_(pa.string(), pa.uuid()), pa.struct([pa.field("u", pa.uuid(), False)])],
+    ids=["uuid", "list", "map", "struct"],
+)
+def test_required_fields_with_uuids_in_structs_that_are_null(data_type: pa.DataType, tmp_path: Path) -> None:
+    """pyarrow makes no array of a null of such a struct."""
+    inner = pa.struct([pa.field("r", data_type, False)])
+    column = pa.StructArray.from_arrays([pa.nulls(2, inner)], fields=[pa.field("s", inner)])
+    pq.write_table(with_required_fields(pa.table({"c": column})), tmp_path / "file")
+    assert pq.read_table(tmp_path / "file")["c"].to_pylist() == [{"s": None}, {"s": None}]

@@ -113,6 +113,7 @@ def test_both_write_and_read_a_table_in_turn(is_shredded: bool, lake: Lake) -> N
         assert both(lake, name) == expected
         (file,) = files(lake, name)
         assert "group field_id=2 v (Variant(1))" in str(file.schema)
+        assert ("typed_value" in str(file.schema)) == is_shredded
     spark_sql(
         lake, f"call volley.system.rewrite_data_files(table => 'db.{name}', options => map('rewrite-all', 'true'))"
     )

@@ -18,7 +18,10 @@ from uuid import UUID
 
 import numpy as np
 
-__all__ = ["ARRAY", "NULL", "OBJECT", "SHORT_TEXT", "VERSION", "Malformed", "fields_of", "json_text", "names_in"]
+__all__ = [
+    *("ARRAY", "NULL", "OBJECT", "SHORT_TEXT", "VERSION"),
+    *("Malformed", "fields_of", "items_of", "json_text", "names_in"),
+]
 
 PRIMITIVE, SHORT_TEXT, OBJECT, ARRAY = range(4)
 """The basic types, in the lowest two bits of a value."""
@@ -84,6 +87,14 @@ def fields_of(metadata: bytes, value: bytes) -> dict[str, bytes]:
         if value[0] & 3 != OBJECT:
             raise Malformed("a variant with shredded fields has a value beside them that is no object")
         return {name: bytes(inner) for name, inner in _fields(names_in(metadata), memoryview(value))}
+    except (IndexError, ValueError) as error:
+        raise Malformed(f"a variant of {len(value)} bytes is damaged: {error}") from error
+
+
+def items_of(value: bytes) -> list[bytes]:
+    """Return the items of an array; raise Malformed if it is damaged."""
+    try:
+        return [bytes(item) for item in _items(memoryview(value))]
     except (IndexError, ValueError) as error:
         raise Malformed(f"a variant of {len(value)} bytes is damaged: {error}") from error
 

@@ -7,12 +7,15 @@ https://github.com/apache/parquet-format/blob/master/VariantShredding.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 
 from volley.errors import SourceError
 from volley.formats.variant import NULL, Malformed, fields_of, json_text, names_in
+from volley.formats.variant_typed import values_of
 from volley.formats.variant_writer import (
+    Value,
     array_of_values,
     encoded,
     metadata_of,
@@ -21,21 +24,20 @@ from volley.formats.variant_writer import (
     variant_of_json,
 )
 
-__all__ = ["STORED", "is_stored", "is_writable", "texts_of", "variants_of", "whole"]
+__all__ = ["METADATA", "STORED", "TYPED", "VALUE", "is_stored", "is_writable", "texts_of", "variants_of", "whole"]
 
 STORED = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
 """The type of variants that are not shredded."""
 
-_METADATA, _VALUE, _TYPED = "metadata", "value", "typed_value"
-_NAMES = {_METADATA, _VALUE, _TYPED}
-
-Value = bytes | None
+METADATA, VALUE, TYPED = "metadata", "value", "typed_value"
+"""The columns of variants in a file."""
+_NAMES = {METADATA, VALUE, TYPED}
 
 
 def is_stored(data_type: pa.DataType) -> bool:
     """Return True for the type of variants in a file, shredded or not."""
     names = {field.name for field in data_type} if pa.types.is_struct(data_type) else set()
-    return _METADATA in names and names <= _NAMES and len(names) > 1
+    return METADATA in names and names <= _NAMES and len(names) > 1
 
 
 def is_writable(data_type: pa.DataType) -> bool:
@@ -109,7 +111,7 @@ def _child(array: pa.StructArray, name: str) -> pa.Array | None:
 
 
 def _metadatas(array: pa.StructArray) -> list[Value]:
-    metadata = _child(array, _METADATA)
+    metadata = _child(array, METADATA)
     assert metadata is not None
     pairs = zip(metadata.to_pylist(), array.is_valid().to_pylist(), strict=True)
     return [value if valid else None for value, valid in pairs]
@@ -124,13 +126,13 @@ def _values(array: pa.StructArray) -> list[Value]:
 
 def _together(array: pa.StructArray, metadatas: Sequence[Value]) -> list[Value]:
     """Return the values in a pair of columns: one for values of a type, one for the others; None if neither has one."""
-    value, typed = _child(array, _VALUE), _child(array, _TYPED)
+    value, typed = _child(array, VALUE), _child(array, TYPED)
     others: list[Value] = [None] * len(array) if value is None else value.to_pylist()
     if typed is None:
         return others
     if pa.types.is_struct(typed.type):
         return _objects(typed, others, metadatas)
-    values = _lists(typed, metadatas) if pa.types.is_nested(typed.type) else encoded(typed, {})
+    values = _lists(typed, metadatas) if pa.types.is_nested(typed.type) else values_of(typed)
     return [other if value is None else value for value, other in zip(values, others, strict=True)]
 
 
@@ -156,11 +158,13 @@ def _ids(metadata: bytes, fields: Mapping[str, bytes]) -> dict[str, int]:
 
 
 def _lists(typed: pa.Array, metadatas: Sequence[Value]) -> list[Value]:
-    lengths = typed.value_lengths().to_pylist()
-    repeated = [metadata for metadata, length in zip(metadatas, lengths, strict=True) for _ in range(length or 0)]
-    items, values, at = _together(typed.flatten(), repeated), list[Value](), 0
-    for length in lengths:
-        part = [item or NULL for item in items[at : at + (length or 0)]]
-        values.append(None if length is None else array_of_values(part))
-        at += length or 0
-    return values
+    # Not flattened: pyarrow can't flatten empty lists of UUIDs.
+    offsets, valid = typed.offsets.to_pylist(), typed.is_valid().to_pylist()
+    rows = zip(metadatas, pairwise(offsets), strict=True)
+    repeated = [metadata for metadata, (start, end) in rows for _ in range(start, end)]
+    items = _together(typed.values.slice(offsets[0], len(repeated)), repeated)
+    parts = [items[start - offsets[0] : end - offsets[0]] for start, end in pairwise(offsets)]
+    return [
+        array_of_values([item or NULL for item in part]) if is_valid else None
+        for part, is_valid in zip(parts, valid, strict=True)
+    ]

@@ -11,17 +11,22 @@ import pyarrow as pa
 
 from volley.formats.variant import ARRAY, NULL, OBJECT, SHORT_TEXT, VERSION
 
-__all__ = ["array_of_values", "encoded", "metadata_of", "names_of", "object_of_values", "variant_of_json"]
+__all__ = [
+    *("DECIMALS", "Value", "array_of_values", "encoded", "metadata_of", "names_of", "object_of_values", "unscaled"),
+    "variant_of_json",
+]
 
 _TRUE, _FALSE = b"\x04", b"\x08"
 _INTEGERS = {1: 3, 2: 4, 4: 5, 8: 6}
-_DECIMALS = {4: 8, 8: 9, 16: 10}
+DECIMALS = {4: 8, 8: 9, 16: 10}
+"""The numbers of the types of decimals, by their size in bytes."""
 _MOST_DIGITS = 38
 _DOUBLE, _DATE, _INSTANT, _LOCAL, _FLOAT, _BYTES, _TEXT, _TIME, _INSTANT_NS, _LOCAL_NS, _UUID = 7, *range(11, 21)
 _SHORTEST_LONG_TEXT = 64
 _SORTED_NAMES = 16
 
 Value = bytes | None
+"""A value of a variant; None = there is none."""
 
 
 def variant_of_json(text: str) -> tuple[bytes, bytes]:
@@ -99,7 +104,7 @@ def _integer(value: int) -> bytes:
 def _decimal(unscaled: int, scale: int) -> bytes:
     digits = max(len(str(abs(unscaled))), scale)
     size = 4 if digits <= 9 else 8 if digits <= 18 else 16
-    return _head(_DECIMALS[size]) + bytes([scale]) + unscaled.to_bytes(size, "little", signed=True)
+    return _head(DECIMALS[size]) + bytes([scale]) + unscaled.to_bytes(size, "little", signed=True)
 
 
 def _text(text: str) -> bytes:
@@ -244,7 +249,7 @@ def _writer(data_type: pa.DataType) -> _Writer:
         return (lambda value: _head(kind) + struct.pack(form, value)), _same
     if t.is_decimal(data_type):
         scale = data_type.scale
-        return (lambda value: _decimal(_unscaled(value, scale), scale)), _same
+        return (lambda value: _decimal(unscaled(value, scale), scale)), _same
     if t.is_string(data_type) or t.is_large_string(data_type):
         return _text, _same
     if data_type == pa.uuid():
@@ -276,7 +281,8 @@ def _same(array: pa.Array) -> pa.Array:
     return array
 
 
-def _unscaled(value: Any, scale: int) -> int:
+def unscaled(value: Any, scale: int) -> int:
+    """Return a decimal times ten to the power of a scale."""
     sign, digits, exponent = value.as_tuple()
     number: int = int("".join(map(str, digits))) * 10 ** (exponent + scale)
     return -number if sign else number

@@ -25,6 +25,8 @@ from volley.errors import ConfigError, near
 from volley.iceberg.layout.layout import Layout
 from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.read.rows import FileTask, RowReader
+from volley.iceberg.read.shredding import shredding_of
+from volley.iceberg.schema.types import with_shredding
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.data_files import RollingFiles
 from volley.iceberg.write.table_format import TableFormat
@@ -79,6 +81,19 @@ class Rewrite:
         if self.until is not None and time.time() >= self.until:
             return WriteResult()
         began = time.perf_counter()
+        return self._shredding_as_before()._write(began)
+
+    def _shredding_as_before(self) -> Rewrite:
+        """Return the same work, whose files shred variants as those do that they replace."""
+        files = [task.file for task in self.tasks]
+        shredding = shredding_of(self.format.io, files, self.format.schema, self.reader.names)
+        return replace(
+            self,
+            format=replace(self.format, schema=with_shredding(self.format.schema, shredding)),
+            reader=replace(self.reader, schema=with_shredding(self.reader.schema, shredding)),
+        )
+
+    def _write(self, began: float) -> WriteResult:
         keeps_order = self.partition is not None and self.ordering.order.is_unsorted
         files = _Files(self.format, f"{self.number:05}-{uuid.uuid4()}", self.partition)
         order = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, cast
 
@@ -47,19 +47,19 @@ def truncate_width(transform: TruncateTransform[Any]) -> int:
 class _ToArrow(_ConvertToArrowSchema):
     """Converts types without parts that it is given, and others as pyiceberg does."""
 
-    def __init__(self, known: Mapping[type[IcebergType], pa.DataType]) -> None:
+    def __init__(self, known: Callable[[IcebergType], pa.DataType | None]) -> None:
         super().__init__()
         self._known = known
 
     def primitive(self, primitive: PrimitiveType) -> pa.DataType:
-        return self._known.get(type(primitive)) or super().primitive(primitive)
+        return self._known(primitive) or super().primitive(primitive)
 
 
-def to_arrow(schema: Schema | IcebergType, known: Mapping[type[IcebergType], pa.DataType]) -> Any:
+def to_arrow(schema: Schema | IcebergType, known: Callable[[IcebergType], pa.DataType | None]) -> Any:
     """Return the Arrow schema of a schema, or the Arrow type of a type, with field ids.
 
     Args:
-        known: The Arrow types of some types without parts.
+        known: Returns the Arrow type of a type without parts; None = that of pyiceberg.
     """
     return visit(schema, _ToArrow(known))
 

@@ -18,10 +18,11 @@ from volley.columns.exact import array_of
 from volley.errors import StorageError
 from volley.formats.variant import Malformed
 from volley.formats.variant_columns import is_stored, texts_of, whole
-from volley.iceberg.schema.foreign_types import VariantText, VariantType
+from volley.formats.variant_shredding import shredded
+from volley.iceberg.schema.foreign_types import ShreddedType, VariantText, VariantType
 from volley.types.arrow import is_any_list
 
-__all__ = ["FileField", "Projection", "identified"]
+__all__ = ["FileField", "Projection", "children", "identified"]
 
 # In Parquet and in ORC.
 _FIELD_IDS = b"PARQUET:field_id", b"iceberg.id"
@@ -66,17 +67,17 @@ def _has_ids(field: FileField) -> bool:
 def _by_id(field: pa.Field) -> FileField:
     metadata = field.metadata or {}
     field_id = next((metadata[key] for key in _FIELD_IDS if key in metadata), None)
-    children = tuple(_by_id(child) for _, child in _children(field.type))
-    return FileField(field.name, None if field_id is None else int(field_id), children)
+    inner = tuple(_by_id(child) for _, child in children(field.type))
+    return FileField(field.name, None if field_id is None else int(field_id), inner)
 
 
 def _by_name(field: pa.Field, name: str, mapped: Sequence[MappedField]) -> FileField:
     match = next((entry for entry in mapped if name in entry.names), MappedField(names=[name]))
-    children = tuple(_by_name(child, standard, match.fields) for standard, child in _children(field.type))
-    return FileField(field.name, match.field_id, children)
+    inner = tuple(_by_name(child, standard, match.fields) for standard, child in children(field.type))
+    return FileField(field.name, match.field_id, inner)
 
 
-def _children(data_type: pa.DataType) -> list[tuple[str, pa.Field]]:
+def children(data_type: pa.DataType) -> list[tuple[str, pa.Field]]:
     """Return the fields in a type, with their names in name mappings."""
     if pa.types.is_map(data_type):
         return [("key", data_type.key_field), ("value", data_type.item_field)]
@@ -184,7 +185,11 @@ class Projection:
 
 def _variants(data_type: IcebergType, field: FileField, array: pa.StructArray) -> pa.Array:
     try:
-        return whole(array) if isinstance(data_type, VariantType) else texts_of(array)
+        if isinstance(data_type, VariantText):
+            return texts_of(array)
+        if isinstance(data_type, ShreddedType):
+            return array if array.type.equals(data_type.stored) else shredded(whole(array), data_type.stored)
+        return whole(array)
     except Malformed as error:
         raise StorageError(
             f"a data file has a damaged variant in field {field.name!r} (id {field.field_id}): {error}",
@@ -216,6 +221,7 @@ _SHAPES: dict[type, Callable[[pa.DataType], bool]] = {
     ListType: is_any_list,
     MapType: _is_map,
     VariantType: is_stored,
+    ShreddedType: is_stored,
     VariantText: is_stored,
 }
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ModelWrapValidatorHandler, model_serializer, model_validator
+import pyarrow as pa
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_serializer, model_validator
 from pyiceberg.types import PrimitiveType, StringType
 
-__all__ = ["UnreadableType", "VariantText", "VariantType"]
+__all__ = ["ShreddedType", "UnreadableType", "VariantText", "VariantType"]
 
 
 class _ForeignType(PrimitiveType):
@@ -53,6 +54,34 @@ class VariantType(_ForeignType):
 
     def minimum_format_version(self) -> Literal[3]:
         return 3
+
+
+class ShreddedType(VariantType):
+    """A variant in files that have values, or fields of objects, in columns of their own.
+
+    Args:
+        stored: The Arrow type of such variants.
+    """
+
+    _stored: pa.DataType = PrivateAttr()
+
+    def __init__(self, stored: pa.DataType) -> None:
+        super().__init__()
+        self._stored = stored
+
+    @property
+    def stored(self) -> pa.DataType:
+        """The Arrow type of such variants."""
+        return self._stored
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self._stored,)
+
+    def __hash__(self) -> int:
+        return hash(self._stored)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShreddedType) and bool(self._stored == other._stored)
 
 
 class VariantText(StringType):

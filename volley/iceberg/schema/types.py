@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.formats.variant_columns import STORED, is_writable
 from volley.iceberg.pyiceberg_private.access import to_arrow
-from volley.iceberg.schema.foreign_types import UnreadableType, VariantText, VariantType
+from volley.iceberg.schema.foreign_types import ShreddedType, UnreadableType, VariantText, VariantType
 from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "is_widened",
     "needed_version",
     "per_schema",
+    "plain",
     "readable",
     "rows_schema",
     "schema_of_files",
@@ -73,6 +74,7 @@ __all__ = [
     "to_iceberg_schema",
     "with_included",
     "with_row_ids",
+    "with_shredding",
 ]
 
 T = TypeVar("T")
@@ -174,11 +176,16 @@ def per_schema(work_out: Callable[[Schema], T]) -> Callable[[Schema], T]:
     return remembered
 
 
+def _own_arrow_type(data_type: IcebergType) -> pa.DataType | None:
+    """Return the Arrow type of a type that pyiceberg lacks, or converts in another way; None for others."""
+    return data_type.stored if isinstance(data_type, ShreddedType) else _ARROW_TYPES.get(type(data_type))
+
+
 @per_schema
 def arrow_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
     try:
-        converted = to_arrow(schema, _ARROW_TYPES)
+        converted = to_arrow(schema, _own_arrow_type)
     except ValueError:
         check_readable(schema.fields, "the table")
         raise
@@ -209,7 +216,7 @@ def _unreadable_type_in(data_type: IcebergType) -> str | None:
 
 def arrow_type_of(data_type: IcebergType) -> pa.DataType:
     """Return the Arrow type of a table's type: field ids in nested types, plain (not large) strings and lists."""
-    return _plain(to_arrow(data_type, _ARROW_TYPES))
+    return plain(to_arrow(data_type, _own_arrow_type))
 
 
 @per_schema
@@ -283,6 +290,33 @@ def _row_type(data_type: IcebergType, types: _Types) -> IcebergType:
     return types.get(data_type, data_type)
 
 
+def with_shredding(schema: Schema, shredding: Mapping[int, pa.DataType]) -> Schema:
+    """Return the schema of files that have some variants, by field id, shredded as these types."""
+    shredded = {field_id: ShreddedType(data_type) for field_id, data_type in shredding.items()}
+    if not shredded:
+        return schema
+    return Schema(*(_shredded_field(field, shredded) for field in schema.fields), schema_id=schema.schema_id)
+
+
+def _shredded_field(field: NestedField, shredded: Mapping[int, IcebergType]) -> NestedField:
+    data_type = shredded.get(field.field_id) or _shredded_type(field.field_type, shredded)
+    return field.model_copy(update={"field_type": data_type})
+
+
+def _shredded_type(data_type: IcebergType, shredded: Mapping[int, IcebergType]) -> IcebergType:
+    if isinstance(data_type, StructType):
+        return StructType(*(_shredded_field(field, shredded) for field in data_type.fields))
+    if isinstance(data_type, ListType):
+        element = _shredded_field(data_type.element_field, shredded)
+        return ListType(data_type.element_id, element.field_type, data_type.element_required)
+    if isinstance(data_type, MapType):
+        value = _shredded_field(data_type.value_field, shredded)
+        return MapType(
+            data_type.key_id, data_type.key_type, data_type.value_id, value.field_type, data_type.value_required
+        )
+    return data_type
+
+
 def check_version(schema: Schema, format_version: int, table: str) -> None:
     """Check that a table of a format version can have the columns of a schema.
 
@@ -315,10 +349,11 @@ def needed_version(data_type: IcebergType, format_version: int) -> str | None:
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain(field.type))
+    return field.with_type(plain(field.type))
 
 
-def _plain(data_type: pa.DataType) -> pa.DataType:
+def plain(data_type: pa.DataType) -> pa.DataType:
+    """Return a type with plain (not large) texts, bytes and lists at every level."""
     if pa.types.is_large_string(data_type):
         return pa.string()
     if pa.types.is_large_binary(data_type):

@@ -15,7 +15,9 @@ from pyiceberg.table.metadata import TableMetadata
 from volley.contracts.epoch import WriteResult
 from volley.iceberg.read.delete_files import Mask, remember_positions
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
-from volley.iceberg.schema.types import ROW_ID
+from volley.iceberg.read.shredding import shredding_of
+from volley.iceberg.schema.mapping import mapped_fields
+from volley.iceberg.schema.types import ROW_ID, with_shredding
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import delete_new_files
 from volley.iceberg.upsert.changes import STORED_ID, STORED_IN, UpsertWriter
@@ -121,9 +123,11 @@ class Replace(FilesTask, ABC):
         return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
 
     def _rewrite(self, planned: PlannedFile, kept: Mask) -> WriteResult:
-        rows = self._read(planned, with_row_ids=self.writer.rows.has_row_ids)
-        written = replace(self.writer.rows, keeps_row_ids=self.writer.rows.has_row_ids)
-        result = write_batches(written.open(self.number), rows_of_mask(rows, kept))
+        rows, names = self.writer.rows, mapped_fields(self.metadata)
+        schema = with_shredding(rows.schema, shredding_of(rows.io, [planned.file], rows.schema, names))
+        written = replace(rows, schema=schema, keeps_row_ids=rows.has_row_ids)
+        remaining = rows_of_mask(self._read(planned, written.written_schema), kept)
+        result = write_batches(written.open(self.number), remaining)
         return replace(result, committables=(Replaced(planned.file, True, added=result.committables),))
 
     def _write_deletes(self, deleted: Sequence[_Deleted]) -> WriteResult:

@@ -257,8 +257,8 @@ class _MergeRemembered(FilesTask):
     written_at: float
 
     def __call__(self) -> WriteResult:
-        names = [*self.writer.keys, *_settling_of(self.writer).read_first(True)]
-        batches = [self._as_changes(batch) for file in self.files for batch in self._read(file, names)]
+        schema = columns_of(self.metadata, [*self.writer.keys, *_settling_of(self.writer).read_first(True)])
+        batches = [self._as_changes(batch) for file in self.files for batch in self._read(file, schema)]
         merged = _settling_of(self.writer).merged(pa.Table.from_batches(batches, self.writer.schema))
         return WriteResult(committables=tuple(_write_remembered(self.writer, self.number, merged, self.written_at)))
 

@@ -204,12 +204,8 @@ class FilesTask(UpsertTask):
     metadata: TableMetadata
     files: tuple[PlannedFile, ...]
 
-    def _read(
-        self, planned: PlannedFile, columns: list[str] | None = None, with_row_ids: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a file in order, deleted ones too, in the table's schema."""
-        schema = self.metadata.schema() if columns is None else columns_of(self.metadata, columns)
-        schema = with_ids(schema) if with_row_ids else schema
+    def _read(self, planned: PlannedFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a file in order, deleted ones too."""
         task = file_task(PlannedFile(planned.file), self.metadata)
         return RowReader.of(self.metadata, schema, variants_as_stored=True).read(self.writer.rows.io, task)
 
@@ -319,7 +315,7 @@ class ReadStored(FilesTask):
                 deleted = finder.deleted(planned)
                 mask = np.zeros(len(deleted), np.bool_)
                 mask[matching[~deleted[matching]]] = True
-                yield from rows_of_mask(self._read(planned, columns), mask)
+                yield from rows_of_mask(self._read(planned, columns_of(self.metadata, columns)), mask)
 
 
 def rows_of_mask(batches: Iterator[pa.RecordBatch], kept: Mask) -> Iterator[pa.RecordBatch]:

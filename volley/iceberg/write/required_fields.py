@@ -54,7 +54,21 @@ def _with_empty(values: pa.Array, none: pa.BooleanArray) -> pa.Array:
         return values
     if isinstance(values, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(values.type, _with_empty(values.storage, none))
-    # Arrow gives a required field of a struct that is null an empty value.
-    empty = pa.array([None], pa.struct([pa.field("", values.type, False)])).field(0)
     places = pc.if_else(none, len(values), pa.array(np.arange(len(values))))
-    return pa.concat_arrays([values, empty]).take(places)
+    return pa.concat_arrays([values, _empty(values.type)]).take(places)
+
+
+def _empty(data_type: pa.DataType) -> pa.Array:
+    """Return an array with one empty value."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(data_type, _empty(data_type.storage_type))
+    if pa.types.is_struct(data_type):
+        parts = [pa.nulls(1, field.type) if field.nullable else _empty(field.type) for field in data_type]
+        return pa.StructArray.from_arrays(parts, fields=list(data_type))
+    if pa.types.is_list(data_type) or pa.types.is_map(data_type):
+        is_map = pa.types.is_map(data_type)
+        item = pa.struct([data_type.key_field, data_type.item_field]) if is_map else data_type.value_type
+        offsets = pa.array([0, 0], pa.int32()).buffers()[1]
+        return pa.Array.from_buffers(data_type, 1, [None, offsets], children=[pa.nulls(0, item)])
+    # Arrow gives a required field of a struct that is null an empty value.
+    return pa.array([None], pa.struct([pa.field("", data_type, False)])).field(0)

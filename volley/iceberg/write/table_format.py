@@ -26,6 +26,8 @@ from volley.columns.dictionaries import encoded_schema
 from volley.contracts.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.formats.parquet_annotations import VARIANT, Annotation, geography, geometry
+from volley.formats.variant_columns import METADATA
+from volley.formats.variant_shredding import leaves_of
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
@@ -33,6 +35,7 @@ from volley.iceberg.schema.foreign_types import VariantType
 from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.schema.types import (
     arrow_schema,
+    arrow_type_of,
     check_row_ids,
     file_schema,
     per_schema,
@@ -185,7 +188,7 @@ class TableFormat:
 
     @cached_property
     def paths(self) -> dict[str, int]:
-        """The field ids of leaf columns, by their paths in the files; those of the names in variants have none."""
+        """The field ids of leaf columns, by their paths in the files; of a variant, that of its metadata."""
         return _paths(self.written_schema)
 
     @cached_property
@@ -298,14 +301,15 @@ def file_prefix(epoch: Epoch) -> str:
 
 @per_schema
 def _paths(schema: Schema) -> dict[str, int]:
-    paths, variants = parquet_path_to_id_mapping(schema_of_files(schema)), _annotations(schema)
+    paths = parquet_path_to_id_mapping(schema_of_files(schema))
+    # The metadata of a variant is null where all of it is.
     parts = {
-        part: field_id
-        for path, value_id in paths.items()
-        if variants.get(path) is VARIANT
-        for part, field_id in ((f"{path}.metadata", _NO_FIELD), (f"{path}.value", value_id))
+        part: field_id if part == f"{path}.{METADATA}" else _NO_FIELD
+        for path, field_id in paths.items()
+        if isinstance(data_type := schema.find_type(field_id), VariantType)
+        for part in leaves_of(arrow_type_of(data_type), path)
     }
-    return {path: field_id for path, field_id in paths.items() if variants.get(path) is not VARIANT} | parts
+    return {path: field_id for path, field_id in paths.items() if f"{path}.{METADATA}" not in parts} | parts
 
 
 @per_schema

@@ -11,7 +11,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from volley.columns.dictionaries import decode
 from volley.formats.variant_columns import variants_of
-from volley.iceberg.schema.foreign_types import VariantType
+from volley.formats.variant_shredding import shredded
+from volley.iceberg.schema.foreign_types import ShreddedType, VariantType
 from volley.iceberg.schema.types import fields_in, per_schema
 from volley.types.arrow import is_any_list
 
@@ -45,6 +46,9 @@ def _has_variant(data_type: IcebergType) -> bool:
 
 
 def _converted(array: pa.Array, data_type: IcebergType, column: str) -> pa.Array:
+    if isinstance(data_type, ShreddedType):
+        is_shredded = array.type.equals(data_type.stored)
+        return array if is_shredded else shredded(variants_of(decode(array), column), data_type.stored)
     if isinstance(data_type, VariantType):
         return variants_of(decode(array), column)
     if not _has_variant(data_type):
