@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,6 +21,7 @@ from tests.iceberg.test_variant_tables import TEXTS, assert_rows, entries_of, fi
 from tests.upserts.lake import Lake
 from volley import Epoch
 from volley.columns.exact import array_of
+from volley.formats.variant import json_text
 from volley.formats.variant_columns import whole
 from volley.iceberg import Append, IcebergTable, Upsert
 from volley.iceberg.schema.foreign_types import VariantType
@@ -221,3 +225,54 @@ def test_shredded_uuids_of_which_some_lists_are_empty(tmp_path: Path) -> None:
         assert table.compact(rewrite_all=True, sort_by=sort_by).files_after == 1
         assert typed_in(table) == [typed]
         assert table.to_arrow().sort_by("id").to_pylist() == rows
+
+
+def shown(bound: bytes) -> dict[str, Any]:
+    """A bound of a variant: an object by the paths of fields."""
+    size = 1 + (bound[0] >> 6)
+    number = [int.from_bytes(bound[at : at + size], "little") for at in range(1, len(bound) - size, size)]
+    end = 1 + size * (2 + number[0]) + number[1 + number[0]]
+    found: dict[str, Any] = json.loads(json_text(bound[:end], bound[end:]))
+    return found
+
+
+def test_bounds_of_fields_whose_values_all_have_one_type(tmp_path: Path) -> None:
+    types = {
+        **{"n": pa.int16(), "t": pa.string(), "d": pa.decimal128(30, 2), "x": pa.int64(), "it's": pa.date32()},
+        **{
+            "f": pa.float64(),
+            "l": pa.list_(pa.int8()),
+            "o": pa.struct({"b": pa.binary(), "at": pa.timestamp("us", "UTC")}),
+        },
+    }
+    lake, table = variants(tmp_path, Append(), pa.schema({"id": pa.int64(), "v": pa.struct(types)}))
+    day, at = date(2024, 2, 29), datetime(2024, 2, 29, tzinfo=UTC)
+    some = {
+        "n": 1000,
+        "t": "a" * 20,
+        "d": Decimal("-1234567890123456789.25"),
+        "x": 1 << 40,
+        "it's": day,
+        "f": 1.5,
+        "l": [1],
+    }
+    more = {"n": 2000, "t": "b" * 20, "d": Decimal("1234567890123456789.25"), "x": 5, "it's": date(1969, 1, 1)}
+    rows = [{**some, "o": {"b": b"\xff" * 20, "at": at}}, {**more, "f": None, "l": None, "o": {"b": b"\x00", "at": at}}]
+    kinds = {name: pair_of(pa.list_(pair_of(pa.int8())) if name == "l" else kind) for name, kind in types.items()}
+    kinds["o"] = pair_of(pa.struct({"b": pair_of(pa.binary()), "at": pair_of(pa.timestamp("us", "UTC"))}))
+    batch = pa.record_batch([pa.array(range(2)), pa.array(rows, pa.struct(types))], lake.schema)
+    write_shredded(lake, batch, {2: pair_of(pa.struct(kinds))})
+    for _ in range(2):
+        ((low, high),) = [(shown(file.lower_bounds[2]), shown(file.upper_bounds[2])) for file in entries_of(table)]
+        # Of x, one is an integer of another size, and so in the column of others.
+        assert low == {
+            **{"$['n']": 1000, "$['t']": "a" * 16, "$['d']": -1234567890123456789.25, r"$['it\'s']": "1969-01-01"},
+            **{"$['o']['b']": "AA==", "$['o']['at']": "2024-02-29 00:00:00+00:00"},
+        }
+        assert high == {
+            **{"$['n']": 2000, "$['t']": "b" * 15 + "c", "$['d']": 1234567890123456789.25, r"$['it\'s']": "2024-02-29"},
+            **{"$['o']['at']": "2024-02-29 00:00:00+00:00"},
+        }
+        assert table.compact(rewrite_all=True).files_after == 1
+    write_shredded(lake, batch, {2: pair_of(pa.struct({"n": pair_of(pa.int8())}))})
+    assert sorted(2 in file.lower_bounds for file in entries_of(table)) == [False, True]

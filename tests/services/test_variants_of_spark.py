@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.iceberg.test_shredded_variants import shown
+from tests.iceberg.test_variant_tables import entries_of
 from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, spark_sql
 from tests.upserts.lake import do
@@ -120,6 +122,48 @@ def test_both_write_and_read_a_table_in_turn(is_shredded: bool, lake: Lake) -> N
     assert both(lake, name) == expected
     (nulls,) = spark_sql(lake, f"select id from volley.db.{name} where v is null order by id")
     assert [row["id"] for row in nulls] == sorted(key for key, value in expected.items() if value is None)
+
+
+def test_spark_reads_what_is_shredded_as_it_did_before(lake: Lake) -> None:
+    """Files that compaction and an upsert write in the place of Spark's have the same columns of types, and bounds."""
+    fields = """'{"a": ', id * 100, ', "d": ', id, '.5, "s": "text ', id, '", "o": {"n": ', id * 150, '}}'"""
+    value = f"parse_json(concat({fields}))"
+    spark_sql(
+        lake,
+        "create table volley.db.kept (id int, v variant) using iceberg "
+        "tblproperties ('format-version' = '3', 'write.parquet.shred-variants' = 'true')",
+        *(
+            f"insert into volley.db.kept select /*+ COALESCE(1) */ int(id), {value} from range({start}, {start + 50})"
+            for start in (100, 150)
+        ),
+    )
+    table = IcebergTable(lake.config("kept"))
+    columns = {"$['a']", "$['d']", "$['o']['n']", "$['s']"}
+    of_both = [(shown(file.lower_bounds[2]), shown(file.upper_bounds[2])) for file in entries_of(table)]
+    low, high = (
+        {name: fold(pair[at][name] for pair in of_both) for name in columns} for at, fold in ((0, min), (1, max))
+    )
+    assert (low["$['a']"], high["$['s']"]) == (10_000, "text 199")
+    queries = (
+        "select id, to_json(v) v, _row_id, _last_updated_sequence_number at from volley.db.kept order by id",
+        "select count(*) n, sum(variant_get(v, '$.o.n', 'int')) s from volley.db.kept "
+        "where variant_get(v, '$.a', 'int') > 19000",
+        "select id from volley.db.kept where variant_get(v, '$.s', 'string') = 'text 150'",
+    )
+    before = spark_sql(lake, *queries)
+    assert before[1:] == [[{"n": 9, "s": sum(range(28_650, 30_000, 150))}], [{"id": 150}]]
+    shapes = {str(file.schema.to_arrow_schema().field("v").type) for file in files(lake, "kept")}
+    assert table.compact(rewrite_all=True).files_after == 1
+    (file,) = files(lake, "kept")
+    assert {str(file.schema.to_arrow_schema().field("v").type)} == shapes
+    assert [(shown(file.lower_bounds[2]), shown(file.upper_bounds[2])) for file in entries_of(table)] == [(low, high)]
+    assert spark_sql(lake, *queries) == before
+    write(lake, "kept", 0, [{"id": 150, "v": "{}"}], Upsert("id", strategy="copy_on_write"), TEXTS)
+    assert sorted("typed_value" in str(file.schema) for file in files(lake, "kept")) == [False, True]
+    rows, counts, found = spark_sql(lake, *queries)
+    assert (counts, found) == (before[1], [])
+    assert [row for row in rows if row["id"] != 150] == [row for row in before[0] if row["id"] != 150]
+    assert [row["_row_id"] for row in rows] == [row["_row_id"] for row in before[0]]
 
 
 def test_spark_reads_typed_values_of_a_column_that_volley_added(lake: Lake) -> None:

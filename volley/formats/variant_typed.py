@@ -12,7 +12,7 @@ import pyarrow as pa
 from volley.formats.variant import SHORT_TEXT
 from volley.formats.variant_writer import DECIMALS, Value, encoded, unscaled
 
-__all__ = ["typed", "values_of"]
+__all__ = ["decimal_of", "typed", "values_of"]
 
 # The number of each type, and how its values are stored.
 _FIXED: dict[pa.DataType, tuple[int, str]] = {
@@ -93,11 +93,13 @@ def _decimal(value: bytes, data_type: pa.DataType) -> Decimal | None:
     size = _decimal_size(data_type)
     if value[:2] != bytes([DECIMALS[size] << 2, data_type.scale]) or len(value) != 2 + size:
         return None
-    unscaled = int.from_bytes(value[2:], "little", signed=True)
-    digits = str(abs(unscaled))
-    if len(digits) > data_type.precision:
-        return None
-    return Decimal((int(unscaled < 0), tuple(map(int, digits)), -data_type.scale))
+    number = decimal_of(int.from_bytes(value[2:], "little", signed=True), data_type.scale)
+    return number if len(number.as_tuple().digits) <= data_type.precision else None
+
+
+def decimal_of(number: int, scale: int) -> Decimal:
+    """Return a number divided by ten to the power of a scale, with all its digits."""
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
 def _text(value: bytes) -> str | None:

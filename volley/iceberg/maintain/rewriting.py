@@ -80,8 +80,7 @@ class Rewrite:
         """Return a `Rewritten` as the only committable; none after the time limit."""
         if self.until is not None and time.time() >= self.until:
             return WriteResult()
-        began = time.perf_counter()
-        return self._shredding_as_before()._write(began)
+        return self._shredding_as_before().write()
 
     def _shredding_as_before(self) -> Rewrite:
         """Return the same work, whose files shred variants as those do that they replace."""
@@ -93,7 +92,9 @@ class Rewrite:
             reader=replace(self.reader, schema=with_shredding(self.reader.schema, shredding)),
         )
 
-    def _write(self, began: float) -> WriteResult:
+    def write(self) -> WriteResult:
+        """Write the rows to files that shred variants as the format does."""
+        began = time.perf_counter()
         keeps_order = self.partition is not None and self.ordering.order.is_unsorted
         files = _Files(self.format, f"{self.number:05}-{uuid.uuid4()}", self.partition)
         order = None

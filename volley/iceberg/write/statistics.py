@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import MetricModeTypes, StatisticsCollector
 from pyiceberg.types import DecimalType, DoubleType, FloatType, GeographyType, GeometryType
 
-from volley.iceberg.layout.partitions import bounds
-from volley.iceberg.schema.foreign_types import VariantType
+from volley.formats.variant_columns import METADATA
+from volley.iceberg.layout.partitions import Bounds, bounds
+from volley.iceberg.schema.foreign_types import ShreddedType, VariantType
+from volley.iceberg.write.variant_bounds import Chunks, variant_bounds
 
 __all__ = ["statistics"]
 
@@ -73,13 +76,14 @@ def statistics(
     """Return the statistics of a file, under the names of `DataFile`; none of columns that the plan lacks."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns: dict[int, _Column] = {}
-    for group in groups:
-        for chunk in _chunks(group):
-            field_id = paths[chunk.path_in_schema]
-            if field_id in plan:
-                columns.setdefault(field_id, _Column(plan[field_id])).add(chunk)
+    chunks: dict[str, list[pq.ColumnChunkMetaData]] = {}
+    for chunk in chain.from_iterable(map(_chunks, groups)):
+        field_id = paths[chunk.path_in_schema]
+        chunks.setdefault(chunk.path_in_schema, []).append(chunk)
+        if field_id in plan:
+            columns.setdefault(field_id, _Column(plan[field_id])).add(chunk)
     counted = {field_id: column for field_id, column in columns.items() if column.counted}
-    limits = {field_id: column.bounds for field_id, column in counted.items()}
+    limits = {field_id: column.bounds for field_id, column in counted.items()} | _of_variants(plan, paths, chunks)
     return {
         "record_count": metadata.num_rows,
         "column_sizes": {field_id: column.size for field_id, column in columns.items()},
@@ -90,6 +94,19 @@ def statistics(
         "upper_bounds": {field_id: high for field_id, (_, high) in limits.items() if high is not None},
         "split_offsets": sorted(_start(group.column(0)) for group in groups),
     }
+
+
+def _of_variants(
+    plan: Mapping[int, StatisticsCollector], paths: Mapping[str, int], chunks: Chunks
+) -> dict[int, Bounds]:
+    """Return the bounds of shredded variants."""
+    found = {}
+    for path, field_id in paths.items():
+        if field_id in plan and plan[field_id].mode.type == MetricModeTypes.FULL:
+            data_type = plan[field_id].iceberg_type
+            if isinstance(data_type, ShreddedType):
+                found[field_id] = variant_bounds(chunks, path.removesuffix(f".{METADATA}"), data_type.stored)
+    return found
 
 
 def _chunks(group: pq.RowGroupMetaData) -> Iterator[pq.ColumnChunkMetaData]:
