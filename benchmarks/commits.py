@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from benchmarks.benchmark import Limit, Run, benchmark
-from benchmarks.lake import Lake, commit, open_sink, write, write_epoch
+from benchmarks.lake import QUERY, Lake, commit, open_sink, write, write_epoch
 from benchmarks.measure import medians, timed
 from tests.servers.glue import MotoServer
 from tests.servers.hive import HiveMetastore
@@ -24,8 +25,12 @@ from tests.servers.rest_fixture import RestFixture
 from tests.servers.seaweed import SeaweedProcess
 from tests.servers.shared import own_server
 from tests.services.documented import documented
+from tests.services.fault_proxy import Answer, FaultProxy, Server
 from volley import Committer, IcebergSinkConfig, WriteResult
-from volley.iceberg import GlueCatalog
+from volley.contracts.epoch import Epoch
+from volley.iceberg import GlueCatalog, RestCatalog
+from volley.iceberg.commit.committer import IcebergCommitter
+from volley.iceberg.storage.values import S3Storage
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 _VOLLEY, _PLAIN = "Volley", "plain pyiceberg"
@@ -138,3 +143,74 @@ def catalog_load(run: Run) -> None:
             load = partial(catalog.load_table, config.identifier)
             times = medians(timed(load) for _ in range(run.options["loads"]))
             run.record(peer, wall_ms=times["wall_ms"], snapshots=len(load().snapshots()))
+
+
+_TOGETHER, _ALONE = "Volley, one commit", "Volley, a commit a table"
+_Parts = Sequence[tuple[IcebergCommitter, Sequence[WriteResult]]]
+
+
+def _one_by_one(epoch: int, parts: _Parts) -> None:
+    for committer, results in parts:
+        committer.commit(Epoch(QUERY, epoch), results)
+
+
+def _together(epoch: int, parts: _Parts) -> None:
+    parts[0][0].commit_together(Epoch(QUERY, epoch), parts)
+
+
+def _opened(config: IcebergSinkConfig, schema: pa.Schema) -> IcebergCommitter:
+    committer = open_sink(config, schema)
+    assert isinstance(committer, IcebergCommitter)
+    return committer
+
+
+def _away(config: IcebergSinkConfig, seconds: float, running: ExitStack) -> IcebergSinkConfig:
+    """The same table, where each request to catalog and storage takes so much longer."""
+    catalog, storage = config.ref.catalog, config.storage
+    assert isinstance(catalog, RestCatalog)
+    assert isinstance(storage, S3Storage)
+
+    def late(server: Server) -> Answer:
+        time.sleep(seconds)
+        return server()
+
+    def behind(uri: str) -> str:
+        proxy = running.enter_context(FaultProxy(uri))
+        for method in ("GET", "HEAD", "POST", "PUT"):
+            proxy.arm(late, method, "", times=None)
+        return proxy.uri
+
+    far = replace(catalog, uri=behind(catalog.uri))
+    storage = replace(storage, endpoint=behind(str(storage.endpoint)))
+    return replace(config, catalog_uri=None, credential=None, catalog=far, storage=storage)
+
+
+@benchmark(
+    options={"tables": 20, "epochs": 7},
+    cases={"catalog": ("rest", "seaweed", "seaweed 50 ms away")},
+    figures=("wall_ms", "cpu_ms"),
+    plots=("wall_ms",),
+)
+def commit_of_tables(run: Run) -> None:
+    """Median time to commit an epoch of 20 tables in one request, beside 20 commits, from a catalog near and far."""
+    with ExitStack() as running:
+
+        def started(server: Any) -> Any:
+            return running.enter_context(own_server(server))
+
+        name, _, distance = str(run.case).partition(" ")
+        config = _catalog(name, run.folder, started)
+        if distance:
+            config = _away(config, float(distance.split()[0]) / 1e3, running)
+        peers = {_ALONE: _one_by_one, _TOGETHER: _together}
+        times: dict[str, list[dict[str, float]]] = {peer: [] for peer in peers}
+        tables = {
+            peer: [_opened(replace(config, table=f"{place}_{at}"), _SCHEMA) for at in range(run.options["tables"])]
+            for place, peer in enumerate(peers)
+        }
+        for epoch in range(run.options["epochs"]):
+            for peer, commits in peers.items():
+                parts = [(each, _written(each, epoch)) for each in tables[peer]]
+                times[peer].append(timed(partial(commits, epoch, parts)))
+        for peer in peers:
+            run.record(peer, **medians(times[peer][1:]))

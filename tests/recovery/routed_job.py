@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ def storage(folder: Path) -> IcebergStorage:
     return IcebergStorage.Local(str(folder / "lake"))
 
 
-def main(folder: Path, upsert: bool = False, on_error: Any = "fail") -> Job:
-    """One run."""
+def main(folder: Path, upsert: bool = False, on_error: Any = "fail", given: IcebergSinkConfig | None = None) -> Job:
+    """One run, into a lake in the folder unless a catalog is given."""
     mode = Upsert("key", order_by="id") if upsert else Append()
-    config = IcebergSinkConfig(namespace="db", table="{kind}", storage=storage(folder))
+    config = replace(given or IcebergSinkConfig(namespace="db", table="t", storage=storage(folder)), table="{kind}")
     return (
         Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
         .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))

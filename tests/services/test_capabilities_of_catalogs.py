@@ -42,7 +42,7 @@ def test_what_a_server_announces_is_known(lake: Lake) -> None:
     else:
         # SeaweedFS 4.48 and Nessie 0.99 announce nothing.
         assert capabilities == ref.capabilities
-        assert known["transactions"] is (None if lake.name in ("seaweed", "nessie") else False)
+        assert known["transactions"] is {"seaweed": None, "nessie": True}.get(lake.name, False)
 
 
 def test_nested_namespaces(lake: Lake) -> None:

@@ -20,7 +20,15 @@ from volley import (
     MemorySource,
     PlanError,
 )
-from volley.iceberg import GlueCatalog, HiveCatalog, IcebergSourceConfig, NessieCatalog, RestCatalog
+from volley.iceberg import (
+    GlueCatalog,
+    HiveCatalog,
+    IcebergSourceConfig,
+    NessieCatalog,
+    RestCatalog,
+    RoutedSink,
+    SqlCatalog,
+)
 from volley.iceberg.catalogs.capabilities import FEATURES, Capabilities
 from volley.iceberg.catalogs.config import CatalogConfig
 
@@ -111,11 +119,44 @@ def test_explain_says_what_the_catalog_lacks(capsys: pytest.CaptureFixture[str])
     stream = Environment().from_source(MemorySource([{"id": 1}]))
     for target in (IcebergSink(sink(NESSIE)), IcebergSink(sink(NESSIE)).routed("{id}")):
         stream.to_sink(target).explain()
-        line = capsys.readouterr().out.splitlines()[-1]
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if "without" in line)
         assert line.startswith(f"{target.label}: catalog {NESSIE.address} is without branches and tags of a table, all")
         assert line.endswith("expiry of snapshots, removal of files, tables of format version 3")
     stream.to_sink(IcebergSink(sink(RestCatalog("http://127.0.0.1:9")))).explain()
     assert "without" not in capsys.readouterr().out
+
+
+REST = RestCatalog("http://127.0.0.1:9")
+IN_ONE = "an epoch is one commit, if the catalog takes that (`volley check` asks it); else one after the other"
+IN_TURN = "committed one after the other, since a SQL catalog commits to one table at a time"
+
+
+def tables_explained(capsys: pytest.CaptureFixture[str], *sinks: IcebergSink | RoutedSink) -> list[str]:
+    """What a plan says about the commits of several tables."""
+    first, *others = sinks
+    pipeline = Environment().from_source(MemorySource([{"id": 1}])).to_sink(first)
+    for other in others:
+        pipeline = pipeline.to_sink(other)
+    pipeline.explain()
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("tables ")]
+
+
+def test_explain_says_how_an_epoch_gets_to_several_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (IcebergSink(replace(sink(REST), table=name)) for name in ("a", "b"))
+    elsewhere = IcebergSink(replace(sink(RestCatalog("http://127.0.0.1:8")), table="c"))
+    lettered = IcebergSink(first.config.with_dead_letter("db.bad"))
+    routed, parking = first.routed("{id}"), first.routed("{id}", on_error="park")
+    in_turn = IcebergSink(replace(sink(SqlCatalog("sqlite:////lake/catalog.db")), table="a")).routed("{id}")
+    assert tables_explained(capsys, first) == []
+    assert tables_explained(capsys, first, elsewhere) == []
+    assert tables_explained(capsys, first, second, elsewhere) == [f"tables db.a, db.b: {IN_ONE}"]
+    assert tables_explained(capsys, lettered) == [f"tables db.a, db.bad: {IN_ONE}"]
+    assert tables_explained(capsys, routed) == [f"tables {{id}}: {IN_ONE}"]
+    assert tables_explained(capsys, in_turn) == [f"tables {{id}}: {IN_TURN}"]
+    nessie = IcebergSink(sink(NESSIE)).routed("{id}")
+    assert tables_explained(capsys, nessie) == ["tables {id}: an epoch is one commit"]
+    waits = "tables {id}: committed one after the other, since on_error='park' lets each wait by itself"
+    assert tables_explained(capsys, parking, second) == [waits]
 
 
 def test_the_page_is_made_of_the_capabilities() -> None:

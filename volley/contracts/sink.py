@@ -285,6 +285,25 @@ class Committer(ABC):
             VolleyError: Any other: the commit is known not to have landed.
         """
 
+    @property
+    def group(self) -> object | None:
+        """Committers of equal groups make an epoch visible together (`commit_together`); None (default) = it is alone.
+
+        May ask the target.
+        """
+        return None
+
+    def commit_together(self, epoch: Epoch, parts: Sequence[tuple[Committer, Sequence[WriteResult]]]) -> None:
+        """Make the results of several committers of this one's group visible: all of them or none.
+
+        Args:
+            parts: Committers, this one among them, and the results of each one's tasks.
+
+        Raises:
+            VolleyError: As for `commit`; nothing of any of them has landed then, or nothing is known of any.
+        """
+        raise NotImplementedError
+
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that is known not to have landed. Must not raise. The default does nothing."""
         return
@@ -349,6 +368,16 @@ class Sink(ABC):
         """Return one line about what becomes of rows, such as which of several stays, for `DataStream.explain`.
 
         None (default) = nothing more than the sink's repr says.
+        """
+        return None
+
+    def explain_together(self, sinks: Sequence[Sink]) -> str | None:
+        """Return one line about how an epoch becomes visible in several targets of a job, for `DataStream.explain`.
+
+        None (default) = in each by itself.
+
+        Args:
+            sinks: All sinks of the job, those of its dead letters too.
         """
         return None
 

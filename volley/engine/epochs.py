@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from volley.contracts.reports import DeadLetter
 from volley.contracts.rows import Tallies
 from volley.contracts.sink import Committer
 from volley.contracts.source import Split
+from volley.engine.commits import Commits
 from volley.engine.history import Notes
 from volley.engine.joins import JoinedTables
 from volley.engine.levels import Levels
@@ -25,7 +25,6 @@ from volley.engine.progress import Phases
 from volley.engine.records import Landed, RunStart
 from volley.engine.sinks import DeadLetterSinks, OpenSink, writers_of
 from volley.errors import (
-    CommitStateUnknownError,
     ExpectationError,
     LayoutChangedError,
     PlanError,
@@ -41,7 +40,6 @@ from volley.spark.session import runs_once_locally
 from volley.task.failpoints import LEARNED_POINT, reach
 from volley.task.joined_rows import begin_epoch
 from volley.task.task import InputSplit, Task, of_sources, run_here
-from volley.telemetry.traces import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -226,6 +224,10 @@ class Epochs:
         """The job's sinks, then those of dead letters, as a task's results come."""
         return (*self.sinks, *self.letters.sinks)
 
+    @cached_property
+    def _commits(self) -> Commits:
+        return Commits(self.job.name, self.sinks, self.letters.sinks)
+
     def _due(self, epoch: Epoch) -> list[bool]:
         """Return per sink, and dead letter, whether its target lacks the epoch."""
         return [self._needs_epoch(sink.committer, epoch) for sink in self.all_sinks]
@@ -250,7 +252,7 @@ class Epochs:
             reach("after-files", epoch.number)
             try:
                 with self.phases("commit"):
-                    self._commit_all(epoch, results, due, landed)
+                    self._commits.commit(epoch, results, due, landed, replayed=self._tallies[REPLAYED])
                 return
             except LayoutChangedError as error:
                 if attempt == _ATTEMPTS:
@@ -344,81 +346,10 @@ class Epochs:
         sizes = [readers[split.reader].size(split.split) for split in splits]
         return None not in sizes and sum(filter(None, sizes)) <= _SMALL
 
-    def _commit_all(
-        self,
-        epoch: Epoch,
-        results: Sequence[list[WriteResult]],
-        due: Sequence[bool],
-        landed: list[list[WriteResult]],
-    ) -> None:
-        # Commit dead letters first, so that a rejected row is never missing from both.
-        count = len(self.sinks)
-        order = [*range(count, len(self.all_sinks)), *range(count)]
-        for position, index in enumerate(order):
-            if index == 0:
-                reach("between-commits", epoch.number)
-            if not due[index]:
-                continue
-            try:
-                self._commit(self.all_sinks[index], epoch, results[index])
-            except Exception:
-                for later in order[position + 1 :]:
-                    if due[later]:
-                        self.all_sinks[later].committer.abort(epoch, results[later])
-                raise
-            landed[index] = results[index]
-            if index >= count:
-                marked = self._tallies[REPLAYED]
-                self._log_rejected(self.all_sinks[index], epoch, sum(result.rows for result in results[index]) - marked)
-
-    def _log_rejected(self, sink: OpenSink, epoch: Epoch, rows: int) -> None:
-        if rows:
-            sink.metrics.record_failed(rows)
-            text = "%s: %s bad rows of epoch %d are in %s"
-            _log.warning(text, self.job.name, f"{rows:,}", epoch.number, sink.committer)
-
     def _log_left(self) -> None:
         if left := self._tallies[LEFT]:
             text = "%s: %s dead letters can't be read again, and stay as they are: see their format and sinks"
             _log.warning(text, self.job.name, f"{left:,}")
-
-    def _commit(self, sink: OpenSink, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        committer, metrics, began = sink.committer, sink.metrics, time.monotonic()
-        try:
-            with Span("volley.commit.sink", {"volley.sink": str(committer)}):
-                committer.commit(epoch, results)
-        except LayoutChangedError:
-            # Don't count its rows: they are written again.
-            committer.abort(epoch, results)
-            raise
-        except Exception as error:
-            _count(sink, results)
-            metrics.record_commit(time.monotonic() - began, succeeded=False)
-            metrics.record_failed(sum(result.rows for result in results))
-            if isinstance(error, VolleyError) and not isinstance(error, CommitStateUnknownError):
-                committer.abort(epoch, results)
-            raise
-        _count(sink, results)
-        if any(result.rows for result in results):
-            seconds = time.monotonic() - began
-            metrics.record_commit(seconds, succeeded=True)
-            self._log_commit(committer, epoch, results, seconds)
-
-    def _log_commit(self, committer: Committer, epoch: Epoch, results: Sequence[WriteResult], seconds: float) -> None:
-        fields = {
-            "job": self.job.name,
-            "epoch": epoch.number,
-            "target": str(committer),
-            "snapshot": committer.snapshot_id(epoch),
-            "rows": sum(result.rows for result in results),
-            "files": sum(result.files for result in results),
-            "bytes": sum(result.bytes for result in results),
-            "seconds": round(seconds, 3),
-        }
-        text = "%(job)s: epoch %(epoch)d is in %(target)s: %(rows)d rows, %(files)d files, committed in %(seconds).3f s"
-        if fields["snapshot"] is not None:
-            text += ", snapshot %(snapshot)d"
-        _log.info(text, fields, extra=fields)
 
     def _orphans(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
         """Listing is expensive: do it only after a retried task, with speculation, or in the epoch that crashed."""
@@ -435,10 +366,3 @@ class Epochs:
         if files:
             _log.warning("%s: dead attempts of epoch %d left %d files", self.job.name, epoch.number, len(files))
         return files
-
-
-def _count(sink: OpenSink, results: Sequence[WriteResult]) -> None:
-    # `_log_rejected` counts dead letters, as failed rows.
-    if sink.tasks is not None:
-        for result in results:
-            sink.metrics.record_write(result)

@@ -14,6 +14,7 @@ from volley.contracts.reports import Probe
 from volley.contracts.sink import Committer, Sink, SinkContext
 from volley.errors import brief_methods
 from volley.html_table import settings_html
+from volley.iceberg.catalogs.capabilities import FEATURES
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import CommitMode, History, KeyedMode, Overwrite, Upsert
 from volley.iceberg.route.routing import KeyFields, KeyFieldsLike, Routing, TableNames
@@ -64,6 +65,24 @@ def _catalog_of(config: IcebergSinkConfig) -> str | None:
     """Return what the catalog is known to lack; None if it is nothing."""
     without = config.ref.capabilities.without
     return f"catalog {config.ref.address} is {without}" if without else None
+
+
+def _together(sink: IcebergSink | RoutedSink, sinks: Sequence[Sink]) -> str | None:
+    """Return how an epoch gets to the tables that a job writes in the catalog of a sink; None if it is one table."""
+    if sink.parks:
+        return f"tables {sink.label}: committed one after the other, since on_error='park' lets each wait by itself"
+    ref = sink.config.ref
+    others = [each for each in sinks if isinstance(each, IcebergSink | RoutedSink) and not each.parks]
+    labels = dict.fromkeys(each.label for each in others if each.config.ref.group == ref.group)
+    if len(labels) < 2 and isinstance(sink, IcebergSink):
+        return None
+    if ref.capabilities.transactions is False:
+        how = f"committed one after the other, since {ref.catalog_title} {FEATURES['transactions'].lack}"
+    elif ref.capabilities.transactions:
+        how = "an epoch is one commit"
+    else:
+        how = "an epoch is one commit, if the catalog takes that (`volley check` asks it); else one after the other"
+    return f"tables {', '.join(labels)}: {how}"
 
 
 def _joined(*lines: str | None) -> str | None:
@@ -141,6 +160,11 @@ class IcebergSink(Sink, Rows):
     def explain(self) -> str | None:
         return _joined(_which_stays(self.config.commit_mode), _catalog_of(self.config))
 
+    parks: ClassVar[bool] = False
+
+    def explain_together(self, sinks: Sequence[Sink]) -> str | None:
+        return _together(self, sinks)
+
     @property
     def dead_letter(self) -> Sink | None:
         """The sink of dead letters: a table or JSON files; see `IcebergSinkConfig.with_dead_letter`."""
@@ -165,8 +189,9 @@ class IcebergSink(Sink, Rows):
     ) -> RoutedSink:
         """Return a sink that writes each row to the table that its columns name, with this sink's settings.
 
-        Each table gets one commit an epoch, with the epoch's mark: rows are in it exactly once. The tables are not
-        committed together: a reader may see an epoch in one table before it is in another.
+        Each table gets one commit an epoch, with the epoch's mark: rows are in it exactly once. Where the catalog takes
+        several tables in one commit, and ``on_error`` is ``"fail"``, an epoch is in all tables or in none; else a
+        reader may see it in one table before it is in another.
 
         Args:
             route: The tables' names as a template with columns in braces, ``"{namespace}.{table}"``, or an expression
@@ -184,7 +209,8 @@ class IcebergSink(Sink, Rows):
                 closes its file, so that its rows are in more and smaller files.
             commits_at_once: The most tables that are committed at the same time.
             on_error: What to do if a table can't take its rows, because it is gone, replaced, or of another schema.
-                ``"fail"``: the job fails, after the other tables have the epoch. ``"park"``: its rows are kept with the
+                ``"fail"``: the job fails, after the other tables have the epoch, or, where they are committed together,
+                with the epoch in none. ``"park"``: its rows are kept with the
                 checkpoint while the others go on, and are committed, epoch by epoch, once the table can take them.
 
         Raises:
@@ -336,6 +362,14 @@ class RoutedSink(Sink):
         return _joined(*modes, _catalog_of(self.config))
 
     @property
+    def parks(self) -> bool:
+        """True if a table that can't take its rows does not keep them from the others."""
+        return self.routing.on_error == "park"
+
+    def explain_together(self, sinks: Sequence[Sink]) -> str | None:
+        return _together(self, sinks)
+
+    @property
     def dead_letter(self) -> Sink | None:
         """The sink of dead letters, as for one table."""
         return self.sink.dead_letter
@@ -364,6 +398,11 @@ class RoutedSink(Sink):
         from volley.iceberg.route.rows import check_stream
 
         check_stream(self.routing, schema)
+
+    def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
+        from volley.iceberg.commit.probes import how_committed
+
+        return [*super().probes(schema), Probe("commits", lambda: how_committed(self.config.ref, self.parks))]
 
     def open(self, context: SinkContext) -> Committer:
         """Return the committer of all tables, with those in the checkpoint; each is opened in the first epoch.

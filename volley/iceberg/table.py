@@ -127,6 +127,16 @@ class TableRef(Rows):
         assert isinstance(self.catalog, CatalogConfig)
         return self.catalog
 
+    @property
+    def catalog_title(self) -> str:
+        """What kind of catalog it is, in words."""
+        return self._catalog.title
+
+    @property
+    def group(self) -> object:
+        """What is equal for tables of one catalog that one client of it can commit to."""
+        return self.catalog, self.warehouse, dict(self.properties)
+
     def to_properties(self) -> dict[str, Any]:
         """Return the properties for pyiceberg's ``load_catalog``. They contain secrets: never print or log them."""
         return {**self._catalog.to_properties(self.storage, self.warehouse), **self.properties}
@@ -208,15 +218,18 @@ class TableRef(Rows):
         table: pa.Table = load("rows", "iceberg")(self, limit)
         return table
 
-    def errors(self) -> AbstractContextManager[None]:
+    def errors(self, names: str | None = None) -> AbstractContextManager[None]:
         """Return a context that translates exceptions of pyiceberg and its clients into VolleyErrors of this table.
 
         A conflict (pyiceberg's ``CommitFailedException``) is not translated: the committer handles it.
+
+        Args:
+            names: The names of several tables of this catalog, in place of this one's.
         """
         # Waits and retries, which these errors decide on, load a package of their own.
         from volley.iceberg.catalogs.errors import catalog_errors
 
-        return catalog_errors(self._catalog, self.storage, self.name, self.to_properties)
+        return catalog_errors(self._catalog, self.storage, names or self.name, self.to_properties)
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html

@@ -118,10 +118,13 @@ def explained(roots: Sequence[nodes.Node]) -> str:
 
 
 def _of_sinks(roots: Sequence[nodes.Node]) -> Iterator[str]:
-    """Yield what becomes of the rows in each sink, if it tells more than its repr."""
-    for write in (root for root in roots if isinstance(root, nodes.Write)):
+    """Yield what becomes of the rows in each sink, if it tells more than its repr, and of epochs in several."""
+    writes = [root for root in roots if isinstance(root, nodes.Write)]
+    for write in writes:
         if (line := write.sink.explain()) is not None:
             yield f"{write.sink.label}: {line}"
+    sinks = [sink for write in writes for sink in (write.sink, write.dead_letter) if sink is not None]
+    yield from filter(None, dict.fromkeys(sink.explain_together(sinks) for sink in sinks))
 
 
 def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:

@@ -61,7 +61,12 @@ class Answer:
 
     @property
     def subject(self) -> str:
-        """What the request is about: "namespaces", "namespace", "tables", "table", or "" for token and settings."""
+        """What the request is about: "namespaces", "namespace", "tables", "table", or "" for token and settings.
+
+        A commit of several tables is about a table.
+        """
+        if self.path.endswith("/transactions/commit"):
+            return "table"
         match = _SUBJECT.search(self.path)
         if match is None:
             return ""

@@ -120,7 +120,7 @@ class Capabilities:
     def without(self) -> str:
         """What is known to be missing, such as ``"without nested namespaces"``; empty if nothing is.
 
-        Commits of several tables are left out: Volley commits table by table everywhere.
+        Commits of several tables are left out: they matter to jobs that write several tables, whose plans say it.
         """
         missing = [name for name in FEATURES if name != "transactions" and getattr(self, name) is False]
         return f"without {', '.join(FEATURES[name].title for name in missing)}" if missing else ""

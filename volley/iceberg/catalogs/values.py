@@ -163,7 +163,7 @@ class NessieCatalog(RestCatalog):
 
     title: ClassVar[str] = "Nessie"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        branches=False, history=False, expiry=False, format_3=False, transactions=None
+        branches=False, history=False, expiry=False, format_3=False, transactions=True
     )
 
     branch: str = "main"

@@ -13,11 +13,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.contracts.epoch import Epoch, WriteResult
-from volley.contracts.sink import Committer, SinkContext
+from volley.contracts.sink import SinkContext
 from volley.errors import CommitError, PlanError, VolleyError
 from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.commit.epochs import Clearing, EpochStage
-from volley.iceberg.commit.loop import commit_to, fresh_table
+from volley.iceberg.commit.loop import Commit, commit_to, fresh_table
 from volley.iceberg.commit.marks import (
     BRANCH,
     EPOCH,
@@ -29,6 +29,7 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import Overwriting
 from volley.iceberg.commit.tables import evolution
+from volley.iceberg.commit.together import Change, GroupedCommitter, group_of
 from volley.iceberg.commit.tombstones import tombstones_with
 from volley.iceberg.commit.totals import totals_of
 from volley.iceberg.config import IcebergSinkConfig
@@ -50,7 +51,7 @@ __all__ = ["IcebergCommitter"]
 _log = logging.getLogger(__name__)
 
 
-class IcebergCommitter(Committer):
+class IcebergCommitter(GroupedCommitter):
     """Commits the files of an epoch as one snapshot with the epoch's marks.
 
     `EpochStage` says what a commit is.
@@ -144,12 +145,25 @@ class IcebergCommitter(Committer):
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Commit one snapshot with the files of all results; do nothing if there are no files."""
-        files = [file for result in results for file in result.committables]
+        for change in self.changes(epoch, results):
+            change.finish(commit_to(change.ref, change.stage, load=change.load))
+
+    @property
+    def group(self) -> object | None:
+        return group_of(self._config.ref, self._catalog)
+
+    def changes(self, epoch: Epoch, results: Sequence[WriteResult]) -> Sequence[Change]:
+        """Return the change of the table; none without any file."""
+        files = _files_of(results)
         if not files:
-            return
+            return []
         stage = EpochStage(self._config, self._context, epoch, files, self._changes(epoch, files))
-        commit = commit_to(self._config.ref, stage, load=self._reload)
+        return [Change(self._config.ref, stage, self._reload, partial(self.finish, epoch, results))]
+
+    def finish(self, epoch: Epoch, results: Sequence[WriteResult], commit: Commit[Any]) -> None:
+        """Delete what a commit has left over, once its files belong to the table."""
         if self._upsert:
+            files = _files_of(results)
             attempts = self._upsert.of_attempts
             unused = attempts if commit.staged is None and commit.is_final else self._unused(epoch, attempts)
             delete_new_files(self._table.io, [*(file.path for file in files), *self._upsert.temporary, *unused])
@@ -159,7 +173,7 @@ class IcebergCommitter(Committer):
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that has not landed."""
-        paths = [file.path for result in results for file in result.committables]
+        paths = [file.path for file in _files_of(results)]
         if self._upsert:
             paths += [*(file.path for file in self._upsert.written), *self._upsert.temporary]
         delete_new_files(self._table.io, paths)
@@ -228,3 +242,7 @@ class IcebergCommitter(Committer):
     @property
     def _name(self) -> str:
         return ".".join(self._table.name())
+
+
+def _files_of(results: Sequence[WriteResult]) -> list[Any]:
+    return [file for result in results for file in result.committables]

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
-from typing import ClassVar, Generic, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
@@ -44,12 +44,16 @@ from volley.iceberg.write.vectors import check_form
 from volley.iceberg.write.written import SnapshotFiles
 
 __all__ = [
+    "Attempts",
     "Commit",
+    "Ready",
     "Stage",
     "Staged",
+    "UnknownOutcome",
     "commit_to",
     "fresh_table",
     "new_snapshot_id",
+    "sending",
     "turn",
     "unchanged",
     "write_manifests",
@@ -141,11 +145,11 @@ def commit_to(
         CommitStateUnknownError: If the change may or may not have landed; no file was deleted.
         VolleyError: If the table can't be loaded, or `stage` raises it.
     """
-    attempts = _Attempts(ref, stage)
+    attempts = Attempts(ref, stage)
     try:
         attempts.load = load or partial(fresh_table, ref, catalog or retry_reads(ref.load_catalog))
         return commit_retry(
-            retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, _UnknownOutcome)),
+            retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, UnknownOutcome)),
             before_sleep=lambda state: stage.retry(),
             retry_error_callback=attempts.give_up,
         )(attempts.attempt)
@@ -155,34 +159,64 @@ def commit_to(
         raise
 
 
-class _UnknownOutcome(Exception):
+@dataclass(frozen=True)
+class Ready(Generic[S]):
+    """An attempt that is to be committed to a freshly loaded table."""
+
+    table: Table
+    staged: S
+
+    @property
+    def requirements(self) -> Sequence[TableRequirement]:
+        """What the catalog checks besides the transaction's own requirements."""
+        # A table that was dropped and made anew is another one.
+        return (AssertTableUUID(uuid=self.table.metadata.table_uuid), *self.staged.requirements)
+
+
+class UnknownOutcome(Exception):
     """Raised if the table has to tell whether an attempt has landed: it ended without a response, or was refused."""
 
 
-class _Attempts(Generic[S]):
-    """The attempts of one commit, and what is known of their outcome."""
+class Attempts(Generic[S]):
+    """The attempts of one commit, and what is known of their outcome.
+
+    Args:
+        names: For messages, all tables that are committed together; None = it is one.
+    """
 
     load: Callable[[], Table]
 
-    def __init__(self, ref: TableRef, stage: Stage[S]) -> None:
-        self._ref = ref
+    def __init__(self, ref: TableRef, stage: Stage[S], names: str | None = None) -> None:
+        self.ref = ref
         self._stage = stage
+        self._names = names or ref.name
         # The newest first. One without a response may land after the table was looked at.
-        self._sent: list[S] = []
+        self.sent: list[S] = []
         # Those of them that were refused. A gateway that repeats a request passes on the refusal of one that has
         # landed, so their manifests are kept until the table shows that it has not.
-        self._refused: list[S] = []
+        self.refused: list[S] = []
 
     @property
     def may_have_landed(self) -> bool:
         """True if an attempt may have landed or may still land: no file may be deleted then."""
-        return bool(self._sent)
+        return bool(self.sent)
 
     def attempt(self) -> Commit[S]:
-        with turn(self._ref) if self._stage.in_turn or self.may_have_landed else nullcontext():
+        with turn(self.ref) if self._stage.in_turn or self.may_have_landed else nullcontext():
             return self._attempt()
 
     def _attempt(self) -> Commit[S]:
+        ready = self.prepare()
+        if isinstance(ready, Commit):
+            return ready
+        with turn(self.ref), sending(self.ref, [(self, ready.staged)]):
+            commit_once(ready.table, ready.staged.transaction, *ready.requirements)
+            self._stage.committed()
+        delete_merged_manifests(ready.table, ready.staged.transaction)
+        return Commit(ready.table, ready.staged)
+
+    def prepare(self) -> Commit[S] | Ready[S]:
+        """Return what is to be committed; or the commit that has landed, or that nothing is to be done."""
         with self._before_commit():
             table = self.load()
         if (landed := self._landed(table)) is not None:
@@ -192,17 +226,10 @@ class _Attempts(Generic[S]):
             staged = self._stage.stage(table)
         if staged is None:
             return Commit(table, None, is_final=not self.may_have_landed)
-        # A table that was dropped and made anew is another one.
-        same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
-        with turn(self._ref), self._classified(staged):
-            self._sent.insert(0, staged)
-            commit_once(table, staged.transaction, same_table, *staged.requirements)
-            self._stage.committed()
-        delete_merged_manifests(table, staged.transaction)
-        return Commit(table, staged)
+        return Ready(table, staged)
 
     def _landed(self, table: Table) -> S | None:
-        return next((staged for staged in self._sent if self._stage.landed(table, staged)), None)
+        return next((staged for staged in self.sent if self._stage.landed(table, staged)), None)
 
     @contextmanager
     def _before_commit(self) -> Iterator[None]:
@@ -211,41 +238,17 @@ class _Attempts(Generic[S]):
             yield
         except VolleyError as error:
             if self.may_have_landed:
-                raise _UnknownOutcome(message_of(error)) from error
+                raise UnknownOutcome(message_of(error)) from error
             raise
-
-    @contextmanager
-    def _classified(self, staged: S) -> Iterator[None]:
-        """Classify the errors of a commit; whichever it is, the next attempt looks at the table first."""
-        try:
-            with self._ref.errors():
-                yield
-        except CommitStateUnknownError:
-            raise
-        except ConfigError as error:
-            # It was refused before anything was sent.
-            self._forget(staged)
-            if self.may_have_landed:
-                raise _UnknownOutcome(str(error)) from error
-            raise
-        except CommitFailedException:
-            self._refused.append(staged)
-            raise
-        except Exception as error:
-            if never_sent(error):
-                self._forget(staged)
-                raise
-            if refuses(error):
-                self._refused.append(staged)
-            raise _UnknownOutcome(message_of(error)) from error
 
     def _forget_refused(self) -> None:
         """Forget the refused attempts, since none of them is in the table."""
-        while self._refused:
-            self._forget(self._refused.pop())
+        while self.refused:
+            self.forget(self.refused.pop())
 
-    def _forget(self, staged: S) -> None:
-        self._sent.remove(staged)
+    def forget(self, staged: S) -> None:
+        """Forget an attempt that is not in the table."""
+        self.sent.remove(staged)
         delete_manifests(staged.transaction)
 
     def give_up(self, state: RetryCallState) -> Commit[S]:
@@ -270,18 +273,63 @@ class _Attempts(Generic[S]):
         """Raise the error of a commit whose attempts were all refused, once the table has shown that none landed."""
         if isinstance(error, CommitFailedException):
             raise CommitConflictError(
-                f"{self._stage.action} failed: other writers changed table {self._ref.name} during each of {ATTEMPTS} "
+                f"{self._stage.action} failed: other writers changed table {self._names} during each of {ATTEMPTS} "
                 f"attempts: {error}",
                 hint=self._stage.conflict_hint,
             ) from error
-        raise (isinstance(error, _UnknownOutcome) and error.__cause__) or error
+        raise (isinstance(error, UnknownOutcome) and error.__cause__) or error
 
     def _unknown(self, error: BaseException) -> CommitStateUnknownError:
         return CommitStateUnknownError(
-            f"{self._stage.action} may or may not have changed table {self._ref.name}: the catalog gave no clear "
+            f"{self._stage.action} may or may not have changed table {self._names}: the catalog gave no clear "
             f"answer in {ATTEMPTS} attempts: {message_of(error)}",
             hint=self._stage.unknown_hint,
         )
+
+
+@contextmanager
+def sending(ref: TableRef, sent: Sequence[tuple[Attempts[Any], Staged]], names: str | None = None) -> Iterator[None]:
+    """Classify the errors of a commit; whichever it is, the next attempt looks at the tables first.
+
+    Args:
+        ref: A table of the catalog.
+        sent: What is committed in one request.
+        names: For messages, all tables; None = it is one.
+    """
+    for attempts, staged in sent:
+        attempts.sent.insert(0, staged)
+    try:
+        with ref.errors(names):
+            yield
+    except CommitStateUnknownError:
+        raise
+    except ConfigError as error:
+        # It was refused before anything was sent.
+        if _forget_all(sent):
+            raise UnknownOutcome(str(error)) from error
+        raise
+    except CommitFailedException:
+        _note_refusal(sent)
+        raise
+    except Exception as error:
+        if never_sent(error):
+            _forget_all(sent)
+            raise
+        if refuses(error):
+            _note_refusal(sent)
+        raise UnknownOutcome(message_of(error)) from error
+
+
+def _forget_all(sent: Sequence[tuple[Attempts[Any], Staged]]) -> bool:
+    """Forget what was not sent; return True if an earlier attempt may have landed."""
+    for attempts, staged in sent:
+        attempts.forget(staged)
+    return any(attempts.may_have_landed for attempts, _ in sent)
+
+
+def _note_refusal(sent: Sequence[tuple[Attempts[Any], Staged]]) -> None:
+    for attempts, staged in sent:
+        attempts.refused.append(staged)
 
 
 _locks: dict[tuple[str, str], RLock] = {}

@@ -16,16 +16,19 @@ from pyiceberg.table import Table
 
 from volley.contracts.reports import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
+from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.commit.tables import capabilities_of, check_table, has_namespace
+from volley.iceberg.commit.together import takes_tables
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.values import LocalStorage
+from volley.iceberg.table import TableRef
 from volley.storage.paths import write_and_delete
 
-__all__ = ["table_probes"]
+__all__ = ["how_committed", "table_probes"]
 
 _CONTENT = b"volley check writes this file and deletes it"
 
@@ -56,6 +59,21 @@ def _conflicts(table: Table) -> Iterator[None]:
             f"a commit to table {'.'.join(table.name())} failed: other writers changed it at the same time: {error}",
             hint="check again; drop branches of the table whose names begin with volley-check",
         ) from error
+
+
+def how_committed(ref: TableRef, parks: bool) -> str:
+    """Ask the catalog of a sink of many tables, and return how an epoch gets to them.
+
+    Args:
+        parks: True if a table that can't take its rows does not keep them from the others.
+    """
+    if parks:
+        return "one table a commit, since on_error='park' lets each wait by itself"
+    return _commits(ref, retry_reads(ref.load_catalog))
+
+
+def _commits(ref: TableRef, catalog: Catalog) -> str:
+    return "several tables in one commit" if takes_tables(ref, catalog) else "one table a commit"
 
 
 class _Looks:
@@ -93,8 +111,10 @@ class _Looks:
                 self._catalog.list_namespaces()
             except (ForbiddenError, NotImplementedError):
                 _ = self._table  # a job lists nothing
-        without = capabilities_of(self._config.ref, self._catalog).without
-        return f"{self._config.ref.address}{without and f', {without}'}"
+        ref = self._config.ref
+        without = capabilities_of(ref, self._catalog).without
+        commits = "" if ref.capabilities.transactions is False else f", {_commits(ref, self._catalog)}"
+        return f"{ref.address}{without and f', {without}'}{commits}"
 
     def namespace(self) -> str:
         with self._config.ref.errors():

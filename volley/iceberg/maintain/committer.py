@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -14,6 +15,7 @@ from volley.contracts.reports import MaintenanceReport
 from volley.contracts.sink import SinkContext
 from volley.errors import ConfigError, near
 from volley.iceberg.commit.committer import IcebergCommitter
+from volley.iceberg.commit.loop import Commit
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.aging import check_time
 from volley.iceberg.maintain.maintainer import Maintainer, MaintenanceThread
@@ -93,10 +95,9 @@ class MaintainingCommitter(IcebergCommitter):
         """What the maintenance has done lately, and when more is due."""
         return self._maintainer.report
 
-    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        super().commit(epoch, results)
-        if any(result.committables for result in results):
-            self._maintainer.committed(self._delete_files(epoch))
+    def finish(self, epoch: Epoch, results: Sequence[WriteResult], commit: Commit[Any]) -> None:
+        super().finish(epoch, results, commit)
+        self._maintainer.committed(self._delete_files(epoch))
 
     def _delete_files(self, epoch: Epoch) -> int:
         """Return how many delete files the epoch has added to the table."""

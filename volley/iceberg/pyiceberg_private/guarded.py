@@ -34,7 +34,11 @@ from volley.errors import CatalogError, CommitStateUnknownError, ConfigError
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, check_unencrypted, read_foreign
 from volley.iceberg.pyiceberg_private.lineage import check_fresh
 
-__all__ = ["CachedMetadata", "GuardedCatalog", "check_known", "check_snapshots", "share_metadata"]
+__all__ = ["CachedMetadata", "GuardedCatalog", "check_known", "check_refs", "check_snapshots", "share_metadata"]
+
+
+TableChanges = tuple[Table, Sequence[TableRequirement], Sequence[TableUpdate]]
+"""A table, what its catalog checks, and the updates of the table's metadata."""
 
 
 class GuardedCatalog(Catalog):
@@ -63,8 +67,20 @@ class GuardedCatalog(Catalog):
         check_known(table)
         dated = not_before(table.metadata, updates)
         response = super().commit_table(table, requirements, dated)  # type: ignore[safe-super]
-        _check_refs(".".join(table.name()), response.metadata, updates)
+        check_refs(".".join(table.name()), response.metadata, updates)
         return response
+
+    def commits_tables(self) -> bool:
+        """Return True if the catalog takes changes of several tables in one commit; may ask it."""
+        return False
+
+    def commit_tables(self, changes: Sequence[TableChanges]) -> None:
+        """Commit changes of several tables, each once: all of them or none. Only if `commits_tables`.
+
+        Raises:
+            CommitFailedException: If a requirement of one table does not hold; no table is changed then.
+        """
+        raise NotImplementedError
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
@@ -167,7 +183,8 @@ def in_order(metadata: TableMetadata, before: TableMetadata) -> TableMetadata:
     return metadata.model_copy(update=changed)
 
 
-def _check_refs(name: str, metadata: TableMetadata, updates: Sequence[TableUpdate]) -> None:
+def check_refs(name: str, metadata: TableMetadata, updates: Sequence[TableUpdate]) -> None:
+    """Raise CommitStateUnknownError if a table lacks a reference that a commit has set, as its catalog said."""
     # Of several updates of a reference the last one counts.
     updated = {update.ref_name: update for update in updates if isinstance(update, SetSnapshotRefUpdate)}
     for ref, update in updated.items():

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 from pyiceberg.catalog import TOKEN, rest
 from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, AuthManagerAdapter, OAuth2AuthManager
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_CONNECT_TIMEOUT, S3_REQUEST_TIMEOUT, S3_SIGNER, FileIO
 from pyiceberg.io.fsspec import SIGNERS, FsspecFileIO, S3V4RestSigner
 from pyiceberg.schema import Schema
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableRequest, CommitTableResponse, Namespace, Table, TableIdentifier
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -27,11 +29,17 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.properties import property_as_bool
 from requests import Session
 from requests.adapters import BaseAdapter, HTTPAdapter
-from requests.exceptions import RequestException
+from requests.exceptions import HTTPError, RequestException
 
 from volley.errors import CatalogAuthError, ConfigError
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, mend
-from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
+from volley.iceberg.pyiceberg_private.guarded import (
+    GuardedCatalog,
+    TableChanges,
+    check_known,
+    check_snapshots,
+    not_before,
+)
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 from volley.iceberg.pyiceberg_private.tokens import BearerManager, SignIn, TokenProvider, TokenServer
 
@@ -132,6 +140,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
     """
 
     adapter: type[TimeoutAdapter] = TimeoutAdapter
+    _takes_transactions: bool | None = None
 
     def __init__(self, name: str, timeouts: tuple[float, float], **properties: str) -> None:
         self._timeouts = timeouts
@@ -195,6 +204,43 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
             for branch in _new_branches(table, updates):
                 requirements = self._with_branch(table, requirements, branch)
             return super().commit_table(table, requirements, updates)
+
+    def commits_tables(self) -> bool:
+        """Return True if the catalog takes a commit of no table, as SeaweedFS does, which announces nothing."""
+        if self._takes_transactions is None:
+            status = self._session.post(self.url("transactions/commit"), json={"table-changes": []}).status_code
+            if status >= 500 or status in (408, 429):
+                return False  # until it is asked again
+            self._takes_transactions = status == 204
+        return self._takes_transactions
+
+    def commit_tables(self, changes: Sequence[TableChanges]) -> None:
+        """Commit changes of several tables, signed in as for the catalog: the request is of no single table."""
+        body = {"table-changes": [self._change(*change) for change in changes]}
+        response = self._session.post(self.url("transactions/commit"), json=body)
+        if response.status_code in (500, 502, 504):
+            raise CommitStateUnknownException(f"HTTP {response.status_code}: {response.text}")
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {409: CommitFailedException})
+
+    def _change(
+        self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
+    ) -> dict[str, Any]:
+        """Return one table's part of the request; make a new branch before, as `commit_table` does."""
+        check_known(table)
+        bare, token = _without_token(table)
+        with self._sign_in.by(token):
+            for branch in _new_branches(table, tuple(updates)):
+                requirements = self._with_branch(bare, tuple(requirements), branch)
+        *namespace, name = table.name()
+        request = CommitTableRequest(
+            identifier=TableIdentifier(namespace=Namespace(namespace), name=name),
+            requirements=tuple(requirements),
+            updates=not_before(table.metadata, updates),
+        )
+        return json.loads(request.model_dump_json())  # type: ignore[no-any-return]
 
     def _with_branch(
         self, table: Table, requirements: tuple[TableRequirement, ...], branch: SetSnapshotRefUpdate
@@ -286,7 +332,7 @@ class _AddLastColumnId(TimeoutAdapter):
 def _with_last_column_ids(body: bytes) -> bytes:
     """Return the body of a commit with the last column id of each new schema."""
     commit = json.loads(body)
-    for update in commit["updates"]:
+    for update in (update for change in commit.get("table-changes", [commit]) for update in change["updates"]):
         if update["action"] == "add-schema":
             update["last-column-id"] = Schema.model_validate(update["schema"]).highest_field_id
     return json.dumps(commit).encode()

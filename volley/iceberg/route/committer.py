@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.reports import MaintenanceReport
-from volley.contracts.sink import Committer
 from volley.errors import CommitStateUnknownError, LayoutChangedError
+from volley.iceberg.commit.together import Change, GroupedCommitter, group_of
 from volley.iceberg.route.known import KnownTable, KnownTables
 from volley.iceberg.route.lanes import Gathered, Lanes
 from volley.iceberg.route.parking import Backlog, delete_parked
@@ -35,12 +35,12 @@ Files = Mapping[str, Sequence[Any]]
 """The files of an epoch by the key of their rows."""
 
 
-class RoutedCommitter(Committer):
+class RoutedCommitter(GroupedCommitter):
     """The committer of the committers of many tables.
 
-    An epoch is exactly once in each table, and not atomic across them: each has the epoch's mark, and an epoch that is
-    repeated after a crash goes to the tables that lack it. The marks have a query id of the sink's own, so that another
-    sink of the job may write to one of the tables.
+    An epoch is exactly once in each table: each has the epoch's mark, and an epoch that is repeated after a crash goes
+    to the tables that lack it. It is atomic across them where the catalog takes several tables in one commit. The marks
+    have a query id of the sink's own, so that another sink of the job may write to one of the tables.
     """
 
     can_clear = True
@@ -129,10 +129,10 @@ class RoutedCommitter(Committer):
             CommitStateUnknownError: If a commit may have landed.
             VolleyError: Any other, of one table: the others have the epoch, unless it is raised for the names.
         """
-        own, files = self._own(epoch), _by_key(results)
-        self._register(files, own)
-        _raise_first(self._each(files, lambda route: route.open_for(own, files[route.known.key])).values())
-        self._known.save()
+        if self.group is not None:
+            self.commit_together(epoch, [(self, results)])
+            return
+        own, files = self._opened(epoch, results)
         order = count(1)
         outcomes = self._each(files, lambda route: _commit(route, own, files[route.known.key], order))
         for key, outcome in outcomes.items():
@@ -141,6 +141,34 @@ class RoutedCommitter(Committer):
         self._tried = set(files)
         self._count(outcomes, results)
         _raise_first(outcomes.values())
+
+    def _opened(self, epoch: Epoch, results: Sequence[WriteResult]) -> tuple[Epoch, Files]:
+        """Make or open the tables that have rows; return the epoch under this sink's query id, and the files."""
+        own, files = self._own(epoch), _by_key(results)
+        self._register(files, own)
+        _raise_first(self._each(files, lambda route: route.open_for(own, files[route.known.key])).values())
+        self._known.save()
+        return own, files
+
+    @property
+    def group(self) -> object | None:
+        """None for a sink that parks rows: a table that can't take them must not keep the epoch from the others."""
+        if self._routing.on_error == "park":
+            return None
+        ref, lane = self._settings.config.ref, self._lanes[0]
+        return lane.submit(lambda: group_of(ref, lane.catalog)).result()
+
+    def changes(self, epoch: Epoch, results: Sequence[WriteResult]) -> Sequence[Change]:
+        own, files = self._opened(epoch, results)
+        outcomes = self._each(files, lambda route: route.changes(own, files[route.known.key]))
+        _raise_first(outcomes.values())
+        return [change for changes in outcomes.values() if not isinstance(changes, Exception) for change in changes]
+
+    def committed(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        self._tried = set(_by_key(results))
+        for order, _ in enumerate(self._tried, 1):
+            reach(f"after-route-{order}", epoch.number)
+        self._count(dict.fromkeys(self._tried, True), results)
 
     def _count(self, outcomes: Mapping[str, object], results: Sequence[WriteResult]) -> None:
         rows = Counter[str]()

@@ -32,6 +32,7 @@ from volley.errors import (
 from volley.formats.packed_rows import key_fields_of
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.commit.tables import open_table
+from volley.iceberg.commit.together import Change
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.committer import open_committer
 from volley.iceberg.maintain.maintainer import MaintenanceThread
@@ -165,6 +166,42 @@ class Route:
             raise LayoutChangedError(f"rows for table {self.known.name} are to be parked", hint=None) from error
         return True
 
+    def changes(self, epoch: Epoch, files: Sequence[Any]) -> Sequence[Change]:
+        """Return what is to be committed for an epoch together with other tables; nothing if the table has it.
+
+        Raises:
+            VolleyError: As for `commit`.
+        """
+        parked = _parked_in(files)
+        self._open_for(epoch.query_id, parked)
+        committer = self._committer
+        assert committer is not None
+        if not committer.lacks(epoch, self._last):
+            delete_parked(parked)
+            return []
+        results = [WriteResult(committables=tuple(self._data_files(epoch, files)))]
+        return [
+            replace(
+                change,
+                finish=partial(self._finish, epoch, parked, change.finish),
+                submit=self._lane.submit,
+                failed=partial(self._failed, epoch),
+                discard=partial(committer.abort, epoch, results if parked else []),
+            )
+            for change in committer.changes(epoch, results)
+        ]
+
+    def _finish(self, epoch: Epoch, parked: Sequence[ParkedRows], finish: Callable[[Any], None], commit: Any) -> None:
+        finish(commit)
+        self._note(epoch)
+        delete_parked(parked)
+
+    def _failed(self, epoch: Epoch, error: Exception) -> Exception:
+        """Return the error of a commit with other tables, with this one's name; a changed table is loaded again."""
+        if isinstance(error, LayoutChangedError):
+            self._reload(epoch.query_id)
+        return self.named(error)
+
     def abort(self, epoch: Epoch, files: Sequence[Any]) -> None:
         """Delete the files of an epoch that has not landed; must not raise."""
         delete_parked(_parked_in(files))
@@ -237,10 +274,14 @@ class Route:
             except VolleyError as error:
                 self._undo(error, epoch, results if parked else [])
                 raise
-            # An epoch that changes nothing, as all its rows were too late, leaves no mark.
-            if committer.landed_offsets(epoch) is not None:
-                self._last = self.known.epoch = epoch.number
+            self._note(epoch)
         delete_parked(parked)
+
+    def _note(self, epoch: Epoch) -> None:
+        """Note that the table has an epoch."""
+        # An epoch that changes nothing, as all its rows were too late, leaves no mark.
+        if self._committer is not None and self._committer.landed_offsets(epoch) is not None:
+            self._last = self.known.epoch = epoch.number
 
     def _undo(self, error: VolleyError, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Undo a failed commit: delete what was written from parked rows, unless it may be in the table."""

@@ -1,0 +1,446 @@
+"""Several tables in one commit: all have an epoch or none, whatever the catalog answers, to every reader."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+
+from tests.drivers import Drivers
+from tests.iceberg import routed
+from tests.iceberg.routed import Routed
+from tests.recovery import routed_job
+from tests.recovery.lake import QUERY, write
+from tests.recovery.routed_job import FILES
+from tests.recovery.together_job import ROWS, run, run_epochs, write_input
+from tests.services import lakes
+from tests.services.fault_proxy import (
+    Answer,
+    Fault,
+    FaultProxy,
+    Server,
+    answer_after,
+    answer_with,
+    kill,
+    lose_answer,
+    lose_request,
+)
+from tests.services.lakes import SCHEMA, Lake, driver
+from tests.tiers import nightly
+from volley import CommitConflictError, CommitStateUnknownError, IcebergSink, IcebergSinkConfig, VolleyError
+from volley.contracts.epoch import Epoch
+from volley.iceberg import RestCatalog, Upsert
+from volley.iceberg.commit.committer import IcebergCommitter
+from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, TableChanges
+
+pytestmark = pytest.mark.services
+
+TOGETHER = "/transactions/commit"
+ALONE = r"/tables/[^/]+$"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables of one catalog, written through a proxy and read past it."""
+
+    lake: Lake
+    proxy: FaultProxy
+    configs: list[IcebergSinkConfig]
+
+    def drivers(self) -> list[IcebergCommitter]:
+        return [driver(config) for config in self.configs]
+
+    def commit(self, committers: list[IcebergCommitter], number: int) -> None:
+        """Write and commit an epoch: one row a table."""
+        written = [write(each, number, [number]) for each in committers]
+        parts = [(each, results) for each, (_, results) in zip(committers, written, strict=True)]
+        committers[0].commit_together(Epoch(QUERY, number), parts)
+
+    def ids(self) -> list[list[int]]:
+        return [self.lake.ids(config) for config in self.configs]
+
+    def plain(self) -> list[Table]:
+        return [self.lake.table(config) for config in self.configs]
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(lakes.rest, id="fixture"),
+        pytest.param(lakes.seaweed, id="seaweed"),
+        nightly(lakes.nessie, id="nessie"),
+    ]
+)
+def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
+    lake: Lake = request.param(request)
+    catalog = lake.documented.ref.catalog
+    assert isinstance(catalog, RestCatalog)
+    with FaultProxy(catalog.uri) as proxy:
+        behind = replace(catalog, uri=proxy.uri + urlsplit(catalog.uri).path, timeout=5.0)
+        given = replace(lake.documented, catalog_uri=None, credential=None, catalog=behind)
+        yield Tables(lake, proxy, [replace(given, table=f"t{uuid.uuid4().hex}") for _ in range(3)])
+
+
+def test_an_epoch_is_one_request(tables: Tables) -> None:
+    ours = tables.drivers()
+    assert ours[0].group is not None
+    assert ours[0].group == ours[1].group
+    for number in range(3):
+        tables.commit(ours, number)
+    assert tables.ids() == [[0, 1, 2]] * 3
+    assert [exchange.server for exchange in tables.proxy.asked("POST", TOGETHER) if exchange.client == 204][-3:] == [
+        204
+    ] * 3
+    assert not tables.proxy.asked("POST", ALONE)
+    assert [each.last_epoch(QUERY) for each in tables.drivers()] == [2, 2, 2]
+
+
+def twice(server: Server) -> Answer:
+    server()
+    return server()
+
+
+LIES: list[Fault] = [
+    lose_answer,
+    lose_request,
+    twice,
+    *map(answer_after, (400, 401, 403, 404, 408, 409, 419, 422, 429, 500, 501, 502, 503, 504)),
+    *map(answer_with, (409, 429, 500, 502, 503, 504)),
+]
+
+
+@pytest.mark.parametrize("fault", LIES, ids=lambda fault: fault.__name__)
+def test_every_table_has_the_epoch_once_whatever_a_gateway_says(tables: Tables, fault: Fault) -> None:
+    ours = tables.drivers()
+    tables.commit(ours, 0)
+    tables.proxy.arm(fault, "POST", TOGETHER)
+    tables.commit(ours, 1)
+    tables.commit(ours, 2)
+    assert tables.ids() == [[0, 1, 2]] * 3
+
+
+def test_a_table_that_another_writer_has_changed_is_tried_again_with_the_others(tables: Tables) -> None:
+    ours = tables.drivers()
+    tables.commit(ours, 0)
+
+    def first(server: Server) -> Answer:
+        tables.plain()[1].append(pa.table({"id": [50]}, schema=SCHEMA))
+        return server()
+
+    tables.proxy.arm(first, "POST", TOGETHER)
+    tables.commit(ours, 1)
+    assert tables.ids() == [[0, 1], [0, 1, 50], [0, 1]]
+    tables.proxy.arm(first, "POST", TOGETHER, times=None)
+    with pytest.raises(CommitConflictError):
+        tables.commit(ours, 2)
+    assert [ids[:2] for ids in tables.ids()] == [[0, 1]] * 3
+    assert all(2 not in ids for ids in tables.ids())
+
+
+def test_a_table_that_can_t_take_its_rows_keeps_the_epoch_from_all(tables: Tables) -> None:
+    ours = tables.drivers()
+    tables.commit(ours, 0)
+    written = [write(each, 1, [1]) for each in ours]
+    # Plain pyiceberg can't add a column on Nessie.
+    third = tables.configs[2].ref.load()
+    with third.update_schema() as update:
+        update.rename_column("id", "number")
+    with third.update_schema() as update:
+        update.add_column("id", StringType())
+    with pytest.raises(VolleyError) as caught:
+        ours[0].commit_together(Epoch(QUERY, 1), [(each, part[1]) for each, part in zip(ours, written, strict=True)])
+    assert not isinstance(caught.value, CommitStateUnknownError)
+    assert tables.ids()[:2] == [[0], [0]]
+    assert not any(exchange.client == 204 for exchange in tables.proxy.asked("POST", TOGETHER)[2:])
+
+
+@dataclass
+class Reader:
+    """Reads tables all the time, one after the other."""
+
+    answered: int = 0  # how many commits the catalog has answered
+    rounds: list[tuple[int, list[int]]] = field(default_factory=list)  # with the epochs of each table, as it was read
+
+    @property
+    def half_seen(self) -> list[list[int]]:
+        """The rounds in which a table lacked an epoch that one had which was read before it."""
+        return [seen for _, seen in self.rounds if seen != sorted(seen)]
+
+    @property
+    def late(self) -> list[tuple[int, list[int]]]:
+        """The rounds in which a table lacked an epoch whose commit was answered before."""
+        return [(answered, seen) for answered, seen in self.rounds if min(seen) < answered]
+
+    @contextmanager
+    def reading(self, tables: Tables) -> Iterator[None]:
+        stop, catalog = threading.Event(), tables.lake.open_plain()
+        names = [config.identifier for config in tables.configs]
+
+        def read() -> None:
+            while not stop.is_set():
+                # A table that is loaded later has the epochs of an earlier one, at least.
+                for order in (names, names[::-1]):
+                    answered = self.answered
+                    self.rounds.append((answered, [_epochs_in(catalog.load_table(name)) for name in order]))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _epochs_in(table: Table) -> int:
+    """How many epochs a table has; by its mark, since Nessie shows one snapshot."""
+    return int(table.properties.get(f"volley.epoch.{QUERY}", -1)) + 1
+
+
+def test_what_a_reader_sees(tables: Tables) -> None:
+    """An answered commit is in all tables; Nessie alone also changes them at one moment."""
+    ours, reader = tables.drivers(), Reader()
+    with reader.reading(tables):
+        for number in range(15):
+            tables.commit(ours, number)
+            reader.answered += 1
+    print(f"{tables.lake.name}: {len(reader.half_seen)} of {len(reader.rounds)} rounds saw half an epoch")
+    assert len({tuple(seen) for _, seen in reader.rounds}) > 3
+    assert reader.late == []
+    if tables.lake.name == "nessie":
+        assert reader.half_seen == []
+
+
+def test_a_commit_whose_last_attempt_has_landed(tables: Tables) -> None:
+    ours = tables.drivers()
+    tables.commit(ours, 0)
+    tables.proxy.arm(lose_request, "POST", TOGETHER, times=3)
+    tables.proxy.arm(lose_answer, "POST", TOGETHER)
+    tables.commit(ours, 1)
+    tables.commit(ours, 2)
+    assert tables.ids() == [[0, 1, 2]] * 3
+
+
+def test_a_commit_that_is_never_answered_deletes_nothing(tables: Tables) -> None:
+    ours = tables.drivers()
+    tables.commit(ours, 0)
+    tables.proxy.arm(lose_request, "POST", TOGETHER, times=4)
+    with pytest.raises(CommitStateUnknownError) as caught:
+        tables.commit(ours, 1)
+    assert all(config.table_name in str(caught.value) for config in tables.configs)
+    assert tables.ids() == [[0]] * 3
+    tables.commit(tables.drivers(), 1)
+    assert tables.ids() == [[0, 1]] * 3
+
+
+@pytest.mark.parametrize("heals", [True, False], ids=["the rest lands", "the rest is refused"])
+def test_a_catalog_that_makes_a_part_of_a_commit(tables: Tables, monkeypatch: pytest.MonkeyPatch, heals: bool) -> None:
+    ours = tables.drivers()
+    tables.commit(ours, 0)
+    first, second = ours[0]._catalog, ours[1]._catalog
+    assert isinstance(first, GuardedCatalog)
+    real = first.commit_tables
+
+    def make_one(changes: Sequence[TableChanges]) -> None:
+        real(changes[:1])
+        raise CommitFailedException("injected")
+
+    def refuse(changes: Sequence[TableChanges]) -> None:
+        raise CommitFailedException("injected")
+
+    # The client of the first table that lacks the epoch sends the request.
+    monkeypatch.setattr(first, "commit_tables", make_one)
+    if heals:
+        tables.commit(ours, 1)
+    else:
+        monkeypatch.setattr(second, "commit_tables", refuse)
+        with pytest.raises(CommitStateUnknownError, match="a part of one commit") as caught:
+            tables.commit(ours, 1)
+        assert "start the job again" in str(caught.value.hint)
+        assert tables.ids() == [[0, 1], [0], [0]]
+        monkeypatch.undo()
+        late = tables.drivers()
+        lacking = [each for each in late if each.last_epoch(QUERY) == 0]
+        tables.commit(lacking, 1)
+    assert tables.ids() == [[0, 1]] * 3
+
+
+@pytest.fixture
+def shops(tables: Tables, tmp_path: Path) -> Iterator[Routed]:
+    """Tables that a sink routes rows to, in a namespace of their own."""
+    made = Routed(tmp_path)
+    made.config = replace(tables.configs[0], namespace=f"n{uuid.uuid4().hex}", table="{shop}")
+    yield made
+    made.close()
+
+
+def ids(tables: Tables, shops: Routed, *names: str) -> list[list[int]]:
+    return [tables.lake.ids(replace(shops.config, table=name)) for name in names]
+
+
+def test_a_routed_table_that_can_t_take_its_rows_is_named(tables: Tables, shops: Routed) -> None:
+    driver = shops.driver()
+    routed.run(driver, 0, routed.rows("a", 0) + routed.rows("b", 0) + routed.rows("c", 0))
+    epoch, results = routed.write(driver, 1, routed.rows("a", 1) + routed.rows("b", 1) + routed.rows("c", 1))
+    plain = replace(shops.config, table="b").ref.load()
+    with plain.update_schema() as update:
+        update.rename_column("price", "cost")
+    with plain.update_schema() as update:
+        update.add_column("price", StringType())
+    with pytest.raises(VolleyError, match=rf"{shops.config.identifier[0]}\.b") as caught:
+        driver.commit(epoch, results)
+    assert not isinstance(caught.value, CommitStateUnknownError)
+    driver.abort(epoch, results)
+    assert ids(tables, shops, "a", "b", "c") == [[0], [0], [0]]
+    with plain.update_schema() as update:
+        update.delete_column("price")
+    with plain.update_schema() as update:
+        update.rename_column("cost", "price")
+    alone = len(tables.proxy.asked("POST", ALONE))
+    later = shops.driver()
+    routed.run(later, 1, routed.rows("a", 1) + routed.rows("b", 1) + routed.rows("c", 1))
+    assert ids(tables, shops, "a", "b", "c") == [[0, 1], [0, 1], [0, 1]]
+    assert len(tables.proxy.asked("POST", ALONE)) == alone
+
+
+def test_tables_are_committed_one_by_one_if_a_sink_parks_rows(tables: Tables, shops: Routed) -> None:
+    parking = shops.driver(IcebergSink(shops.config).routed(on_error="park"))
+    assert parking.group is None
+    for number in range(2):
+        routed.run(parking, number, routed.rows("a", number) + routed.rows("b", number))
+    assert ids(tables, shops, "a", "b") == [[0, 1], [0, 1]]
+    assert tables.proxy.asked("POST", TOGETHER) == []
+    assert len(tables.proxy.asked("POST", ALONE)) >= 4
+
+
+def test_two_sinks_that_write_to_one_table(tables: Tables, shops: Routed) -> None:
+    """A table is once in a request: the rows of the second sink follow in another one."""
+    own = driver(replace(shops.config, table="a"), routed.SCHEMA)
+    many = shops.driver()
+    for number in range(3):
+        epoch, spread = routed.write(many, number, routed.rows("a", number) + routed.rows("b", number))
+        task = own.writer(epoch).open(0)
+        task.write(pa.RecordBatch.from_pylist(routed.rows("a", 100 + number), routed.SCHEMA))
+        own.commit_together(epoch, [(own, [task.close()]), (many, spread)])
+    assert ids(tables, shops, "a", "b") == [[0, 1, 2, 100, 101, 102], [0, 1, 2]]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [20])
+def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int) -> None:
+    """Drivers die at any request, before or after the catalog has heard it, while a gateway lies; a reader looks on."""
+    dice, drivers = random.Random(seed), Drivers()
+    many = replace(tables, configs=[replace(tables.configs[0], table=f"t{uuid.uuid4().hex}") for _ in range(20)])
+    run_epochs(many.configs, 1)
+    pids: list[int] = []
+
+    def die(server: Server) -> None:
+        os.kill(pids[-1], signal.SIGKILL)
+
+    kills, epochs = 0, 1
+    reader = Reader(answered=1)
+    with reader.reading(many):
+        while kills < 100:
+            lies = dice.choices(LIES, k=2)
+            for lie in lies:
+                tables.proxy.arm(lie, "POST", TOGETHER)
+            death = dice.choice([die, kill(lambda: pids[-1])])
+            method, path = dice.choice([("POST", TOGETHER), ("GET", ".*")])
+            tables.proxy.arm(death, method, path, skip=dice.randrange(3 if method == "POST" else 150))
+            driver = drivers.start(run_epochs, many.configs, 3)
+            pids.append(driver.pid or 0)
+            kills += drivers.wait(driver) == -signal.SIGKILL
+            tables.proxy.disarm()
+            seen = [_epochs_in(table) for table in many.plain()]
+            assert seen == seen[:1] * 20, kills
+            epochs = reader.answered = seen[0]
+    run_epochs(many.configs, 1)
+    told = [exchange for exchange in tables.proxy.asked("POST", TOGETHER) if exchange.fault]
+    assert len(told) >= 100
+    assert many.ids() == [list(range(epochs + 1))] * 20
+    half = f"{len(reader.half_seen)} of {len(reader.rounds)} rounds saw half an epoch"
+    print(f"{tables.lake.name}: {len(told)} lies, {epochs} epochs, {half}")
+    assert reader.late == []
+    if tables.lake.name == "nessie":
+        assert reader.half_seen == []
+
+
+KILLS = [
+    "before-files@0",
+    "after-files@1",
+    "between-commits@1",
+    "before-commit@2",
+    "after-commit@2",
+    "before-checkpoint@3",
+]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_job_that_is_killed_at_every_point(tables: Tables, drivers: Drivers, tmp_path: Path) -> None:
+    """After each death, the two tables and that of the dead letters have the same epochs."""
+    files = 5
+    write_input(tmp_path, files)
+    first, second, letters = tables.configs
+    configs = [first, second.with_commit_mode(Upsert("id", strategy="copy_on_write"))]
+    for point in KILLS:
+        drivers.die(point, run, tmp_path, configs, f"db.{letters.table}")
+        epochs = [_epochs(tables.lake, config) for config in tables.configs]
+        assert epochs == [epochs[0]] * 3, point
+    run(tmp_path, configs, f"db.{letters.table}")
+    assert [_epochs(tables.lake, config) for config in tables.configs] == [[str(each) for each in range(files)]] * 3
+    assert tables.lake.ids(first) == tables.lake.ids(second) == list(range(files * ROWS))
+    bad = tables.lake.table(letters).scan().to_arrow()["payload"].to_pylist()
+    assert sorted(bad) == [f'{{"id": "bad {number}"}}' for number in range(files)]
+    assert not tables.proxy.asked("POST", ALONE)
+
+
+def _epochs(lake: Lake, config: IcebergSinkConfig) -> list[str]:
+    catalog = lake.open_plain()
+    if not catalog.table_exists(config.identifier):
+        return []
+    snapshots = catalog.load_table(config.identifier).snapshots()
+    return [str(snapshot.summary["volley.epoch"]) for snapshot in snapshots if snapshot.summary]
+
+
+ROUTED = ["after-files@0", "before-commit@1", "after-commit@1", "after-route-2@2", "before-checkpoint@3"]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("upsert", [False, True], ids=["append", "upsert"])
+def test_a_job_of_many_tables_that_is_killed(tables: Tables, drivers: Drivers, tmp_path: Path, upsert: bool) -> None:
+    """After each death, all tables that have rows of the last epoch have it, and none is ahead."""
+    folder = f"n{uuid.uuid4().hex}"
+    config = replace(tables.configs[0], namespace=[folder])
+    routed_job.write_input(tmp_path)
+    names = [f"t{number}" for number in range(5)]
+    lake = replace(tables.lake, documented=replace(tables.lake.documented, namespace=[folder]))
+
+    def last() -> set[str]:
+        epochs = {name: _epochs(lake, replace(config, table=name)) for name in names}
+        return {known[-1] for known in epochs.values() if known}
+
+    for point in ROUTED:
+        drivers.die(point, routed_job.main, tmp_path, upsert, "fail", config)
+        assert len(last()) <= 1, point
+    assert drivers.run(routed_job.main, tmp_path, upsert, "fail", config) == 0
+    rows = pa.concat_tables([pq.read_table(path) for path in sorted((tmp_path / "in").iterdir())]).to_pylist()
+    for name in names:
+        expected = [row["id"] for row in rows if row["kind"] == name]
+        if upsert:
+            expected = sorted({row["key"]: row["id"] for row in rows if row["kind"] == name}.values())
+        assert lake.ids(replace(config, table=name)) == expected
+        assert len(_epochs(lake, replace(config, table=name))) == FILES - max(0, int(name[1]) - 2)
+    assert not tables.proxy.asked("POST", ALONE)
