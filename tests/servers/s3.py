@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,17 +127,22 @@ class S3(SeaweedProcess):
 
 
 class LastKeysOnly(FaultProxy):
-    """Before S3: once it is told of keys that a catalog has vended, those vended before have expired."""
+    """Before S3: once it is told of keys that a catalog has vended, those vended before have expired.
+
+    So have those whose end, of `ends`, has passed.
+    """
 
     def __init__(self, upstream: str) -> None:
         super().__init__(upstream)
         self.valid: str | None = None
+        self.ends: dict[str, float] = {}
         self.used: list[str] = []
         self.refused: list[str] = []
 
     def exchange(self, request: Request) -> Answer | None:
         token = next((value for name, value in request.headers.items() if name.lower() == "x-amz-security-token"), "")
-        if self.valid is not None and token != self.valid:
+        has_expired = time.time() > self.ends.get(token, math.inf)
+        if has_expired or (self.valid is not None and token != self.valid):
             self.refused.append(f"{request.method} {request.path}")
             text = "<?xml version='1.0'?><Error><Code>ExpiredToken</Code><Message>it has expired</Message></Error>"
             return Answer(403, {"Content-Type": "application/xml"}, text.encode())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyiceberg.catalog import TOKEN, rest
-from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, AuthManagerAdapter, OAuth2AuthManager
+from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, OAuth2AuthManager
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_CONNECT_TIMEOUT, S3_REQUEST_TIMEOUT, S3_SIGNER, FileIO
@@ -40,6 +40,8 @@ from volley.iceberg.pyiceberg_private.guarded import (
     check_snapshots,
     not_before,
 )
+from volley.iceberg.pyiceberg_private.renewing import FILE_IO as RENEWING
+from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, RenewingFileIO, Vended, are_vended
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 from volley.iceberg.pyiceberg_private.tokens import BearerManager, SignIn, TokenProvider, TokenServer
 
@@ -112,8 +114,6 @@ class _Signer(S3V4RestSigner):
         connect = float(properties.get(S3_CONNECT_TIMEOUT) or _CONNECT_SECONDS)
         self._seconds = float(properties.get(S3_REQUEST_TIMEOUT) or _REQUEST_SECONDS)
         with_timeouts(self._session, (connect, self._seconds), TimeoutAdapter)
-        if isinstance(self._session.auth, AuthManagerAdapter):
-            self._session.auth = SignIn(self._session.auth.auth_manager)
 
     def __call__(self, request: Any, **more: Any) -> None:
         try:
@@ -168,6 +168,27 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         elif self._auth_manager is not None:
             _check_travels(self._auth_manager)
         return file_io
+
+    def _response_to_table(self, identifier_tuple: Identifier, table_response: rest.TableResponse) -> Table:
+        table: Table = super()._response_to_table(identifier_tuple, table_response)
+        own = self._resolve_storage_credentials(table_response.storage_credentials, table_response.metadata_location)
+        given = {**table_response.config, **own}
+        is_signed = property_as_bool(self.properties, rest.SIGV4, False)
+        if are_vended(given) and type(table.io) is FsspecFileIO and not is_signed and _travels(self._auth_manager):
+            vended = Vended(self._asking(identifier_tuple, str(table_response.metadata_location)), given)
+            table.io = RenewingFileIO({**table.io.properties, PY_IO_IMPL: RENEWING, VENDED: vended})
+        return table
+
+    def _asking(self, identifier: Identifier, location: str) -> Asking:
+        """Return how to ask for new credentials of a table's files."""
+        names, session = self._split_identifier_for_path(identifier), self._session
+        has_credentials = rest.Capability.V1_LOAD_CREDENTIALS in self._supported_endpoints
+        paths = [*([rest.Endpoints.load_credentials] if has_credentials else []), rest.Endpoints.load_table]
+        urls = tuple(self.url(path, prefixed=True, **names) for path in paths)
+        headers = {name: str(value) for name, value in session.headers.items()}
+        manager = self._auth_manager
+        assert manager is not None
+        return Asking(urls, location, manager, headers, session.verify, session.cert, self._timeouts)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         try:
@@ -292,6 +313,15 @@ def _without_token(table: Table) -> tuple[Table, str | None]:
     bare = copy.copy(table)
     bare.config = {name: value for name, value in table.config.items() if name != TOKEN}
     return bare, token
+
+
+def _travels(manager: AuthManager | None) -> bool:
+    """Return True if tasks can have what signs in to the catalog, to ask for new credentials."""
+    try:
+        pickle.dumps(manager)
+    except Exception:
+        return False
+    return True
 
 
 def _check_travels(manager: AuthManager) -> None:

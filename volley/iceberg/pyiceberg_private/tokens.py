@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import requests
@@ -204,21 +205,33 @@ class GoogleManager(auth.AuthManager):
     """
 
     def __init__(self, credentials_path: str | None = None) -> None:
+        self._path = credentials_path
+        self._start()
+        # Without credentials it is said at once, but not where a copy may never need them.
+        _ = self._credentials
+
+    def _start(self) -> None:
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_path": self._path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    @cached_property
+    def _credentials(self) -> Any:
         from google.auth import default
         from google.auth.exceptions import GoogleAuthError
-        from google.auth.transport.requests import Request
         from google.oauth2.service_account import Credentials
 
         by_file: Any = Credentials.from_service_account_file
         scopes = [_CLOUD_SCOPE]
         try:
-            self._credentials: Any = (
-                default(scopes=scopes)[0] if credentials_path is None else by_file(credentials_path, scopes=scopes)
-            )
+            return default(scopes=scopes)[0] if self._path is None else by_file(self._path, scopes=scopes)
         except (GoogleAuthError, OSError, ValueError) as error:
             raise OAuthError(f"Google's credentials: {error}") from error
-        self._request = Request()
-        self._lock = threading.RLock()
 
     @property
     def _token(self) -> str | None:
@@ -233,9 +246,10 @@ class GoogleManager(auth.AuthManager):
 
     def _refresh_token(self) -> None:
         from google.auth.exceptions import GoogleAuthError, TransportError
+        from google.auth.transport.requests import Request
 
         try:
-            self._credentials.refresh(self._request)
+            self._credentials.refresh(Request())
         except TransportError as error:
             raise ConnectionError(f"Google's token service: {error}") from error
         except GoogleAuthError as error:
@@ -244,6 +258,9 @@ class GoogleManager(auth.AuthManager):
 
 class EntraManager(auth.EntraAuthManager):
     """Signs in with Microsoft Entra's default chain, whose errors say that it was the chain."""
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._scopes,)
 
     def _refresh_token(self) -> None:
         from azure.core.exceptions import AzureError, ClientAuthenticationError
