@@ -25,7 +25,6 @@ from tests.servers.s3 import S3
 from tests.services.documented import documented
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Request, Server, named
 from tests.services.lakes import driver
-from tests.tiers import nightly
 from tests.waiting import wait_until
 from volley import Epoch, IcebergSinkConfig
 from volley.iceberg import IcebergTable
@@ -121,7 +120,7 @@ def test_an_epoch_a_scan_and_a_compaction_outlive_their_keys(
     assert "canary" not in repr(table.io.properties)
 
 
-@nightly
+@pytest.mark.nightly
 def test_five_minutes_of_two_seconds(s3_server: S3, everywhere: Callable[[str, str], None]) -> None:
     everywhere("AWS_EC2_METADATA_DISABLED", "true")
     with vending(s3_server, "minutes") as config:

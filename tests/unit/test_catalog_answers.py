@@ -314,7 +314,9 @@ BODIES = [
 def test_an_answer_of_another_protocol(stub: Stub, call: Call, tmp_path: Path) -> None:
     for body in BODIES if call in WHOLE else BODIES[-3:]:
         error = meet(stub, call, tmp_path, 200, body)
-        if call.path == "/v1/config" and body == BODIES[-1]:
+        if call.path in ("/v1/config", "/v1/oauth/tokens") and body == BODIES[-1]:
+            # These leave out what they may.
+            assert error is None
             continue
         if call.path == "/v1/namespaces" and call.method == "POST":
             # What it says is not looked at; the table can't be made.
