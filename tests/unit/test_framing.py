@@ -7,29 +7,10 @@ from typing import Any
 import pytest
 
 from volley import SourceError
-from volley.connectors.kafka.ranges import Messages
+from volley.connectors.kafka.ranges import Messages, Run
 from volley.formats.framing import framed, head_of, indexes_of
 
 GUID = b"\x01" + bytes(range(16))
-
-
-class Message:
-    """A message as librdkafka gives it."""
-
-    def __init__(self, offset: int, value: bytes | None, headers: Any) -> None:
-        self._parts = offset, value, headers
-
-    def offset(self) -> int:
-        return int(self._parts[0])
-
-    def value(self) -> Any:
-        return self._parts[1]
-
-    def headers(self) -> Any:
-        return self._parts[2]
-
-    def __len__(self) -> int:
-        return len(self._parts[1] or b"")
 
 
 @pytest.mark.parametrize(
@@ -47,8 +28,7 @@ class Message:
 )
 def test_a_header_stands_before_the_value(value: bytes | None, headers: Any, result: bytes | None) -> None:
     assert framed("value", value, headers) == result
-    messages = Messages(frozenset({"headers"}))
-    messages.add("t", 0, [Message(3, value, headers), Message(4, b"x", None)])
+    messages = Messages([Run("t", 0, [3, 4])], [value, b"x"], {"headers": [headers, None]}, bytes=0)
     assert messages.framed().values == [result, b"x"]
     assert messages.framed().position(1) == "t/0/4"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from volley import SourceError
 from volley.formats.framing import head_of
-from volley.formats.joined_values import Joined, JoinedValues, Pieces
+from volley.formats.joined_values import Joined, Pieces
 
 # A head of an id, of a GUID, of nothing; one that is longer than several words.
 HEADS = [bytes([0, 0, 0, 0, 7]), bytes([1, *range(16)]), bytes([1, *range(15), 16]), bytes(range(1, 42)), b"\xff"]
@@ -48,13 +49,13 @@ def test_a_value_that_is_shorter_than_a_head_does_not_begin_with_it() -> None:
 def test_parts_have_all_values_once_and_share_their_bytes() -> None:
     values = [None if number % 7 == 3 else bytes([number % 256]) * (number % 300) for number in range(20_000)]
     joined = Joined.of(values)
-    parts = [*map(joined.part, joined.parts())]
-    assert [value for part in parts for value in part.values] == values
+    parts = [joined[part] for part in joined.parts()]
+    assert [value for part in parts for value in part] == values
     assert len(parts) > 2
     assert all(part.data is joined.data for part in parts)
     for part in parts:
-        assert part.rows.tolist() == [number for number, value in enumerate(part.values) if value is not None]
-        assert part.lengths.tolist() == [len(value or b"") for value in part.values]
+        assert part.rows.tolist() == [number for number, value in enumerate(part) if value is not None]
+        assert part.lengths.tolist() == [len(value or b"") for value in part]
 
 
 @pytest.mark.parametrize("with_tombstones", [False, True])
@@ -64,8 +65,24 @@ def test_values_that_are_joined_as_they_arrive_are_those_that_are_joined_at_once
         arrived = [None if with_tombstones and random.random() < 0.1 else random.randbytes(9) for _ in range(count)]
         values += arrived
         assert pieces.add(arrived) == sum(len(value or b"") for value in arrived)
-    joined, at_once = JoinedValues(values, pieces).joined, Joined.of(values)
-    assert (joined.values, joined.data) == (values, at_once.data)
+    joined, at_once = pieces.joined(), Joined.of(values)
+    assert ([*joined], joined.data) == (values, at_once.data)
     for name in ("begins", "ends", "rows"):
         assert getattr(joined, name).tolist() == getattr(at_once, name).tolist()
-    assert len(Joined.of(JoinedValues([], Pieces()))) == 0
+    assert len(Pieces().joined()) == 0
+
+
+@pytest.mark.parametrize("missing", [(), (0, 3), range(5)])
+def test_joined_values_are_what_a_list_of_them_is(missing: Sequence[int]) -> None:
+    values = [None if number in missing else value for number, value in enumerate([b"a", b"", b"bcd", b"e", b""])]
+    joined = Joined.of(values)
+    assert [*joined] == [joined[number] for number in range(5)] == values
+    assert joined[-2] == values[-2]
+    assert [*reversed(joined)] == values[::-1]
+    for part in (slice(None), slice(1, 4), slice(3, None), slice(4, 9), slice(2, 2), slice(-2, None)):
+        assert [*joined[part]] == values[part]
+        assert Joined.of(joined[part]).rows.tolist() == [n for n, value in enumerate(values[part]) if value is not None]
+    assert (None in joined) == bool(len(missing))
+    assert b"bcd" in joined or 2 in missing
+    with pytest.raises(IndexError):
+        joined[5]

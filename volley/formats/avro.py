@@ -72,8 +72,8 @@ class AvroValues:
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         joined, batches = Joined.of(values), list[pa.RecordBatch]()
-        for part in map(joined.part, joined.parts()):
-            batches += [*self._at_once(part)] or self._one_by_one(part.values)
+        for part in joined.parts():
+            batches += [*self._at_once(joined[part])] or self._one_by_one([*joined[part]])
             if len(values) > 1 and sum(batch.nbytes for batch in batches) > LARGEST_VALUE:
                 raise _too_many(len(values))
         return pa.concat_batches(batches) if batches else self._batch([])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from functools import cached_property
+from typing import cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from volley.formats.cursors import PADDING, Bytes, Cursors, Integers, UnusualError
 
-__all__ = ["Joined", "JoinedValues", "Pieces"]
+__all__ = ["Joined", "Pieces"]
+
+Flags = npt.NDArray[np.bool_]
 
 # Values that are read at once: each step then costs little more than its rows.
 _MOST_ROWS, _MOST_BYTES = 8_192, 1 << 20
@@ -20,41 +22,65 @@ _NONE = np.empty(0, np.int64)
 _MOST_PLACES = np.iinfo(np.int32).max - len(PADDING)
 
 
-@dataclass(frozen=True, eq=False)
-class Joined:
-    """Values whose bytes are in one piece.
+class Joined(Sequence[bytes | None]):
+    """Values whose bytes are in one piece; a value by itself is cut out of it when it is asked for.
 
     Args:
-        values: The values; None = a tombstone.
         data: The bytes of all of them, and maybe of others.
         begins: Where each value begins.
         ends: Where each value ends.
-        rows: The numbers of those that are no tombstones.
+        present: For each value, whether it is there; those that are not are tombstones.
     """
 
-    values: Sequence[bytes | None]
-    data: bytes
-    begins: Integers
-    ends: Integers
-    rows: Integers
+    def __init__(self, data: bytes, begins: Integers, ends: Integers, present: Flags) -> None:
+        self.data = data
+        self.begins = begins
+        self.ends = ends
+        self._present = present
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> Joined:
-        """Join values, or return what has joined them already.
+        """Join values, or return those that are joined already.
 
         Example:
             >>> joined = Joined.of([b"ab", None, b"cde"])
             >>> joined.rows, joined.lengths
             (array([0, 2]), array([2, 0, 3]))
+            >>> [*joined]
+            [b'ab', None, b'cde']
         """
-        if isinstance(values, JoinedValues):
-            return values.joined
+        if isinstance(values, Joined):
+            return values
         pieces = Pieces()
         pieces.add(values)
-        return pieces.joined(values)
+        return pieces.joined()
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.begins)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes | None: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Joined: ...
+
+    def __getitem__(self, place: int | slice) -> bytes | Joined | None:
+        begins, ends, present = self.begins[place], self.ends[place], self._present[place]
+        if isinstance(place, slice):
+            return Joined(self.data, begins, ends, present)
+        return self.data[begins:ends] if present else None
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        data, places = self.data, zip(self.begins.tolist(), self.ends.tolist(), strict=True)
+        if self._present.all():
+            return (data[begin:end] for begin, end in places)
+        told = zip(places, self._present.tolist(), strict=True)
+        return (data[begin:end] if is_there else None for (begin, end), is_there in told)
+
+    @cached_property
+    def rows(self) -> Integers:
+        """The numbers of those that are no tombstones."""
+        return np.flatnonzero(self._present)
 
     @property
     def lengths(self) -> Integers:
@@ -67,12 +93,6 @@ class Joined:
         step = max(1, min(_MOST_ROWS, _MOST_BYTES * len(self) // max(1, length)))
         for start in range(0, len(self), step):
             yield slice(start, start + step)
-
-    def part(self, part: slice) -> Joined:
-        """Return some of the values; their bytes are not copied."""
-        begins, ends = self.begins[part], self.ends[part]
-        first, last = np.searchsorted(self.rows, (part.start, part.stop))
-        return Joined(self.values[part], self.data, begins, ends, self.rows[first:last] - part.start)
 
     def cursors(self, rows: Integers, starts: Integers | int) -> Cursors:
         """Return cursors over some of the values.
@@ -105,16 +125,16 @@ class Joined:
         numbers = {}
         rest = self.rows
         while len(rest):
-            name = head(self.values[rest[0]] or b"")
+            name = head(self[int(rest[0])] or b"")
             has_name = self._starts_with(rest, name)
-            numbers[name], rest = rest[has_name], rest[~has_name]
+            numbers[name], rest = (rest, _NONE) if has_name.all() else (rest[has_name], rest[~has_name])
         return numbers
 
     def others(self, rows: Integers, head: bytes) -> Integers:
         """Return those of the numbers whose values do not begin with this."""
         return rows[~self._starts_with(rows, head)]
 
-    def _starts_with(self, rows: Integers, head: bytes) -> npt.NDArray[np.bool_]:
+    def _starts_with(self, rows: Integers, head: bytes) -> Flags:
         return Cursors(Bytes(self.data), self.begins[rows], self.ends[rows]).starts_with(head)
 
 
@@ -137,23 +157,9 @@ class Pieces:
         self._texts.append(b"".join(texts))
         return len(self._texts[-1])
 
-    def joined(self, values: Sequence[bytes | None]) -> Joined:
-        """Return the values, all of which were added."""
+    def joined(self) -> Joined:
+        """Return the values that were added."""
         told = np.concatenate([_NONE, *self._lengths])
         lengths = np.maximum(told, 0)
         ends = np.cumsum(lengths) + len(PADDING)
-        data = b"".join([PADDING, *self._texts, PADDING])
-        return Joined(values, data, ends - lengths, ends, np.flatnonzero(told != _TOMBSTONE))
-
-
-class JoinedValues(list[bytes | None]):
-    """Values that several steps read, with their bytes in one piece.
-
-    Args:
-        values: The values.
-        pieces: What has joined them already; None = nothing has.
-    """
-
-    def __init__(self, values: Sequence[bytes | None], pieces: Pieces | None = None) -> None:
-        super().__init__(values)
-        self.joined = Joined.of([*values]) if pieces is None else pieces.joined([*values])
+        return Joined(b"".join([PADDING, *self._texts, PADDING]), ends - lengths, ends, told != _TOMBSTONE)

@@ -113,7 +113,7 @@ class NewerSchemas:
         for head in self._seen.heads:
             rest = values.others(rest, head)
         while len(rest):
-            value, rest = values.values[rest[0]], rest[1:]
+            value, rest = values[int(rest[0])], rest[1:]
             if value and (seen := self._looked(value)):
                 self._seen.heads = (*self._seen.heads, seen)
                 rest = values.others(rest, seen)

@@ -133,7 +133,7 @@ class ProtobufValues:
         Args:
             starts: Where the message begins in each value.
         """
-        batches = [batch for part in values.parts() for batch in self._part(values.part(part), starts[part])]
+        batches = [batch for part in values.parts() for batch in self._part(values[part], starts[part])]
         rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self.schema)
         return placed_rows([(values.rows, rows.columns)], len(values), self.schema)
 
@@ -142,7 +142,7 @@ class ProtobufValues:
         arrays = self._at_once(values, starts)
         if arrays is not None:
             return [pa.RecordBatch.from_arrays(arrays, schema=self.schema)]
-        pairs = zip(values.values, starts.tolist(), strict=True)
+        pairs = zip(values, starts.tolist(), strict=True)
         bodies = [value[start:] for value, start in pairs if value is not None]
         return [self._rows(bodies[start : start + _AT_ONCE]) for start in range(0, len(bodies), _AT_ONCE)]
 

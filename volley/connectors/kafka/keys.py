@@ -13,7 +13,7 @@ from volley.columns.letters import payload_of
 from volley.connectors.kafka.ranges import Messages
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.framing import framed
-from volley.formats.joined_values import Joined, JoinedValues
+from volley.formats.joined_values import Joined
 from volley.formats.messages import Chunk, Decoder, MessageRows, TooManyError, Values, decode_errors
 from volley.formats.newer_schemas import NewerSchemas
 
@@ -53,12 +53,11 @@ class KeyDecoder:
         Raises:
             SchemaChangedError: If a job that starts now reads more of the keys.
         """
-        keys = chunk.kept["key"]
+        keys: Values = chunk.kept["key"]
         if self.framed:
             keys = [*map(partial(framed, "key"), keys, chunk.kept["headers"])]
         if self.newer is not None:
-            keys = JoinedValues(keys)
-            self.newer.check(Joined.of(keys))
+            self.newer.check(keys := Joined.of(keys))
         try:
             return replace(chunk, keys=self._decoded(keys)), {}
         except decode_errors:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import note_lost
 from volley.errors import SourceError
 from volley.formats.framing import Keyed, Tombstone, framed
-from volley.formats.joined_values import JoinedValues, Pieces
+from volley.formats.joined_values import Pieces
 
-__all__ = ["Messages", "RangeReader", "metadata_columns", "metadata_fields"]
+__all__ = ["Messages", "RangeReader", "Run", "metadata_columns", "metadata_fields"]
 
 
 # Small enough to be in the processor's cache when it is decoded.
@@ -36,7 +36,7 @@ _KEEP_LONGER = "let the topic keep its messages for longer"
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """Consecutive messages of one partition."""
 
     topic: str
@@ -44,46 +44,22 @@ class _Run(NamedTuple):
     offsets: Sequence[int]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Messages:
     """Messages, those of one partition after those of another."""
 
-    parts: frozenset[str]  # the parts to keep besides value and offset: key, headers, timestamp
-    runs: list[_Run] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)  # their values; None = a tombstone
-    kept: dict[str, list[Any]] = field(default_factory=dict)  # the values of each part
-    bytes: int = 0
+    runs: Sequence[Run]
+    values: Sequence[bytes | None]  # their values; None = a tombstone
+    kept: Mapping[str, list[Any]]  # the values of each part besides: key, headers, timestamp
+    bytes: int  # the length of the values, as they were fetched
     keys: pa.RecordBatch | None = None  # the keys as columns, if they are decoded
-    pieces: Pieces | None = None  # what joins the bytes of the values; None = they stay apart
-
-    def add(self, topic: str, partition: int, messages: Sequence[Any]) -> None:
-        """Add messages of librdkafka."""
-        message_type = type(messages[0])
-        first, last = messages[0].offset(), messages[-1].offset()
-        gapless = last - first + 1 == len(messages)
-        offsets = range(first, last + 1) if gapless else list(map(message_type.offset, messages))
-        self.runs.append(_Run(topic, partition, offsets))
-        values = [*map(message_type.value, messages)]
-        self.values += values
-        for name in self.parts:
-            self.kept.setdefault(name, []).extend(map(getattr(message_type, name), messages))
-        self.bytes += sum(map(len, messages)) if self.pieces is None else self.pieces.add(values)
-
-    @property
-    def is_full(self) -> bool:
-        """True if there are enough for one batch."""
-        return self.bytes >= _CHUNK_BYTES or len(self.values) >= _CHUNK_ROWS
 
     def framed(self) -> Messages:
         """Return the messages with their schema in front of the value, also where a header names it."""
         headers = self.kept["headers"]
         if not any(headers):
             return self
-        return replace(self, values=[*map(partial(framed, "value"), self.values, headers)], pieces=None)
-
-    def joined(self) -> Messages:
-        """Return the messages with values whose bytes are in one piece."""
-        return replace(self, values=JoinedValues(self.values, self.pieces), pieces=None)
+        return replace(self, values=[*map(partial(framed, "value"), self.values, headers)])
 
     def with_tombstones(self) -> Messages:
         """Return the messages with a `Tombstone` where they have a key, and no value."""
@@ -107,7 +83,7 @@ class Messages:
         kept = {name: values[start:end] for name, values in self.kept.items()}
         keys = self.keys and self.keys.slice(start, end - start)
         runs, values = [*_sliced(self.runs, start, end)], self.values[start:end]
-        return replace(self, runs=runs, values=values, kept=kept, keys=keys, pieces=None)
+        return replace(self, runs=runs, values=values, kept=kept, keys=keys)
 
     def take(self, numbers: Sequence[int]) -> Messages:
         """Return the messages of these numbers, which ascend; their keys are not decoded yet."""
@@ -118,11 +94,11 @@ class Messages:
             begin = end
         kept = {name: [values[number] for number in numbers] for name, values in self.kept.items()}
         values = [self.values[number] for number in numbers]
-        return replace(self, runs=runs, values=values, kept=kept, pieces=None)
+        return replace(self, runs=runs, values=values, kept=kept)
 
     @cached_property
     def ends(self) -> list[int]:
-        """The row behind each run; cached, so read it only after the last `add`."""
+        """The row behind each run."""
         return list(accumulate(len(run.offsets) for run in self.runs))
 
     def position(self, row: int) -> str:
@@ -132,12 +108,52 @@ class Messages:
         return f"{topic}/{partition}/{offsets[row - self.ends[number]]}"
 
 
-def _sliced(runs: Iterable[_Run], start: int, end: int) -> Iterator[_Run]:
+def _sliced(runs: Iterable[Run], start: int, end: int) -> Iterator[Run]:
     """Yield what runs have of the rows from `start` (inclusive) to `end` (exclusive)."""
     for run in runs:
         if offsets := run.offsets[max(0, start) : max(0, end)]:
             yield run._replace(offsets=offsets)
         start, end = start - len(run.offsets), end - len(run.offsets)
+
+
+class _Chunk:
+    """Collects what librdkafka hands over, until there is enough for one batch.
+
+    Args:
+        parts: The parts to keep besides value and offset.
+        joins: True: the bytes of the values are joined, and each value goes while a processor has it in its cache.
+    """
+
+    def __init__(self, parts: frozenset[str], joins: bool) -> None:
+        self._runs: list[Run] = []
+        self._values: list[bytes | None] = []
+        self._pieces = Pieces() if joins else None
+        self._kept: dict[str, list[Any]] = {name: [] for name in parts}
+        self.count = self.bytes = 0
+
+    def add(self, topic: str, partition: int, messages: Sequence[Any]) -> None:
+        message_type = type(messages[0])
+        first, last = messages[0].offset(), messages[-1].offset()
+        gapless = last - first + 1 == len(messages)
+        offsets = range(first, last + 1) if gapless else list(map(message_type.offset, messages))
+        self._runs.append(Run(topic, partition, offsets))
+        for name, kept in self._kept.items():
+            kept.extend(map(getattr(message_type, name), messages))
+        self.count += len(messages)
+        if self._pieces is None:
+            self._values.extend(map(message_type.value, messages))
+            self.bytes += sum(map(len, messages))
+        else:
+            self.bytes += self._pieces.add([*map(message_type.value, messages)])
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes >= _CHUNK_BYTES or self.count >= _CHUNK_ROWS
+
+    def messages(self) -> Messages:
+        """Return all that was added."""
+        values = self._values if self._pieces is None else self._pieces.joined()
+        return Messages(self._runs, values, self._kept, self.bytes)
 
 
 class RangeReader:
@@ -156,19 +172,16 @@ class RangeReader:
         Raises:
             SourceError: If messages are lost, or the broker does not respond in time.
         """
-        chunk = self._chunk()
+        chunk = _Chunk(self._parts, self._joins)
         for offset_range in ranges:
             for messages in self._fetch(offset_range):
                 chunk.add(offset_range.topic, offset_range.partition, messages)
-                self._count = max(1, min(_MAX_FETCH, _CHUNK_BYTES * len(chunk.values) // (chunk.bytes + 1)))
+                self._count = max(1, min(_MAX_FETCH, _CHUNK_BYTES * chunk.count // (chunk.bytes + 1)))
                 if chunk.is_full:
-                    yield chunk
-                    chunk = self._chunk()
-        if chunk.values:
-            yield chunk
-
-    def _chunk(self) -> Messages:
-        return Messages(self._parts, pieces=Pieces() if self._joins else None)
+                    yield chunk.messages()
+                    chunk = _Chunk(self._parts, self._joins)
+        if chunk.count:
+            yield chunk.messages()
 
     def _fetch(self, offset_range: OffsetRange) -> Iterator[list[Any]]:
         """Yield messages as they arrive, up to the end of the range.

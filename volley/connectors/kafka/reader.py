@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -122,8 +122,8 @@ class KafkaReader(Reader):
                 self._counts.add(messages)
                 framed = messages.framed() if self.framed else messages
                 if self.newer is not None:
-                    framed = framed.joined()
-                    self.newer.check(Joined.of(framed.values))
+                    framed = replace(framed, values=(values := Joined.of(framed.values)))
+                    self.newer.check(values)
                 yield _with_keys(framed, self.keyed)
 
     @property
