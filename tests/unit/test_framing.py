@@ -29,7 +29,7 @@ GUID = b"\x01" + bytes(range(16))
 def test_a_header_stands_before_the_value(value: bytes | None, headers: Any, result: bytes | None) -> None:
     assert framed("value", value, headers) == result
     messages = Messages([Run("t", 0, [3, 4])], [value, b"x"], {"headers": [headers, None]}, bytes=0)
-    assert messages.framed().values == [result, b"x"]
+    assert [*messages.framed().values] == [result, b"x"]
     assert messages.framed().position(1) == "t/0/4"
 
 

@@ -82,7 +82,31 @@ def test_joined_values_are_what_a_list_of_them_is(missing: Sequence[int]) -> Non
     for part in (slice(None), slice(1, 4), slice(3, None), slice(4, 9), slice(2, 2), slice(-2, None)):
         assert [*joined[part]] == values[part]
         assert Joined.of(joined[part]).rows.tolist() == [n for n, value in enumerate(values[part]) if value is not None]
-    assert (None in joined) == bool(len(missing))
+    assert (None in joined) == joined.has_tombstones == bool(len(missing))
+    assert joined.lines == b"\n".join(value or b"" for value in values)
+    assert joined[1:4].lines == b"\n".join(value or b"" for value in values[1:4])
+    assert joined[2:2].lines == b""
+    assert joined.column.to_pylist() == values
+    assert joined[1:4].column.to_pylist() == values[1:4]
     assert b"bcd" in joined or 2 in missing
     with pytest.raises(IndexError):
         joined[5]
+
+
+@pytest.mark.parametrize(
+    ("values", "result"),
+    [
+        ([b"{}", b'{"a": 1}'], True),
+        ([], True),
+        ([b"{}", b"{"], False),
+        # Neither half of an object is one, whatever its neighbour ends or begins with.
+        ([b'{"a":', b"1}"], False),
+        ([b"{}", b"", b"{}"], False),
+        ([b"{}", b""], False),
+        ([b"", b"{}"], False),
+        ([b"{}", None], False),
+        ([b" {}"], False),
+    ],
+)
+def test_values_that_begin_and_end_as_objects(values: list[bytes | None], result: bool) -> None:
+    assert Joined.of(values).enclosed_in(b"{", b"}") == result

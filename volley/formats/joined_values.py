@@ -8,8 +8,9 @@ from typing import cast, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from volley.formats.cursors import PADDING, Bytes, Cursors, Integers, UnusualError
+from volley.formats.cursors import PADDING, Bytes, Cursors, Integers, UnusualError, spans
 
 __all__ = ["Joined", "Pieces"]
 
@@ -26,7 +27,7 @@ class Joined(Sequence[bytes | None]):
     """Values whose bytes are in one piece; a value by itself is cut out of it when it is asked for.
 
     Args:
-        data: The bytes of all of them, and maybe of others.
+        data: The bytes of all of them, and maybe of others: one after the other, with a newline in between.
         begins: Where each value begins.
         ends: Where each value ends.
         present: For each value, whether it is there; those that are not are tombstones.
@@ -72,10 +73,31 @@ class Joined(Sequence[bytes | None]):
 
     def __iter__(self) -> Iterator[bytes | None]:
         data, places = self.data, zip(self.begins.tolist(), self.ends.tolist(), strict=True)
-        if self._present.all():
+        if not self.has_tombstones:
             return (data[begin:end] for begin, end in places)
         told = zip(places, self._present.tolist(), strict=True)
         return (data[begin:end] if is_there else None for (begin, end), is_there in told)
+
+    @property
+    def has_tombstones(self) -> bool:
+        return not self._present.all()
+
+    @property
+    def lines(self) -> bytes:
+        """The values with a newline between one and the next; a tombstone is an empty line.
+
+        Example:
+            >>> Joined.of([b"ab", None, b"cde"]).lines
+            b'ab\\n\\ncde'
+        """
+        return self.data[self.begins[0] : self.ends[-1]] if len(self) else b""
+
+    @property
+    def column(self) -> pa.Array:
+        """The values as a binary array; a tombstone is null."""
+        if self.ends.max(initial=0) > _MOST_PLACES:
+            return pa.array([*self], pa.binary())
+        return spans(np.frombuffer(self.data, np.uint8), self.begins, self.ends, ~self._present)
 
     @cached_property
     def rows(self) -> Integers:
@@ -130,6 +152,12 @@ class Joined(Sequence[bytes | None]):
             numbers[name], rest = (rest, _NONE) if has_name.all() else (rest[has_name], rest[~has_name])
         return numbers
 
+    def enclosed_in(self, first: bytes, last: bytes) -> bool:
+        """Return True if each value begins with the one byte and ends with the other."""
+        data = np.frombuffer(self.data, np.uint8)
+        is_enclosed = (data[self.begins] == first[0]) & (data[self.ends - 1] == last[0])
+        return bool((is_enclosed & (self.lengths > 1)).all())
+
     def others(self, rows: Integers, head: bytes) -> Integers:
         """Return those of the numbers whose values do not begin with this."""
         return rows[~self._starts_with(rows, head)]
@@ -153,13 +181,14 @@ class Pieces:
         except TypeError:
             lengths = np.fromiter((_TOMBSTONE if value is None else len(value) for value in values), np.int64, count)
             texts = [value or b"" for value in values]
-        self._lengths.append(lengths)
-        self._texts.append(b"".join(texts))
-        return len(self._texts[-1])
+        if count:
+            self._lengths.append(lengths)
+            self._texts.append(b"\n".join(texts))
+        return len(self._texts[-1]) - count + 1 if count else 0
 
     def joined(self) -> Joined:
         """Return the values that were added."""
         told = np.concatenate([_NONE, *self._lengths])
         lengths = np.maximum(told, 0)
-        ends = np.cumsum(lengths) + len(PADDING)
-        return Joined(b"".join([PADDING, *self._texts, PADDING]), ends - lengths, ends, told != _TOMBSTONE)
+        ends = np.cumsum(lengths + 1) + len(PADDING)
+        return Joined(b"\n".join([PADDING, *self._texts, PADDING]), ends - lengths, ends, told != _TOMBSTONE)

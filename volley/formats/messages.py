@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar, Protocol, Self, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
 from volley.columns.bisect import sort_failing
@@ -17,6 +16,7 @@ from volley.contracts.rows import BadRow, PositionedBatch, undoing
 from volley.errors import SourceError, message_of
 from volley.formats.inferred import Inferred
 from volley.formats.input_file import Columns
+from volley.formats.joined_values import Joined
 from volley.formats.json_contract import parser_of
 from volley.formats.json_parser import JsonParser
 from volley.formats.json_seen import Sight
@@ -28,8 +28,6 @@ __all__ = ["Decoder", "JsonValues", "MessageRows", "PlainValues", "TooManyError"
 Values = Sequence[bytes | None]
 decode_errors = (pa.ArrowInvalid, SourceError)
 """What a decoder raises if a value is bad."""
-
-_OPENED, _CLOSED = b"{}"
 
 
 class TooManyError(SourceError):
@@ -140,8 +138,8 @@ class JsonValues:
         return self._parser.sort(_stripped(values), place, alone=True)
 
     def sort_many(self, values: Values, place: str = "") -> Sorted | None:
-        objects = [b"{}" if value is None else value for value in values] if None in values else values
-        text = b"\n".join(cast(Sequence[bytes], objects))
+        objects = _objects(values)
+        text = objects.lines
         if objects[-1] and text.count(b"\n") == len(objects) - 1:
             found = self._parser.sort_likely(text, place, lambda number, line: [(number, line.strip())], alone=True)
             if found:
@@ -175,7 +173,7 @@ class PlainValues:
 
     def decode(self, values: Values, place: str = "") -> pa.RecordBatch:
         # The cast to string checks that the bytes are UTF-8.
-        column = pa.array(values, pa.binary()).cast(self.schema.field(0).type)
+        column = Joined.of(values).column.cast(self.schema.field(0).type)
         return pa.RecordBatch.from_arrays([column], schema=self.schema)
 
     def sort(self, values: Values, place: str = "") -> Sorted:
@@ -207,28 +205,18 @@ def _text_of(values: Values) -> bytes:
     Raises:
         SourceError: If a value doesn't.
     """
-    objects = cast(Sequence[bytes], values)
-    try:
-        text = b"\n".join(objects)
-    except TypeError:  # a tombstone
-        return _text_of([b"{}" if value is None else value for value in values])
-    if not _are_objects(objects, text):
-        objects = [value.strip() for value in objects]
-        text = b"\n".join(objects)
-        if not _are_objects(objects, text):
+    objects = _objects(values)
+    if not objects.enclosed_in(b"{", b"}"):
+        objects = Joined.of(_stripped(values))
+        if not objects.enclosed_in(b"{", b"}"):
             raise SourceError("not a JSON object")
-    return text
+    return objects.lines
 
 
-def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
-    """Return True if each value starts and ends as an object; in the joined text this costs a third of a loop."""
-    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1)
-    characters = np.frombuffer(text, np.uint8)
-    try:
-        opened = characters[np.concatenate(([0], ends[:-1]))] == _OPENED
-    except IndexError:
-        return False  # the last value is empty
-    return bool(opened.all() and (characters[ends - 2] == _CLOSED).all())
+def _objects(values: Values) -> Joined:
+    """Return values with an object in the place of a tombstone."""
+    joined = Joined.of(values)
+    return Joined.of([b"{}" if value is None else value for value in joined]) if joined.has_tombstones else joined
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from volley.connectors.kafka.offsets import OffsetRange, TopicPartition
 from volley.contracts.rows import note_lost
 from volley.errors import SourceError
 from volley.formats.framing import Keyed, Tombstone, framed
-from volley.formats.joined_values import Pieces
+from volley.formats.joined_values import Joined, Pieces
 
 __all__ = ["Messages", "RangeReader", "Run", "metadata_columns", "metadata_fields"]
 
@@ -59,11 +59,11 @@ class Messages:
         headers = self.kept["headers"]
         if not any(headers):
             return self
-        return replace(self, values=[*map(partial(framed, "value"), self.values, headers)])
+        return replace(self, values=Joined.of([*map(partial(framed, "value"), self.values, headers)]))
 
     def with_tombstones(self) -> Messages:
         """Return the messages with a `Tombstone` where they have a key, and no value."""
-        if not any(value is None for value in self.values):
+        if not Joined.of(self.values).has_tombstones:
             return self
         keys = map(partial(framed, "key"), self.kept["key"], self.kept["headers"])
         values = [
@@ -119,15 +119,15 @@ def _sliced(runs: Iterable[Run], start: int, end: int) -> Iterator[Run]:
 class _Chunk:
     """Collects what librdkafka hands over, until there is enough for one batch.
 
+    The bytes of the values are joined as they come: each value goes while a processor has it in its cache.
+
     Args:
         parts: The parts to keep besides value and offset.
-        joins: True: the bytes of the values are joined, and each value goes while a processor has it in its cache.
     """
 
-    def __init__(self, parts: frozenset[str], joins: bool) -> None:
+    def __init__(self, parts: frozenset[str]) -> None:
         self._runs: list[Run] = []
-        self._values: list[bytes | None] = []
-        self._pieces = Pieces() if joins else None
+        self._pieces = Pieces()
         self._kept: dict[str, list[Any]] = {name: [] for name in parts}
         self.count = self.bytes = 0
 
@@ -140,11 +140,7 @@ class _Chunk:
         for name, kept in self._kept.items():
             kept.extend(map(getattr(message_type, name), messages))
         self.count += len(messages)
-        if self._pieces is None:
-            self._values.extend(map(message_type.value, messages))
-            self.bytes += sum(map(len, messages))
-        else:
-            self.bytes += self._pieces.add([*map(message_type.value, messages)])
+        self.bytes += self._pieces.add([*map(message_type.value, messages)])
 
     @property
     def is_full(self) -> bool:
@@ -152,18 +148,16 @@ class _Chunk:
 
     def messages(self) -> Messages:
         """Return all that was added."""
-        values = self._values if self._pieces is None else self._pieces.joined()
-        return Messages(self._runs, values, self._kept, self.bytes)
+        return Messages(self._runs, self._pieces.joined(), self._kept, self.bytes)
 
 
 class RangeReader:
     """Reads ranges one after the other, with one consumer."""
 
-    def __init__(self, connection: Connection, skip_lost: bool, parts: frozenset[str], joins: bool) -> None:
+    def __init__(self, connection: Connection, skip_lost: bool, parts: frozenset[str]) -> None:
         self._client, self._errors, self._consumer = connection.client, connection.errors, connection.consumer
         self._skip_lost = skip_lost
         self._parts = parts
-        self._joins = joins
         self._count = _FIRST_FETCH
 
     def read(self, ranges: Iterable[OffsetRange]) -> Iterator[Messages]:
@@ -172,14 +166,14 @@ class RangeReader:
         Raises:
             SourceError: If messages are lost, or the broker does not respond in time.
         """
-        chunk = _Chunk(self._parts, self._joins)
+        chunk = _Chunk(self._parts)
         for offset_range in ranges:
             for messages in self._fetch(offset_range):
                 chunk.add(offset_range.topic, offset_range.partition, messages)
                 self._count = max(1, min(_MAX_FETCH, _CHUNK_BYTES * chunk.count // (chunk.bytes + 1)))
                 if chunk.is_full:
                     yield chunk.messages()
-                    chunk = _Chunk(self._parts, self._joins)
+                    chunk = _Chunk(self._parts)
         if chunk.count:
             yield chunk.messages()
 

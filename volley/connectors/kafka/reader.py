@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -118,12 +118,11 @@ class KafkaReader(Reader):
         parts |= ({"headers"} if self.framed else set()) | ({"key", "headers"} if self.keyed else set())
         largest = max((offset_range.size for offset_range in split), default=0)
         with connection(self.cluster.client, largest, self.cluster.connections) as lent:
-            for messages in RangeReader(lent, self.skip_lost, parts, joins=self.newer is not None).read(split):
+            for messages in RangeReader(lent, self.skip_lost, parts).read(split):
                 self._counts.add(messages)
                 framed = messages.framed() if self.framed else messages
                 if self.newer is not None:
-                    framed = replace(framed, values=(values := Joined.of(framed.values)))
-                    self.newer.check(values)
+                    self.newer.check(Joined.of(framed.values))
                 yield _with_keys(framed, self.keyed)
 
     @property
