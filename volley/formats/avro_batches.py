@@ -270,8 +270,8 @@ def _boolean(cursors: Cursors) -> pa.Array:
 
 def _lengths(cursors: Cursors) -> Integers:
     lengths = from_zigzag(cursors.numbers())
-    # What is longer than its value would overflow a place.
-    if ((lengths < 0) | (lengths > cursors.ends - cursors.at)).any():
+    # What is much longer than all values would overflow a place.
+    if len(lengths) and (lengths.min() < 0 or lengths.max() > cursors.ends[-1]):
         raise UnusualError
     return lengths
 

@@ -22,11 +22,12 @@ PADDING = bytes(16)
 _LONGEST_NUMBER = 10
 _MOST_TURNS = 2_000
 _STOPS, _DIGITS = np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
-# Digits of seven bits are joined in pairs, then fours, then eights: the lower ones, the upper ones, how far these move.
+# Digits of seven bits are joined in pairs, then fours, then eights: the lower ones, the upper ones, how far these move,
+# and the bit that ends the longest number without upper ones.
 _JOINS = [
-    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
-    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
-    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
+    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1), np.uint64(0x80)),
+    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2), np.uint64(0x8000)),
+    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4), np.uint64(0x80000000)),
 ]
 _ONE = np.uint64(1)
 _BINARY = pa.binary()
@@ -144,16 +145,30 @@ class Cursors:
             self.pass_over(1)
             return first.astype(np.uint64)
         words: _Words = self._data.words(self.at, 8)
-        stops = ~words & _STOPS
-        stops &= ~stops + _ONE
-        is_long = stops == 0
+        # The bit that ends each number: the lowest one. Arrays are changed in place, which costs half.
+        stops = ~words
+        stops &= _STOPS
+        scratch = ~stops
+        scratch += _ONE
+        stops &= scratch
+        has_long, longest = stops.min() == 0, stops.max()
         # The exponent of a double tells which bit is set.
-        lengths = ((stops.astype(np.float64).view(np.int64) >> 52) - 1_016) >> 3
-        words &= (stops - _ONE) & _DIGITS
-        for low, high, shift in _JOINS:
-            words = (words & low) | ((words & high) >> shift)
-        if is_long.any():
-            self._long(np.flatnonzero(is_long), words, lengths)
+        lengths = stops.astype(np.float64).view(np.int64)
+        lengths >>= 52
+        lengths -= 1_016
+        lengths >>= 3
+        stops -= _ONE
+        stops &= _DIGITS
+        words &= stops
+        for low, high, shift, end in _JOINS:
+            if longest <= end and not has_long:
+                break
+            np.bitwise_and(words, high, out=scratch)
+            scratch >>= shift
+            words &= low
+            words |= scratch
+        if has_long:
+            self._long(np.flatnonzero(lengths < 0), words, lengths)
         self.pass_over(lengths)
         return words
 
