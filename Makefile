@@ -61,7 +61,7 @@ $(NIGHT)/properties:
 
 $(NIGHT)/format-3:
 	@echo "nightly: the tests of tables, whose tables are of format version 3"
-	@$(BIN)/pytest $(IN_THREE) --format-version 3 tests/upserts tests/iceberg tests/views tests/windows
+	@$(BIN)/pytest $(IN_THREE) --format-version 3 tests/upserts tests/iceberg tests/views tests/windows tests/recovery
 	@mkdir -p $(@D) && touch $@
 
 $(NIGHT)/coverage $(NIGHT)/oldest: $(NIGHT)/%:

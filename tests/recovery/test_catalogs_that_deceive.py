@@ -240,16 +240,20 @@ ON_NESSIE = TableRef("db", "events", IcebergStorage.Local("/lake"), NESSIE)
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: ON_NESSIE.with_branch("audit"),
-        lambda: IcebergSinkConfig(
-            namespace="db", table="events", storage=ON_NESSIE.storage, catalog=NESSIE
-        ).with_branch("audit"),
-        lambda: SnapshotManager(ON_NESSIE).create_tag("audited"),
-        lambda: SnapshotManager(ON_NESSIE).create_branch("audit"),
-        lambda: SnapshotManager(ON_NESSIE).create_snapshot(tag="audited"),
-        lambda: IcebergSourceConfig(ON_NESSIE).with_hold(),
+        pytest.param(lambda: ON_NESSIE.with_branch("audit"), id="ref"),
+        # Its tables of version 3 are refused before.
+        pytest.param(
+            lambda: IcebergSinkConfig(
+                namespace="db", table="events", storage=ON_NESSIE.storage, catalog=NESSIE
+            ).with_branch("audit"),
+            id="sink",
+            marks=pytest.mark.format_2,
+        ),
+        pytest.param(lambda: SnapshotManager(ON_NESSIE).create_tag("audited"), id="tag"),
+        pytest.param(lambda: SnapshotManager(ON_NESSIE).create_branch("audit"), id="branch"),
+        pytest.param(lambda: SnapshotManager(ON_NESSIE).create_snapshot(tag="audited"), id="snapshot"),
+        pytest.param(lambda: IcebergSourceConfig(ON_NESSIE).with_hold(), id="hold"),
     ],
-    ids=["ref", "sink", "tag", "branch", "snapshot", "hold"],
 )
 def test_branches_and_tags_of_nessies_tables_are_refused(ask: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match="no branches and tags") as caught:
