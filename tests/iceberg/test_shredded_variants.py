@@ -24,6 +24,7 @@ from volley.columns.exact import array_of
 from volley.formats.variant import json_text
 from volley.formats.variant_columns import whole
 from volley.iceberg import Append, IcebergTable, Upsert
+from volley.iceberg.modes import CommitMode
 from volley.iceberg.schema.foreign_types import VariantType
 from volley.iceberg.schema.types import with_shredding
 from volley.iceberg.write.written import WrittenFile
@@ -276,3 +277,18 @@ def test_bounds_of_fields_whose_values_all_have_one_type(tmp_path: Path) -> None
         assert table.compact(rewrite_all=True).files_after == 1
     write_shredded(lake, batch, {2: pair_of(pa.struct({"n": pair_of(pa.int8())}))})
     assert sorted(2 in file.lower_bounds for file in entries_of(table)) == [False, True]
+
+
+@pytest.mark.parametrize("mode", [Append(), Upsert("id")], ids=["append", "upsert"])
+def test_new_rows_are_shredded_where_the_table_asks_for_it(mode: CommitMode, tmp_path: Path) -> None:
+    lake, table = variants(tmp_path, mode)
+    with lake.table().transaction() as transaction:
+        transaction.set_properties({"write.parquet.shred-variants": "true"})
+    lake.epoch([], [{"id": n, "v": value} for n, value in enumerate([*VALUES, None])])
+    (typed,) = typed_in(table)
+    assert typed == {f"v.typed_value.{name}.typed_value" for name in ("a", "b", "o.typed_value.d")} | L
+    lake.epoch([{"id": 100, "v": "1"}], [{"id": 101, "v": None}])
+    assert_rows(table, {**dict(enumerate([*VALUES, None])), 100: "1", 101: None})
+    assert table.compact(rewrite_all=True).files_after == 1
+    assert typed_in(table) == [typed]
+    assert_rows(table, {**dict(enumerate([*VALUES, None])), 100: "1", 101: None})

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -75,6 +78,10 @@ def both(lake: Lake, name: str) -> dict[int, Any]:
 def files(lake: Lake, name: str) -> list[pq.ParquetFile]:
     (found,) = spark_sql(lake, f"select file_path from volley.db.{name}.files where content = 0")
     return [pq.ParquetFile(row["file_path"].removeprefix("file:")) for row in found]
+
+
+def columns_of(file: pq.ParquetFile) -> list[str]:
+    return [file.schema.column(number).path for number in range(len(file.schema))]
 
 
 @pytest.mark.parametrize("is_shredded", [False, True], ids=["whole", "shredded"])
@@ -166,26 +173,56 @@ def test_spark_reads_what_is_shredded_as_it_did_before(lake: Lake) -> None:
     assert [row["_row_id"] for row in rows] == [row["_row_id"] for row in before[0]]
 
 
-def test_spark_reads_typed_values_of_a_column_that_volley_added(lake: Lake) -> None:
+@pytest.mark.parametrize("is_shredded", [False, True], ids=["whole", "shredded"])
+def test_spark_reads_typed_values_of_a_column_that_volley_added(is_shredded: bool, lake: Lake) -> None:
+    name = f"typed_{is_shredded}"
     spark_sql(
         lake,
-        "create table volley.db.typed (id int) using iceberg tblproperties ('format-version' = '3')",
-        "insert into volley.db.typed values (1)",
+        f"create table volley.db.{name} (id int) using iceberg tblproperties ('format-version' = '3', "
+        f"'write.parquet.shred-variants' = '{str(is_shredded).lower()}')",
+        f"insert into volley.db.{name} values (1)",
     )
-    ref = lake.config("typed").ref
+    ref = lake.config(name).ref
     SchemaEvolution(ref.load().schema()).add("v", "variant").apply(ref)
-    kinds = {"n": pa.int64(), "d": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC"), "b": pa.binary()}
+    kinds: dict[str, pa.DataType] = {
+        **{"n": pa.int64(), "d": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC"), "b": pa.binary()},
+        **{"t": pa.string(), "f": pa.float64(), "yes": pa.bool_(), "day": pa.date32(), "l": pa.list_(pa.int32())},
+        **{"u": pa.uuid(), "local": pa.timestamp("us"), "o": pa.struct({"x": pa.decimal128(38, 1)})},
+    }
     schema = pa.schema({"id": pa.int32(), "v": pa.struct(kinds)})
-    at = pa.scalar(1_700_000_000_123_456, pa.timestamp("us", "UTC")).as_py()
-    write(lake, "typed", 0, [{"id": 2, "v": {"n": 1 << 40, "d": None, "at": at, "b": b"\x00\xff"}}], None, schema)
-    (rows,) = spark_sql(
-        lake,
-        "select id, try_variant_get(v, '$.n', 'bigint') n, try_variant_get(v, '$.at', 'timestamp') at, "
-        "try_variant_get(v, '$.b', 'binary') b, schema_of_variant(v) kind from volley.db.typed order by id",
-    )
-    assert rows[0] == {"id": 1, "n": None, "at": None, "b": None, "kind": None}
-    assert (rows[1]["n"], rows[1]["b"]) == (1 << 40, b"\x00\xff")
-    assert rows[1]["kind"] == "OBJECT<at: TIMESTAMP, b: BINARY, d: VOID, n: BIGINT>"
+    at, many = datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC), Decimal(f"{'9' * 30}.5")
+    row: dict[str, Any] = {
+        "n": 1 << 40,
+        "d": None,
+        "at": at,
+        "b": b"\x00\xff",
+        "t": "x",
+        "f": 0.5,
+        "yes": True,
+        "day": at.date(),
+    }
+    row |= {"l": [1, None, 70_000], "u": UUID(int=7), "local": at.replace(tzinfo=None), "o": {"x": many}}
+    write(lake, name, 0, [{"id": 2, "v": row}], None, schema)
+    typed = [path for file in files(lake, name) for path in columns_of(file) if path.endswith(".typed_value")]
+    assert len(typed) == (len(kinds) - 1 if is_shredded else 0)
+    for _ in range(2):
+        (rows,) = spark_sql(
+            lake,
+            "select id, try_variant_get(v, '$.n', 'bigint') n, try_variant_get(v, '$.at', 'timestamp') at, "
+            "try_variant_get(v, '$.b', 'binary') b, try_variant_get(v, '$.l[2]', 'int') l, "
+            "try_variant_get(v, '$.o.x', 'decimal(38, 1)') x, try_variant_get(v, '$.day', 'date') day, "
+            f"schema_of_variant(v) kind from volley.db.{name} order by id",
+        )
+        assert rows[0] == dict.fromkeys(rows[0]) | {"id": 1}
+        assert [rows[1][name] for name in ("n", "b", "l", "x", "day")] == [
+            1 << 40,
+            b"\x00\xff",
+            70_000,
+            many,
+            at.date(),
+        ]
+        assert "at: TIMESTAMP, b: BINARY, d: VOID, day: DATE, f: DOUBLE" in rows[1]["kind"]
+        IcebergTable(ref).compact(rewrite_all=True)
 
 
 @pytest.mark.parametrize("strategy", ["copy_on_write", "merge_on_read"])

@@ -15,6 +15,7 @@ import pytest
 from tests.duck import query
 from tests.unit.test_variants import EACH_TYPE, EMPTY
 from volley.formats.variant_columns import STORED, texts_of, variants_of, whole
+from volley.formats.variant_inference import inferred
 from volley.formats.variant_shredding import is_shredded, leaves_of, shredded, with_values
 from volley.formats.variant_writer import array_of_values, metadata_of, object_of_values
 
@@ -174,3 +175,48 @@ def test_any_variant_fits_a_type_with_columns_for_other_values() -> None:
     assert not is_shredded(STORED)
     values = variants_of(pa.array(['{"a": [1, "x"], "b": 2}', '{"a": 3}', "4"]), "v")
     assert whole(shredded(values, with_values(narrow))).equals(values)
+
+
+def typed_of(*texts: str) -> Any:
+    """The type that is inferred for JSON texts: of objects, the types of their fields by name."""
+
+    def shown(kind: pa.DataType) -> Any:
+        typed = kind.field("typed_value").type
+        if pa.types.is_struct(typed):
+            return {field.name: shown(field.type) for field in typed}
+        return [shown(typed.value_type)] if pa.types.is_list(typed) else str(typed)
+
+    kind = inferred(variants_of(pa.array(texts), "v"))
+    return None if kind is None else shown(kind)
+
+
+def test_types_are_those_of_most_values() -> None:
+    assert typed_of('{"a": 1, "b": "x"}', '{"a": 2, "b": null}', '{"a": "3"}', "[1]") == {"a": "int8", "b": "string"}
+    assert typed_of('{"o": {"p": 1.5, "q": true}, "l": [1000, 2000, "x"]}') == {
+        "l": ["int16"],
+        "o": {"p": "decimal128(9, 1)", "q": "bool"},
+    }
+    assert typed_of("1", "2", "{}") == "int8"
+    for lacking in ("null", "{}", "[]", "[null]", '{"a": null}', '{"a.b": 1}', '{"": 1}', '{"a": 1, "A": 2}'):
+        assert typed_of(lacking) is None, lacking
+    assert inferred(of_values(None, None)) is None
+    assert inferred(of_values()) is None
+    rare = [f'{{"a": 1, "k{number}": 1}}' for number in range(20)]
+    assert typed_of(*rare) == {"a": "int8"}
+    many = "{" + ", ".join(f'"k{number}": 1' for number in range(1_000)) + "}"
+    assert len(typed_of(many)) == 300
+    assert typed_of('{"a":' * 100 + "1" + "}" * 100) is None
+
+
+def test_values_of_each_type_have_an_inferred_type_that_they_fit() -> None:
+    for name, (value, _) in EACH_TYPE.items():
+        kind = inferred(of_values(value))
+        if kind is not None:
+            assert shredded(of_values(value), kind).field("value").null_count == 1, name
+        assert kind is not None or name == "null" or value[0] & 3 >= 2, name
+
+
+@pytest.mark.parametrize("value", [b"", b"\x02\x05", b"\x03\xff", b"\x20", b"\x20\xff", b"\xfc"])
+def test_a_damaged_value_has_no_type_or_stays_as_it_is(value: bytes) -> None:
+    kind = inferred(of_values(value))
+    assert kind is None or shredded(of_values(value), kind).field("value").to_pylist() == [value]

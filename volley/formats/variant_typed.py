@@ -12,7 +12,7 @@ import pyarrow as pa
 from volley.formats.variant import SHORT_TEXT
 from volley.formats.variant_writer import DECIMALS, Value, encoded, unscaled
 
-__all__ = ["decimal_of", "typed", "values_of"]
+__all__ = ["decimal_of", "type_of", "typed", "values_of"]
 
 # The number of each type, and how its values are stored.
 _FIXED: dict[pa.DataType, tuple[int, str]] = {
@@ -29,10 +29,28 @@ _FIXED: dict[pa.DataType, tuple[int, str]] = {
     pa.timestamp("ns", "UTC"): (18, "<q"),
     pa.timestamp("ns"): (19, "<q"),
 }
+_DIGITS = {8: 9, 9: 18, 10: 38}
 _STORAGE = {"<i": pa.int32(), "<q": pa.int64()}
 _BOOLEANS = {b"\x04": True, b"\x08": False}
 _BYTES, _TEXT, _UUID = 15, 16, 20
 _LONG_AT = 5
+_BY_KIND = {
+    **{kind: data_type for data_type, (kind, _) in _FIXED.items()},
+    **{1: pa.bool_(), 2: pa.bool_(), _BYTES: pa.binary(), _TEXT: pa.string(), _UUID: pa.uuid()},
+}
+
+
+def type_of(value: bytes) -> pa.DataType | None:
+    """Return the type of a column that has a plain value; None for null, and for objects and arrays."""
+    if value[0] & 3 == SHORT_TEXT:
+        return pa.string()
+    if value[0] & 3:
+        return None
+    kind = value[0] >> 2
+    if kind in _DIGITS:
+        scale, digits = int.from_bytes(value[1:2]), _DIGITS[kind]
+        return pa.decimal128(digits, scale) if scale <= digits else None
+    return _BY_KIND.get(kind)
 
 
 def values_of(array: pa.Array) -> list[Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
-from pyiceberg.types import GeographyType, GeometryType, IcebergType, UUIDType
+from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedField, UUIDType
 
 from volley.columns.batches import conform
 from volley.columns.dictionaries import encoded_schema
@@ -27,11 +27,12 @@ from volley.contracts.epoch import Epoch
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.formats.parquet_annotations import VARIANT, Annotation, geography, geometry
 from volley.formats.variant_columns import METADATA
+from volley.formats.variant_inference import inferred
 from volley.formats.variant_shredding import leaves_of
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import Layout, order_of
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
-from volley.iceberg.schema.foreign_types import VariantType
+from volley.iceberg.schema.foreign_types import ShreddedType, VariantType
 from volley.iceberg.schema.mapping import number_in
 from volley.iceberg.schema.types import (
     arrow_schema,
@@ -41,6 +42,7 @@ from volley.iceberg.schema.types import (
     per_schema,
     schema_of_files,
     with_row_ids,
+    with_shredding,
 )
 from volley.iceberg.write.defaults import with_defaults
 from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
@@ -72,6 +74,9 @@ _SORTED_PAGE_ROWS = 20_000
 _LIMITS_PAGES = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
 
 
+_SHREDS = "write.parquet.shred-variants"
+# Of the first batch; Iceberg's Java library looks at 100.
+_SAMPLE_ROWS = 1_000
 _UNORDERED = (UUIDType, GeometryType, GeographyType)
 _NO_FIELD = -1
 
@@ -196,6 +201,19 @@ class TableFormat:
         """The logical types of columns that pyarrow can't write, by their paths in the files."""
         return _annotations(self.written_schema)
 
+    @property
+    def infers_shredding(self) -> bool:
+        """True if the table asks for columns for the values of its variants, which the first rows tell."""
+        return self.table_properties.get(_SHREDS, "").lower() == "true" and any(map(_is_whole, self.schema.fields))
+
+    def with_inferred_shredding(self, rows: pa.RecordBatch) -> Self:
+        """Return the format of files with columns for values that the variants of these rows have."""
+        columns = zip(self.schema.fields, rows.columns, strict=False)
+        samples = {field.field_id: column[:_SAMPLE_ROWS] for field, column in columns if _is_whole(field)}
+        types = ((field_id, inferred(sample)) for field_id, sample in samples.items())
+        shredding = {field_id: data_type for field_id, data_type in types if data_type is not None}
+        return replace(self, schema=with_shredding(self.schema, shredding))
+
     def parquet(self, file: Any, first: pa.Table) -> pq.ParquetWriter:
         """Return a Parquet writer for an open file.
 
@@ -297,6 +315,11 @@ def file_prefix(epoch: Epoch) -> str:
         '2b6f8a5e-00007-'
     """
     return f"{epoch.query_id[:8]}-{epoch.number:05}-"
+
+
+def _is_whole(field: NestedField) -> bool:
+    """Return True for a column of variants that nothing shreds yet."""
+    return isinstance(field.field_type, VariantType) and not isinstance(field.field_type, ShreddedType)
 
 
 @per_schema

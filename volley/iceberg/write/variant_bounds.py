@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.types import BinaryType, PrimitiveType, StringType
 
-from volley.formats.variant_columns import TYPED, VALUE
+from volley.formats.variant_columns import METADATA, TYPED, VALUE
+from volley.formats.variant_shredding import leaves_of
 from volley.formats.variant_typed import decimal_of, values_of
 from volley.formats.variant_writer import metadata_of, object_of_values
 from volley.iceberg.layout.partitions import Bounds, bounds
@@ -37,6 +38,9 @@ def variant_bounds(chunks: Chunks, path: str, stored: pa.StructType) -> Bounds:
         path: The path of the column in the file.
         stored: Its type.
     """
+    if any(len(chunks[leaf]) > len(chunks[f"{path}.{METADATA}"]) for leaf in leaves_of(stored, path)):
+        # Columns with dots in their names have the same path.
+        return None, None
     lows, highs = dict[str, bytes](), dict[str, bytes]()
     for place, leaf, data_type in _leaves(chunks, path, "$", stored):
         low, high = _bounds_of(chunks[leaf], data_type)

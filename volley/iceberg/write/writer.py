@@ -44,11 +44,16 @@ class _DataFileTask(TaskWriter):
     """One task attempt: writes rows in order of arrival, or through a buffer that sorts them by partition."""
 
     def __init__(self, format: TableFormat, prefix: str) -> None:
-        self._format = format
-        self._files = RollingFiles(format, prefix)
-        self._buffer = None if format.layout.is_plain else PartitionBuffer(format.layout, 2 * format.row_group_bytes)
+        self._prefix = prefix
+        self._infers = format.infers_shredding
+        self._open(format)
         self._result = WriteResult()
         self._seconds = 0.0
+
+    def _open(self, format: TableFormat) -> None:
+        self._format = format
+        self._files = RollingFiles(format, self._prefix)
+        self._buffer = None if format.layout.is_plain else PartitionBuffer(format.layout, 2 * format.row_group_bytes)
 
     def check(self, batch: pa.RecordBatch) -> None:
         self._format.fitted(batch)
@@ -56,6 +61,11 @@ class _DataFileTask(TaskWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
         rows = self._format.fitted(batch)
+        if self._infers and rows.num_rows:
+            # Before the first row is written.
+            self._infers = False
+            self._open(self._format.with_inferred_shredding(rows))
+            rows = self._format.fitted(batch)
         if self._buffer:
             self._buffer.add(decode_rows(rows))
         else:
