@@ -58,6 +58,7 @@ class Vendor:
         headers: What each request of the protocol has to have.
         endpoints: What is announced; None = nothing.
         settings: The ``defaults`` and ``overrides`` of the settings, besides the prefix.
+        more: What else the answer with the settings has.
         has_levels: False: a namespace of several parts is refused.
         absent: The requests that are answered as if there were no such path, as a regex of method and path.
     """
@@ -73,6 +74,7 @@ class Vendor:
     headers: Mapping[str, str] = field(default_factory=dict)
     endpoints: list[str] | None = None
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    more: Mapping[str, str] = field(default_factory=dict)
     has_levels: bool = True
     absent: str | None = None
 
@@ -130,7 +132,7 @@ VENDORS: Mapping[str, Vendor] = {
         token=_KEYCLOAK,
         headers={"x-project-id": "019b0c5e-0000-7000-8000-000000000001"},
         endpoints=[*_READS, *_WRITES, "POST /v1/{prefix}/transactions/commit"],
-        settings={"defaults": {"idempotency-key-lifetime": "PT30M"}},
+        more={"idempotency-key-lifetime": "PT30M"},
     ),
     "unity": Vendor(
         "unitycatalog/unitycatalog, IcebergRestCatalogService.java, November 2026, with tables of Iceberg enabled",
@@ -253,7 +255,7 @@ class Front(FaultProxy):
         settings = {name: dict(self.vendor.settings.get(name, {})) for name in ("defaults", "overrides")}
         settings["overrides"]["prefix"] = self.vendor.prefix
         announced = {} if self.vendor.endpoints is None else {"endpoints": self.vendor.endpoints}
-        return _json(200, {**settings, **announced})
+        return _json(200, {**settings, **announced, **self.vendor.more})
 
     def _served(self, request: Request, path: str) -> Answer | None:
         """Pass a request on, or answer as the vendor does where it differs."""

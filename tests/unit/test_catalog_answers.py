@@ -7,6 +7,7 @@ import ssl
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.recovery.lake import SCHEMA, Lake, write
-from tests.servers.certificates import self_signed
+from tests.servers.certificates import Certificate, self_signed
 from tests.tiers import nightly
 from volley import (
     CatalogAuthError,
@@ -386,17 +387,20 @@ def test_metadata_that_can_t_be_read_is_not_another_protocol(stub: Stub, tmp_pat
     assert "location" not in str(caught.value.cause), "its values may be secret"
 
 
-def test_a_certificate_that_is_not_trusted(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        # For requests they stand above a client's own bundle.
-        monkeypatch.delenv(name, raising=False)
-    certificate = self_signed(tmp_path)
+@contextmanager
+def over_tls(stub: Stub, certificate: Certificate, clients: Path | None = None) -> Iterator[str]:
+    """The stub over TLS: its address. With `clients`, it asks clients for a certificate that this file trusts."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trusting.load_cert_chain(certificate.file, certificate.key_file)
+    if clients is not None:
+        trusting.load_verify_locations(clients)
+        trusting.verify_mode = ssl.CERT_REQUIRED
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             stub.answer(self)
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             """Quiet."""
@@ -406,17 +410,45 @@ def test_a_certificate_that_is_not_trusted(stub: Stub, tmp_path: Path, monkeypat
     server.socket = trusting.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
     try:
-        catalog = RestCatalog(f"https://127.0.0.1:{server.server_port}")
-        table = TableRef("db", "events", IcebergStorage.Local(tmp_path / "lake"), catalog)
+        yield f"https://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def own_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        # For requests they stand above a client's own bundle.
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("own_authorities")
+def test_a_certificate_that_is_not_trusted(stub: Stub, tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path)
+    with over_tls(stub, certificate) as uri:
+        table = TableRef("db", "events", IcebergStorage.Local(tmp_path / "lake"), RestCatalog(uri))
         with pytest.raises(CatalogError, match="a certificate that is not trusted here") as caught:
             table.load()
         assert "cabundle" in str(caught.value.hint)
         assert never_sent(caught.value)
-        trusted = RestCatalog(catalog.uri, properties={"ssl": {"cabundle": str(certificate.file)}})
+        trusted = RestCatalog(uri, properties={"ssl": {"cabundle": str(certificate.file)}})
         assert replace(table, catalog=trusted).load().metadata.location == stub.metadata["location"]
-    finally:
-        server.shutdown()
-        server.server_close()
+
+
+@pytest.mark.usefixtures("own_authorities")
+def test_a_catalog_that_asks_for_a_certificate_gets_it_with_each_request(stub: Stub, tmp_path: Path) -> None:
+    (tmp_path / "client").mkdir()
+    certificate, ours = self_signed(tmp_path), self_signed(tmp_path / "client")
+    trusts = {"cabundle": str(certificate.file)}
+    shows = {"client": {"cert": str(ours.file), "key": str(ours.key_file)}}
+    with over_tls(stub, certificate, ours.file) as uri:
+        # The token's request shows it, too.
+        catalog = RestCatalog(uri, credential="id:secret", properties={"ssl": {**trusts, **shows}})
+        table = TableRef("db", "events", IcebergStorage.Local(tmp_path / "lake"), catalog)
+        assert table.load().metadata.location == stub.metadata["location"]
+        with pytest.raises(CatalogError):
+            replace(table, catalog=replace(catalog, properties={"ssl": trusts})).load()
 
 
 @by_call

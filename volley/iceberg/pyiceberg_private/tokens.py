@@ -71,14 +71,11 @@ class TokenServer:
         Raises:
             OAuthError: If the server refuses it, or answers without a token.
         """
-        response = requests.post(
-            self.url,
-            data=form,
-            headers={**self.headers, **headers, "Content-type": "application/x-www-form-urlencoded"},
-            verify=self.verify,
-            cert=self.cert,
-            timeout=self.timeouts,
-        )
+        given = {**self.headers, **headers, "Content-type": "application/x-www-form-urlencoded"}
+        with requests.Session() as session:
+            session.verify, session.cert = self.verify, self.cert
+            # What signs in is in the form: a .netrc of the user has no part in it.
+            response = session.post(self.url, form, headers=given, timeout=self.timeouts, auth=lambda request: request)
         try:
             response.raise_for_status()
         except HTTPError as error:
