@@ -38,6 +38,7 @@ from volley.documents.references import References
 from volley.documents.yaml_text import parse
 from volley.engine.restart import Restart
 from volley.iceberg import (
+    BigLakeCatalog,
     History,
     IcebergSink,
     IcebergSinkConfig,
@@ -47,7 +48,9 @@ from volley.iceberg import (
     Incremental,
     Maintenance,
     Partitioning,
+    PolarisCatalog,
     RestCatalog,
+    S3TablesCatalog,
     Upsert,
 )
 from volley.iceberg.documents.settings import sink_model, source_model
@@ -65,6 +68,9 @@ def mistakes_of(folder: Path, text: str, **variables: str) -> str:
     with pytest.raises(ConfigError) as caught:
         config_of(folder, text, **variables)
     return str(caught.value).replace(f"{folder}/", "")
+
+
+ARN = "arn:aws:s3tables:eu-central-1:123456789012:bucket/lake"
 
 
 def value_of(text: str, **variables: str) -> Any:
@@ -923,3 +929,31 @@ def test_some_mistakes_of_many_are_told(tmp_path: Path, item: str) -> None:
 @pytest.mark.parametrize("value", ["!secret {b: 1}", "!!set {b}", "!!omap [b: 1]", "!list [1, 2]"])
 def test_tags_of_collections_are_refused(tmp_path: Path, value: str) -> None:
     assert "is not allowed" in mistakes_of(tmp_path, f"a: {value}")
+
+
+@pytest.mark.parametrize(
+    ("text", "catalog"),
+    [
+        ("{type: polaris, warehouse: lake, polaris: {uri: 'http://p'}}", PolarisCatalog("http://p", "lake")),
+        ("{type: polaris, polaris: {uri: 'http://p', warehouse: lake}}", PolarisCatalog("http://p", "lake")),
+        (f"{{type: s3_tables, warehouse: '{ARN}', s3_tables: {{profile: x}}}}", S3TablesCatalog(ARN, profile="x")),
+        (
+            "{type: biglake, warehouse: 'gs://lake', biglake: {project: p, token: hush}}",
+            BigLakeCatalog("gs://lake", project="p", token="hush"),
+        ),
+    ],
+)
+def test_the_warehouse_of_a_catalog_stands_beside_its_type_or_among_its_settings(
+    tmp_path: Path, text: str, catalog: RestCatalog
+) -> None:
+    settings = f"catalog: {text}, namespace: db, table: t, local: {{path: /lake}}"
+    sink = config_of(tmp_path, f"sinks: {{lake: {{connector: iceberg, config: {{{settings}}}}}}}\n").sinks["lake"]
+    assert isinstance(sink, IcebergSink)
+    assert (sink.config.ref.catalog, sink.config.ref.to_properties()["warehouse"]) == (catalog, catalog.warehouse)
+
+
+def test_a_catalog_without_its_warehouse(tmp_path: Path) -> None:
+    settings = "catalog: {type: unity, unity: {uri: 'http://u'}}, namespace: db, table: t, local: {path: /lake}"
+    said = mistakes_of(tmp_path, f"sinks: {{lake: {{connector: iceberg, config: {{{settings}}}}}}}\n")
+    assert "unity.warehouse is missing" in said
+    assert "or warehouse beside the type" in said

@@ -56,7 +56,7 @@ class S3TablesCatalog(RestCatalog):
     )
 
     uri: str | None = field(default=None, kw_only=True)  # type: ignore[assignment]
-    warehouse: str
+    warehouse: str = field()
     profile: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class BigLakeCatalog(RestCatalog):
     capabilities: ClassVar[Capabilities] = Capabilities(nested_namespaces=None, upper_case=None, format_3=None)
 
     uri: str | None = field(default=None, kw_only=True)  # type: ignore[assignment]
-    warehouse: str
+    warehouse: str = field()
     project: str = field(kw_only=True)
     credentials_file: str | None = field(default=None, kw_only=True)
 
@@ -184,7 +184,7 @@ class OneLakeCatalog(RestCatalog):
     )
 
     uri: str | None = field(default=None, kw_only=True)  # type: ignore[assignment]
-    warehouse: str
+    warehouse: str = field()
     tenant: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:

@@ -62,7 +62,8 @@ class PolarisCatalog(RestCatalog):
     title: ClassVar[str] = "Polaris"
     capabilities: ClassVar[Capabilities] = _ICEBERG
 
-    warehouse: str
+    # Without field() the default would be that of RestCatalog.
+    warehouse: str = field()
     scope: str = field(default=_ROLES, kw_only=True)
     realm: str | None = field(default=None, kw_only=True)
 
@@ -101,7 +102,7 @@ class SnowflakeOpenCatalog(RestCatalog):
     # Horizon refuses tags, upgrades of the format and commits of several tables, which Open Catalog takes.
     capabilities: ClassVar[Capabilities] = replace(_ICEBERG, branches=None, transactions=None)
 
-    warehouse: str
+    warehouse: str = field()
     scope: str = field(default=_ROLES, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -169,7 +170,7 @@ class LakekeeperCatalog(RestCatalog):
     title: ClassVar[str] = "Lakekeeper"
     capabilities: ClassVar[Capabilities] = replace(_ICEBERG, upper_case=None)
 
-    warehouse: str
+    warehouse: str = field()
     project: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -214,7 +215,7 @@ class UnityCatalog(RestCatalog):
         RestCatalog.capabilities, nested_namespaces=False, upper_case=False, transactions=None
     )
 
-    warehouse: str
+    warehouse: str = field()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -176,13 +176,16 @@ class _Catalog(Model):
 if TYPE_CHECKING:
     CatalogDocument = _Catalog
 else:
+    _models = {name: model_of(catalog) for name, catalog in _CATALOGS.items()}
+    for _model in _models.values():
+        if "warehouse" in _model.model_fields:
+            # It may stand beside the type.
+            _model.model_fields["warehouse"].default = None
+            _model.model_rebuild(force=True)
     CatalogDocument = create_model(
         "Catalog",
         __base__=_Catalog,
-        **{
-            name: (model_of(catalog) | None, Field(None, description=model_of(catalog).__doc__))
-            for name, catalog in _CATALOGS.items()
-        },
+        **{name: (model | None, Field(None, description=model.__doc__)) for name, model in _models.items()},
     )
 
 
@@ -206,6 +209,13 @@ def catalog_of(document: CatalogDocument, collector: Collector, path: Path) -> C
         )
         return None
     build: Any = _CATALOGS[document.type]
+    needs_one = any(setting.name == "warehouse" and setting.default is MISSING for setting in fields(build))
+    if needs_one and arguments.get("warehouse") is None:
+        arguments["warehouse"] = document.warehouse
+        if document.warehouse is None:
+            hint = f"{document.type}: {{warehouse: …}}, or warehouse beside the type"
+            collector.add((*path, document.type), f"{document.type}.warehouse is missing", hint)
+            return None
     catalog: CatalogConfig | None = collector.make(build, arguments, (*path, document.type), {"token": "credential"})
     return catalog
 
