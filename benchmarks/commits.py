@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
@@ -164,24 +167,40 @@ def _opened(config: IcebergSinkConfig, schema: pa.Schema) -> IcebergCommitter:
     return committer
 
 
+@contextmanager
+def _late(upstream: str, seconds: float) -> Iterator[str]:
+    """The address of a proxy that passes requests on so much later, in a process of its own."""
+    processes = get_context("spawn")
+    here, there = processes.Pipe()
+    proxy = processes.Process(target=_serve_late, args=(upstream, seconds, there), daemon=True)
+    proxy.start()
+    yield here.recv()
+    proxy.kill()
+
+
+def _serve_late(upstream: str, seconds: float, told: Connection) -> None:
+    def late(server: Server) -> Answer:
+        time.sleep(seconds)
+        return server()
+
+    proxy = FaultProxy(upstream)
+    for method in ("GET", "HEAD", "POST", "PUT"):
+        proxy.arm(late, method, "", times=None)
+    told.send(proxy.uri)
+    threading.Event().wait()
+
+
 def _away(config: IcebergSinkConfig, seconds: float, running: ExitStack) -> IcebergSinkConfig:
     """The same table, where each request to catalog and storage takes so much longer."""
     catalog, storage = config.ref.catalog, config.storage
     assert isinstance(catalog, RestCatalog)
     assert isinstance(storage, S3Storage)
 
-    def late(server: Server) -> Answer:
-        time.sleep(seconds)
-        return server()
-
-    def behind(uri: str) -> str:
-        proxy = running.enter_context(FaultProxy(uri))
-        for method in ("GET", "HEAD", "POST", "PUT"):
-            proxy.arm(late, method, "", times=None)
-        return proxy.uri
+    def behind(uri: str | None) -> str:
+        return running.enter_context(_late(str(uri), seconds))
 
     far = replace(catalog, uri=behind(catalog.uri))
-    storage = replace(storage, endpoint=behind(str(storage.endpoint)))
+    storage = replace(storage, endpoint=behind(storage.endpoint))
     return replace(config, catalog_uri=None, credential=None, catalog=far, storage=storage)
 
 

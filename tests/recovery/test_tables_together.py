@@ -108,6 +108,21 @@ def test_an_epoch_is_one_request(tables: Tables) -> None:
     assert [each.last_epoch(QUERY) for each in tables.drivers()] == [2, 2, 2]
 
 
+def test_a_catalog_that_announces_nothing_is_asked_until_it_answers(tables: Tables) -> None:
+    if tables.lake.name != "seaweed":
+        pytest.skip("it is known what this one takes")
+    tables.proxy.arm(answer_with(503), "POST", TOGETHER)
+    tables.proxy.arm(lose_request, "POST", TOGETHER)
+    ours = tables.drivers()
+    assert ours[0].group is None
+    assert ours[0].group is not None
+    assert len(tables.proxy.asked("POST", TOGETHER)) == 3
+    tables.proxy.arm(answer_with(404), "POST", TOGETHER)
+    assert ours[1].group is None
+    assert ours[1].group is None
+    assert len(tables.proxy.asked("POST", TOGETHER)) == 4
+
+
 def twice(server: Server) -> Answer:
     server()
     return server()
@@ -339,9 +354,13 @@ def test_two_sinks_that_write_to_one_table(tables: Tables, shops: Routed) -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", [20])
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(4))
 def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int) -> None:
-    """Drivers die at any request, before or after the catalog has heard it, while a gateway lies; a reader looks on."""
+    """Drivers die at any request, before or after the catalog has heard it, while a gateway lies; a reader looks on.
+
+    25 kills a seed, and as many lies.
+    """
     dice, drivers = random.Random(seed), Drivers()
     many = replace(tables, configs=[replace(tables.configs[0], table=f"t{uuid.uuid4().hex}") for _ in range(20)])
     run_epochs(many.configs, 1)
@@ -353,23 +372,24 @@ def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int)
     kills, epochs = 0, 1
     reader = Reader(answered=1)
     with reader.reading(many):
-        while kills < 100:
+        while kills < 25:
             lies = dice.choices(LIES, k=2)
             for lie in lies:
                 tables.proxy.arm(lie, "POST", TOGETHER)
             death = dice.choice([die, kill(lambda: pids[-1])])
             method, path = dice.choice([("POST", TOGETHER), ("GET", ".*")])
-            tables.proxy.arm(death, method, path, skip=dice.randrange(3 if method == "POST" else 150))
-            driver = drivers.start(run_epochs, many.configs, 3)
+            tables.proxy.arm(death, method, path, skip=dice.randrange(2 if method == "POST" else 90))
+            driver = drivers.start(run_epochs, many.configs, 2)
             pids.append(driver.pid or 0)
             kills += drivers.wait(driver) == -signal.SIGKILL
             tables.proxy.disarm()
             seen = [_epochs_in(table) for table in many.plain()]
             assert seen == seen[:1] * 20, kills
             epochs = reader.answered = seen[0]
+            print(f"{kills} kills, {epochs} epochs")
     run_epochs(many.configs, 1)
     told = [exchange for exchange in tables.proxy.asked("POST", TOGETHER) if exchange.fault]
-    assert len(told) >= 100
+    assert len(told) >= 25
     assert many.ids() == [list(range(epochs + 1))] * 20
     half = f"{len(reader.half_seen)} of {len(reader.rounds)} rounds saw half an epoch"
     print(f"{tables.lake.name}: {len(told)} lies, {epochs} epochs, {half}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer
@@ -54,7 +55,12 @@ class Commits:
         Raises:
             VolleyError: If a commit failed; files that are known not to have landed are deleted.
         """
-        groups = self._groups([place for place, is_due in enumerate(due) if is_due])
+        places = [place for place, is_due in enumerate(due) if is_due]
+        try:
+            groups = self._groups(places)
+        except VolleyError:
+            self._abort(epoch, results, places)
+            raise
         first = next((number for number, group in enumerate(groups) if not self._is_letters(group[0])), None)
         for number, group in enumerate(groups):
             if number == first:
@@ -62,14 +68,17 @@ class Commits:
             try:
                 self._commit([(self._sink(place), results[place]) for place in group], epoch)
             except Exception:
-                for later in (place for group in groups[number + 1 :] for place in group):
-                    self._sink(later).committer.abort(epoch, results[later])
+                self._abort(epoch, results, chain(*groups[number + 1 :]))
                 raise
             for place in group:
                 landed[place] = results[place]
                 if self._is_letters(place):
                     rejected = sum(result.rows for result in results[place]) - replayed
                     self._log_rejected(self._sink(place), epoch, rejected)
+
+    def _abort(self, epoch: Epoch, results: Sequence[list[WriteResult]], places: Iterable[int]) -> None:
+        for place in places:
+            self._sink(place).committer.abort(epoch, results[place])
 
     def _sink(self, place: int) -> OpenSink:
         return (*self.sinks, *self.letters)[place]

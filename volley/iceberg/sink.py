@@ -207,7 +207,7 @@ class IcebergSink(Sink, Rows):
             limit: The most tables; rows for one more fail the job.
             max_open_writers: The most tables with an open file in one task. Beyond it the table that was idle longest
                 closes its file, so that its rows are in more and smaller files.
-            commits_at_once: The most tables that are committed at the same time.
+            commits_at_once: The most tables that are committed, or prepared for one commit, at the same time.
             on_error: What to do if a table can't take its rows, because it is gone, replaced, or of another schema.
                 ``"fail"``: the job fails, after the other tables have the epoch, or, where they are committed together,
                 with the epoch in none. ``"park"``: its rows are kept with the
