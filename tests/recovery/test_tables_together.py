@@ -77,13 +77,11 @@ class Tables:
         return [self.lake.table(config) for config in self.configs]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(lakes.rest, id="fixture"),
-        pytest.param(lakes.seaweed, id="seaweed"),
-        nightly(lakes.nessie, id="nessie"),
-    ]
-)
+# In which jobs are killed; a start of Nessie takes minutes.
+SERVERS = [pytest.param(lakes.rest, id="fixture"), pytest.param(lakes.seaweed, id="seaweed")]
+
+
+@pytest.fixture(params=[*SERVERS, nightly(lakes.nessie, id="nessie")])
 def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
     lake: Lake = request.param(request)
     catalog = lake.documented.ref.catalog
@@ -98,13 +96,15 @@ def test_an_epoch_is_one_request(tables: Tables) -> None:
     ours = tables.drivers()
     assert ours[0].group is not None
     assert ours[0].group == ours[1].group
+    # Nessie makes a table by a commit.
+    before = tables.proxy.asked("POST", ALONE)
     for number in range(3):
         tables.commit(ours, number)
     assert tables.ids() == [[0, 1, 2]] * 3
     assert [exchange.server for exchange in tables.proxy.asked("POST", TOGETHER) if exchange.client == 204][-3:] == [
         204
     ] * 3
-    assert not tables.proxy.asked("POST", ALONE)
+    assert tables.proxy.asked("POST", ALONE) == before
     assert [each.last_epoch(QUERY) for each in tables.drivers()] == [2, 2, 2]
 
 
@@ -114,12 +114,10 @@ def test_a_catalog_that_announces_nothing_is_asked_until_it_answers(tables: Tabl
     tables.proxy.arm(answer_with(503), "POST", TOGETHER)
     tables.proxy.arm(lose_request, "POST", TOGETHER)
     ours = tables.drivers()
-    assert ours[0].group is None
-    assert ours[0].group is not None
+    assert [ours[0].group is None for _ in range(2)] == [True, False]
     assert len(tables.proxy.asked("POST", TOGETHER)) == 3
     tables.proxy.arm(answer_with(404), "POST", TOGETHER)
-    assert ours[1].group is None
-    assert ours[1].group is None
+    assert [ours[1].group is None for _ in range(2)] == [True, True]
     assert len(tables.proxy.asked("POST", TOGETHER)) == 4
 
 
@@ -356,6 +354,7 @@ def test_two_sinks_that_write_to_one_table(tables: Tables, shops: Routed) -> Non
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("tables", SERVERS, indirect=True)
 def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int) -> None:
     """Drivers die at any request, before or after the catalog has heard it, while a gateway lies; a reader looks on.
 
@@ -394,8 +393,6 @@ def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int)
     half = f"{len(reader.half_seen)} of {len(reader.rounds)} rounds saw half an epoch"
     print(f"{tables.lake.name}: {len(told)} lies, {epochs} epochs, {half}")
     assert reader.late == []
-    if tables.lake.name == "nessie":
-        assert reader.half_seen == []
 
 
 KILLS = [
@@ -409,6 +406,7 @@ KILLS = [
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("tables", SERVERS, indirect=True)
 def test_a_job_that_is_killed_at_every_point(tables: Tables, drivers: Drivers, tmp_path: Path) -> None:
     """After each death, the two tables and that of the dead letters have the same epochs."""
     files = 5
@@ -439,6 +437,7 @@ ROUTED = ["after-files@0", "before-commit@1", "after-commit@1", "after-route-2@2
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("tables", SERVERS, indirect=True)
 @pytest.mark.parametrize("upsert", [False, True], ids=["append", "upsert"])
 def test_a_job_of_many_tables_that_is_killed(tables: Tables, drivers: Drivers, tmp_path: Path, upsert: bool) -> None:
     """After each death, all tables that have rows of the last epoch have it, and none is ahead."""
