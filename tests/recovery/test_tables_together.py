@@ -352,13 +352,12 @@ def test_two_sinks_that_write_to_one_table(tables: Tables, shops: Routed) -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("tables", SERVERS, indirect=True)
 def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int) -> None:
     """Drivers die at any request, before or after the catalog has heard it, while a gateway lies; a reader looks on.
 
-    25 kills a seed, and as many lies.
+    Ten kills a seed, and as many lies.
     """
     dice, drivers = random.Random(seed), Drivers()
     many = replace(tables, configs=[replace(tables.configs[0], table=f"t{uuid.uuid4().hex}") for _ in range(20)])
@@ -371,7 +370,7 @@ def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int)
     kills, epochs = 0, 1
     reader = Reader(answered=1)
     with reader.reading(many):
-        while kills < 25:
+        while kills < 10:
             lies = dice.choices(LIES, k=2)
             for lie in lies:
                 tables.proxy.arm(lie, "POST", TOGETHER)
@@ -388,7 +387,7 @@ def test_twenty_tables_under_a_hundred_kills_and_lies(tables: Tables, seed: int)
             print(f"{kills} kills, {epochs} epochs")
     run_epochs(many.configs, 1)
     told = [exchange for exchange in tables.proxy.asked("POST", TOGETHER) if exchange.fault]
-    assert len(told) >= 25
+    assert len(told) >= 10
     assert many.ids() == [list(range(epochs + 1))] * 20
     half = f"{len(reader.half_seen)} of {len(reader.rounds)} rounds saw half an epoch"
     print(f"{tables.lake.name}: {len(told)} lies, {epochs} epochs, {half}")
