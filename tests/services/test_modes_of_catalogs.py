@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import fastavro
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.services import lakes
 from tests.services.lakes import Lake
-from tests.upserts.lake import Lake as Table
+from tests.upserts.lake import Lake as Changed
 from tests.upserts.lake import shipped
 from volley import ConfigError, Environment, IcebergSinkConfig, MaterializedView, Metrics, SourceContext, count, sum_
-from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergTable, Incremental, Upsert
+from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergTable, Incremental, SnapshotManager, Upsert
 from volley.iceberg.storage.values import LocalStorage
 
 WRITTEN = pa.schema({"id": pa.int64(), "city": pa.string(), "cents": pa.int64()})
@@ -32,7 +38,7 @@ NEXT: list[dict[str, Any]] = [
 CHANGED = [ROWS[0], {"id": 1, "city": "c", "cents": 7}, *ROWS[3:], {"id": 9, "city": "a", "cents": 5}]
 
 
-class Job(Table):
+class Job(Changed):
     """A job that changes a table of any catalog by key, without Spark."""
 
     def __init__(self, config: IcebergSinkConfig, strategy: Any = "auto", sequence: str | None = None) -> None:
@@ -149,6 +155,56 @@ def test_a_view_is_kept_up_to_date(lake: Lake) -> None:
     assert result() == [("a", 3, 45), ("b", 2, 80), ("c", 1, 7)]
     assert view.status().is_current
     assert refresh.mode == ("full" if lake.name == "nessie" else "incremental")
+
+
+GONE = "forget-me-entirely-0042"
+"""Longer than the bounds of texts, which are cut."""
+
+
+def test_rows_are_erased(lake: Lake) -> None:
+    """From history, deletes and branches: their bytes are in no object of the storage."""
+    job = Job(lake.config().with_table_properties({"write.parquet.compression-codec": "none"}), lake.strategy("auto"))
+    job.epoch(upserts(*ROWS, {"id": 6, "city": GONE, "cents": 1}))
+    job.epoch([*upserts({"id": 7, "city": GONE, "cents": 2}), {"id": 6, "city": None, "cents": None, "op": "d"}])
+    assert with_text(lake.table(job.config), GONE)
+    view = IcebergTable(job.config.ref)
+    if lake.name == "nessie":
+        with pytest.raises(ConfigError, match=r"gc\.enabled is false"):
+            view.erase([{"id": 7}])
+        return
+    SnapshotManager(job.config.ref).create_branch("audit")
+    job.epoch(upserts({"id": 8, "city": GONE, "cents": 3}))
+    erasure = view.erase([{"id": 6}, {"id": 7}, {"id": 8}])
+    assert erasure.is_complete
+    assert erasure.rows == {"main": 2, "audit": 1}
+    assert lake.rows(job.config) == read(job.config) == ROWS
+    assert with_text(lake.table(job.config), GONE) == []
+    assert with_text(lake.table(job.config), job.config.table)
+
+
+def with_text(table: Table, text: str) -> list[str]:
+    """The objects below a table's place whose bytes have a text, those of manifests decoded."""
+    store: fs.FileSystem = fs.LocalFileSystem()
+    path = urlsplit(table.location()).path
+    if table.location().startswith("s3://"):
+        path = table.location().removeprefix("s3://")
+        store = fs.S3FileSystem(
+            access_key=table.io.properties["s3.access-key-id"],
+            secret_key=table.io.properties["s3.secret-access-key"],
+            endpoint_override=table.io.properties["s3.endpoint"],
+            region="us-east-1",
+        )
+    files = store.get_file_info(fs.FileSelector(path, recursive=True))
+    return [file.path for file in files if file.is_file and text.encode() in decoded(store, file.path)]
+
+
+def decoded(store: Any, path: str) -> bytes:
+    content: bytes = store.open_input_stream(path, compression=None).read()
+    if path.endswith(".gz.metadata.json"):
+        return gzip.decompress(content)
+    if path.endswith(".avro"):
+        return repr([*fastavro.reader(io.BytesIO(content))]).encode()
+    return content
 
 
 COLUMNS = {"id": LongType(), "city": StringType(), "cents": LongType()}
