@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -65,8 +66,12 @@ def opened(make_lake: MakeLake) -> Iterator[Open]:
 
 
 def commit(lake: Lake, committer: MaintainingCommitter, number: int, *ids: int) -> None:
+    commit_rows(lake, committer, number, [{"id": each, "name": str(number)} for each in ids])
+
+
+def commit_rows(lake: Lake, committer: MaintainingCommitter, number: int, rows: list[dict[str, Any]]) -> None:
     committer.last_epoch(QUERY)
-    committer.commit(*lake.write(committer, number, [{"id": each, "name": str(number)} for each in ids]))
+    committer.commit(*lake.write(committer, number, rows))
 
 
 def names(committer: MaintainingCommitter) -> list[str]:
@@ -105,8 +110,7 @@ def test_a_table_that_is_upserted_by_sequence_stays_small_and_remembers(opened: 
         rows: list[dict[str, Any]] = [
             {"id": chance.randrange(40), "at": chance.randrange(1000), "op": chance.choice("uud")} for _ in "12345"
         ]
-        committer.last_epoch(QUERY)
-        committer.commit(*lake.write(committer, number, rows))
+        commit_rows(lake, committer, number, rows)
         for row in rows:
             # A deletion wins over a row of its time.
             change = row["at"], "" if row["op"] == "u" else row["op"]
@@ -118,6 +122,29 @@ def test_a_table_that_is_upserted_by_sequence_stays_small_and_remembers(opened: 
     assert all(run.succeeded for run in committer.maintenance.runs)
     assert len(lake.table().snapshots()) < 60
     assert orphan_files(lake.config, 0) == []
+
+
+@pytest.mark.parametrize("strategy", some(["merge_on_read", "copy_on_write"]))
+def test_rows_that_grow_old_leave_a_table_that_is_written(opened: Open, strategy: Any) -> None:
+    ageing = Maintenance(every="1s", commits=5, budget=1.0, row_ttl="10s", row_ttl_column="at")
+    mode, schema = Upsert("id", strategy=strategy), pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")})
+    lake, committer = opened(mode, ageing, schema=schema)
+    committer.start()
+    chance, model, now = random.Random(7), dict[int, datetime](), datetime.now(UTC)
+    for number in range(40):
+        rows: list[dict[str, Any]] = [
+            {"id": chance.randrange(60), "at": now + chance.choice((-3, -2, 1)) * timedelta(hours=1)} for _ in "1234"
+        ]
+        commit_rows(lake, committer, number, rows)
+        model |= {row["id"]: row["at"] for row in rows}
+    young = {id: at for id, at in model.items() if at > now}
+    assert 0 < len(young) < len(model)
+    wait_until(lambda: len(lake.rows()) == len(young), 60, "the old rows are gone")
+    committer.stop()
+    assert lake.rows() == lake.duckdb_rows()
+    assert {row["id"]: row["at"] for row in lake.rows()} == young
+    assert committer.last_epoch(QUERY) == 39
+    assert all(run.succeeded for run in committer.maintenance.runs)
 
 
 def test_it_is_due_after_some_commits_and_says_so(opened: Open) -> None:
