@@ -30,6 +30,7 @@ def test_the_installed_distribution_is_this_one() -> None:
 
 def test_extras() -> None:
     wanted = {
+        "spark",
         "kafka",
         "protobuf",
         "postgres",
@@ -59,7 +60,10 @@ def test_constraints_pin_every_requirement() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert all(re.fullmatch(r"[\w.-]+==[\w.+!-]+", line) for line in lines)
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines}
-    required = config()["options"]["install_requires"].split("\n")
+    required = [
+        *config()["options"]["install_requires"].split("\n"),
+        *config()["options.extras_require"]["spark"].split("\n"),
+    ]
     names = {re.split(r"[\[<>=]", line)[0].lower().replace("_", "-") for line in required if line}
     assert names <= pinned
 
