@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import gzip
 import io
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile
+from pyarrow import orc
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 
 from tests import maintenance
 from tests.drivers import Drivers
@@ -73,6 +75,32 @@ class Lake(tables.Lake):
         self.commit([file])
         return file
 
+    def append_as(self, format: FileFormat, *rows: dict[str, Any]) -> None:
+        """Commit a data file in an older format."""
+        path = (
+            Path(self.files.table.location().removeprefix("file://")) / f"data/old-{uuid.uuid4()}.{format.name.lower()}"
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ids = {"id": 1, "part": 2, "number": 3}
+        if format == FileFormat.ORC:
+            fields = [field.with_metadata({"iceberg.id": str(ids[field.name])}) for field in SCHEMA]
+            orc.write_table(pa.Table.from_pylist([*rows], pa.schema(fields)), path)
+        else:
+            types = {"id": "string", "part": "string", "number": "long"}
+            fields = [{"name": name, "type": ["null", kind], "field-id": ids[name]} for name, kind in types.items()]
+            with path.open("wb") as file:
+                fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows)
+        size = path.stat().st_size
+        data = DataFile.from_args(
+            file_path=f"file://{path}",
+            file_format=format,
+            partition=Record(),
+            record_count=len(rows),
+            file_size_in_bytes=size,
+        )
+        data.spec_id = 0
+        self.commit([data])
+
     def guilty(self, text: str = GONE[:16]) -> list[str]:
         return guilty(self.folder, text)
 
@@ -91,6 +119,8 @@ def _has(path: Path, text: str) -> bool:
         decoded = repr([*fastavro.reader(io.BytesIO(content))]).encode()
     elif path.suffix == ".parquet":
         decoded = repr(pq.read_table(io.BytesIO(content)).to_pylist()).encode()
+    elif path.suffix == ".orc":
+        decoded = repr(orc.read_table(io.BytesIO(content)).to_pylist()).encode()
     elif path.suffix == ".gz":
         decoded = gzip.decompress(content)
     return text.encode() in content or text.encode() in decoded
@@ -241,6 +271,18 @@ def _with_ids(lake: upserts.Lake) -> dict[str, tuple[int, int]]:
     rows = query(f"select id, number, _row_id from iceberg_scan('{lake.table().metadata_location}')").fetchall()
     assert len({row_id for _, _, row_id in rows}) == len(rows)
     return {id: (number, row_id) for id, number, row_id in rows}
+
+
+@pytest.mark.parametrize("format", [FileFormat.ORC, FileFormat.AVRO])
+def test_data_files_of_older_formats(lake: Lake, format: FileFormat) -> None:
+    lake.append_as(format, row(name(1)), row(GONE), row(name(2)))
+    lake.append_as(format, row(name(3)))
+    lake.append(row(GONE, 2), row(name(4)))
+    assert len(lake.guilty()) > 1
+    erasure = lake.view.erase([{"id": GONE}])
+    assert (erasure.rows, erasure.is_complete) == ({"main": 2}, True)
+    assert lake.guilty() == []
+    assert sorted(lake.view.to_arrow()["id"].to_pylist()) == [name(number) for number in (1, 2, 3, 4)]
 
 
 def test_a_tag_is_an_error_before_anything_changes(lake: Lake) -> None:
@@ -417,7 +459,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "date": (pa.date32(), [date(2026, 1, 2), date(2026, 1, 3)]),
     "decimal": (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("1.51")]),
     "double": (pa.float64(), [0.1, 0.2]),
-    "uuid": (pa.uuid(), [UUID(int=1 << 127), UUID(int=5)]),
+    "uuid": (pa.uuid(), [uuid.UUID(int=1 << 127), uuid.UUID(int=5)]),
     "bytes": (pa.binary(), [b"x" * 20, b"y" * 20]),
 }
 
