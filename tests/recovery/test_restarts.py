@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import volley.engine.commits
 import volley.engine.epochs
 import volley.engine.run
 import volley.iceberg.commit.epochs
@@ -75,7 +76,7 @@ class Faults:
 
     def __init__(self, points: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = {(point, epoch) for epoch, point in enumerate(points)}
-        for module in (volley.engine.run, volley.engine.epochs, volley.iceberg.commit.epochs):
+        for module in (volley.engine.run, volley.engine.epochs, volley.engine.commits, volley.iceberg.commit.epochs):
             monkeypatch.setattr(module, "reach", self.reach)
 
     def reach(self, point: str, epoch: int) -> None:
