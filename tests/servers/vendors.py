@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -195,7 +196,8 @@ class Front(FaultProxy):
         bearer: The token that requests have, if the front's token endpoint does not give it.
 
     Its `signed` has method, path and ``Authorization`` of each request, `forms` the requests for tokens, `given` the
-    tokens that are good; `status` is that of the answer to those who have none of them.
+    tokens that are good; `status` is that of the answer to those who have none of them; `keys` has each request that
+    changed something, by its idempotency key, and the answer, which is given again.
     """
 
     def __init__(self, vendor: Vendor, upstream: str | None = None, bearer: str | None = None) -> None:
@@ -206,6 +208,7 @@ class Front(FaultProxy):
         self.signed: list[tuple[str, str, str]] = []
         self.forms: list[dict[str, str]] = []
         self.status = 401
+        self.keys: dict[str, tuple[Request, Answer | None]] = {}
         self._is_alone = upstream is None
 
     def exchange(self, request: Request) -> Answer | None:
@@ -218,7 +221,26 @@ class Front(FaultProxy):
             return _error(self.status if reason.startswith("sign-in") else 400, "BadRequestException", reason)
         if path == f"{self.vendor.base}/v1/config":
             return self._settings(request)
-        return self._served(request, path.removeprefix(f"{self.vendor.base}/v1/{self.vendor.prefix}/"))
+        there = path.removeprefix(f"{self.vendor.base}/v1/{self.vendor.prefix}/")
+        return self._known(request, there) or self._served(request, there)
+
+    def _known(self, request: Request, path: str) -> Answer | None:
+        """The answer that a request with this key had before, if it did not fail in the server; keeps new ones."""
+        key = {name.lower(): value for name, value in request.headers.items()}.get("idempotency-key")
+        is_change = request.method in ("POST", "DELETE") and not path.endswith("/metrics")
+        wants = is_change and "idempotency-key-lifetime" in self.vendor.more
+        if wants != (key is not None) or (key is not None and uuid.UUID(key).version != 7):
+            self.broken.append(f"{request.method} {request.path}: idempotency key {key}")
+        if key is None:
+            return None
+        known, answer = self.keys.get(key, (request, None))
+        if (known.method, known.path, known.body) != (request.method, request.path, request.body):
+            self.broken.append(f"{request.method} {request.path}: the key of another request")
+        if answer is not None:
+            return answer
+        answer = self._served(request, path)
+        self.keys[key] = request, answer if answer is not None and answer.status < 500 else None
+        return answer
 
     def _refused(self, request: Request) -> str | None:
         """Why a vendor refuses a request, for its path or headers."""

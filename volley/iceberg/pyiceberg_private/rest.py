@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from pyiceberg.catalog import TOKEN, rest
@@ -27,7 +28,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.properties import property_as_bool
-from requests import Session
+from requests import Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import HTTPError, RequestException
 
@@ -40,6 +41,7 @@ from volley.iceberg.pyiceberg_private.guarded import (
     check_snapshots,
     not_before,
 )
+from volley.iceberg.pyiceberg_private.idempotency import IdempotencyKeys, KeyedAdapter
 from volley.iceberg.pyiceberg_private.renewing import FILE_IO as RENEWING
 from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, RenewingFileIO, Vended, are_vended
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
@@ -141,6 +143,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     adapter: type[TimeoutAdapter] = TimeoutAdapter
     _takes_transactions: bool | None = None
+    _keys: IdempotencyKeys | None = None
 
     def __init__(self, name: str, timeouts: tuple[float, float], **properties: str) -> None:
         self._timeouts = timeouts
@@ -153,6 +156,13 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         # pyiceberg has these two sets for a catalog that announces nothing.
         if self._supported_endpoints not in (_UNANNOUNCED, _UNANNOUNCED | set(rest.VIEW_ENDPOINTS)):
             self.endpoints = frozenset(map(str, self._supported_endpoints))
+
+    def _note_keys(self, response: Response, **_: Any) -> None:
+        """Note what pyiceberg does not read from the catalog's settings: that it knows requests again by their keys."""
+        with suppress(ValueError, TypeError, AttributeError):
+            lifetime = response.json().get("idempotency-key-lifetime")
+            if response.ok and isinstance(lifetime, str):
+                self._keys = IdempotencyKeys(lifetime)
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         settings = {**self.properties, **properties}
@@ -276,6 +286,11 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def _create_session(self) -> Session:
         session = with_timeouts(super()._create_session(), self._timeouts, self.adapter)
+        if not hasattr(self, "_supported_endpoints"):
+            session.hooks["response"].append(self._note_keys)
+        elif self._keys is not None:
+            for prefix, adapter in list(session.adapters.items()):
+                session.mount(prefix, KeyedAdapter(adapter, self._keys))
         manager = self._auth_manager
         assert manager is not None
         if isinstance(manager, OAuth2AuthManager):
