@@ -286,6 +286,8 @@ class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
     block_on_close = False
+    # Twenty clients may connect at once: a connection beyond these waits for a second.
+    request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is part of the game."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from volley.iceberg.pyiceberg_private.forms import Form, FormedFile
 from volley.iceberg.pyiceberg_private.manifests import CheckedAvroFile
 
-__all__ = ["first_row_id", "write_list"]
+__all__ = ["first_row_id", "write_list", "written_here"]
 
 # The version whose lists have all fields; those that counts manifests' files and rows, which version 1 may leave out.
 _ALL_FIELDS = 3
@@ -32,7 +33,7 @@ _LIST = Schema(
     *(field.model_copy(update={"required": False}) if field.field_id in _COUNTS else field for field in _FIELDS)
 )
 _FIRST_ROW_ID = [field.field_id for field in _FIELDS].index(520)
-# So many encoded records are kept, of some 200 bytes.
+# So many encoded records are kept, of some 200 bytes, and so many manifests of lists.
 _MOST_RECORDS = 10_000
 
 
@@ -87,7 +88,27 @@ def write_list(
     file = FormedFile[ManifestFile](output, _form(format_version), _meta(format_version, snapshot, codec))
     with file:
         file.write_encoded([_encoded(format_version, file, manifest) for manifest in listed])
+    if format_version > 1:
+        _keep(output.location, listed)
     return next_id - (snapshot.first_row_id or 0)
+
+
+def written_here(location: str) -> Sequence[ManifestFile] | None:
+    """Return the manifests of a list that this process has written of late; None = the storage has to be asked."""
+    return _written.get(location)
+
+
+def _keep(location: str, manifests: Sequence[ManifestFile]) -> None:
+    """Keep what the list of the table's next commit repeats; the oldest lists give way."""
+    with _lock:
+        _written[location] = manifests
+        count = sum(len(listed) + 1 for listed in _written.values())
+        while count > _MOST_RECORDS:
+            count -= len(_written.pop(next(iter(_written)))) + 1
+
+
+_written: dict[str, Sequence[ManifestFile]] = {}
+_lock = threading.Lock()
 
 
 def _meta(format_version: int, snapshot: Snapshot, codec: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pyiceberg.avro import file as avro_file
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.avro.reader import DoubleReader, UUIDReader
-from pyiceberg.io import InputFile
+from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
@@ -225,7 +225,29 @@ class _ManifestOutput(FormedFile[ManifestEntry]):
 
     def __exit__(self, *exception: Any) -> None:
         self._flush()
+        length = self.tell()
         super().__exit__(*exception)
+        self.output_file = _Written(self.output_file.location, length)
+
+
+class _Written(OutputFile):
+    """A file that has been written, whose length the storage need not be asked for."""
+
+    def __init__(self, location: str, length: int) -> None:
+        super().__init__(location)
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def exists(self) -> bool:
+        return True
+
+    def to_input_file(self) -> InputFile:
+        raise NotImplementedError
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        raise NotImplementedError
 
 
 @lru_cache(_FORMS)

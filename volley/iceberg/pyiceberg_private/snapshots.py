@@ -26,6 +26,7 @@ from pyiceberg.table.update.snapshot import (
 )
 
 from volley.iceberg.pyiceberg_private.entries import file_attributes, live_entries, without_bounds
+from volley.iceberg.pyiceberg_private.lists import written_here
 from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.pyiceberg_private.producer import Producer, added_entry, merges
 from volley.iceberg.schema.types import PATH_ID
@@ -124,6 +125,14 @@ def _only_target(deletes: DataFile) -> str | None:
 class _Appends(Producer, _FastAppendFiles):
     """A snapshot that adds data files in a new manifest."""
 
+    def _existing_manifests(self) -> list[ManifestFile]:
+        metadata, parent_id = self._transaction.table_metadata, self._parent_snapshot_id
+        parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
+        known = written_here(parent.manifest_list) if parent else None
+        if known is None:
+            return super()._existing_manifests()
+        return [manifest for manifest in known if manifest.has_added_files() or manifest.has_existing_files()]
+
 
 class _FirstApart(_Appends):
     """The first snapshot of a branch that has none of the rows of its parent."""
@@ -139,7 +148,7 @@ class _FirstApart(_Appends):
             self._parent_snapshot_id = parent
 
 
-class _MergedAppends(Producer, _FastAppendFiles):
+class _MergedAppends(_Appends):
     """A snapshot that adds data files and merges small manifests."""
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
