@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
 
 from tests.unit.catalogs_page import CATALOGS, PAGE, PROVEN, RECORDED, ROOT, page
 from volley import (
@@ -31,10 +32,14 @@ from volley.iceberg import (
 )
 from volley.iceberg.catalogs.capabilities import FEATURES, Capabilities
 from volley.iceberg.catalogs.config import CatalogConfig
+from volley.iceberg.commit.together import takes_tables
+from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog
+from volley.iceberg.table import TableRef
 
 LAKE = IcebergStorage.Local("/lake")
 NESSIE = NessieCatalog("http://127.0.0.1:9/iceberg")
 LOWER = [GlueCatalog("eu-central-1"), HiveCatalog("thrift://127.0.0.1:9")]
+ALL = {**CATALOGS, **RECORDED}
 COMMIT = "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}"
 TRANSACTIONS = "POST /v1/{prefix}/transactions/commit"
 
@@ -113,6 +118,25 @@ def test_a_server_that_announces_its_requests() -> None:
 def test_an_announcement_gives_nothing_back_that_the_name_takes_away() -> None:
     never = replace(NESSIE.capabilities, transactions=False)
     assert never.announced({TRANSACTIONS}).transactions is False
+
+
+class _Asked(GuardedCatalog, InMemoryCatalog):
+    def commits_tables(self) -> bool:
+        raise AssertionError("it was asked")
+
+
+@pytest.mark.parametrize("catalog", ALL.values(), ids=ALL)
+def test_a_catalog_known_by_name_is_not_asked_whether_it_takes_several_tables(catalog: CatalogConfig) -> None:
+    """Asking is a commit of no table: a server of a vendor need not expect one."""
+    ref = TableRef("db", "t", LAKE, catalog=catalog)
+    known = catalog.capabilities.transactions
+    asked = _Asked("lake")
+    if known is None:
+        with pytest.raises(AssertionError, match="it was asked"):
+            takes_tables(ref, asked)
+        asked.endpoints = {COMMIT}
+        known = False
+    assert takes_tables(ref, asked) is known
 
 
 def test_explain_says_what_the_catalog_lacks(capsys: pytest.CaptureFixture[str]) -> None:
