@@ -95,8 +95,8 @@ def test_what_series_refuse(native: Environment) -> None:
         with pytest.raises(ExpressionError, match=message):
             build()
     ordered = rows.series(on="at").with_columns(x=previous("at"))
-    with pytest.raises(PlanError, match="follows another step that keeps state"):
-        ordered.key_by().window(tumbling("1m"), on="at").aggregate(n=count()).to_sink(MemorySink("x")).execute("x")
+    with pytest.raises(PlanError, match="follows event time by 'x', and how late that can be behind series"):
+        ordered.key_by().window(tumbling("1m"), on="x").aggregate(n=count()).to_sink(MemorySink("x")).execute("x")
 
 
 def test_what_a_series_keeps_must_fit(native: Environment, tmp_path: Path) -> None:

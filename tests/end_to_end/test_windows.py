@@ -190,15 +190,19 @@ def test_the_gap_of_sessions_may_not_change_while_there_is_state(native: Environ
 
 def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) -> None:
     rows = native.from_source(MemorySource([{"user": "ada", "price": 1.0, "at": START}]))
-    totals = rows.key_by("user").window(tumbling("1m"), on="at").aggregate(price=sum_("price"))
-    again = totals.key_by().window(tumbling("1h"), on="window_start").aggregate(n=count())
+    updated = rows.key_by("user").window(tumbling("1m"), on="at", emit="updates").aggregate(price=sum_("price"))
+    again = updated.key_by().window(tumbling("1h"), on="window_start").aggregate(n=count())
     late = rows.key_by().window(tumbling("1m"), on="at", late="dead_letter").aggregate(n=count())
-    mixed = totals.select("user", "price").union(rows.select("user", "price"))
+    mixed = updated.select("user", "price").union(rows.select("user", "price"))
+    filled = rows.key_by("user").window(tumbling("1m"), on="at", fill_gaps="1h").aggregate(price=sum_("price"))
     refused = {
-        "follows another step that keeps state: aggregate": again,
+        "follows a step whose rows replace earlier ones: aggregate": again,
         "has no dead letter|no sink behind it": late,
-        "a union of the rows of windows or joins": mixed,
-        "deduplicate by 'user' follows another step": totals.deduplicate("user"),
+        "a union of rows that replace earlier ones with others": mixed,
+        "deduplicate by 'user' follows a step whose rows replace": updated.deduplicate("user"),
+        "how late that can be behind aggregate": filled.key_by()
+        .window(tumbling("1h"), on="window_end")
+        .aggregate(n=count()),
     }
     for message, stream in refused.items():
         with pytest.raises(PlanError, match=message):

@@ -19,8 +19,7 @@ from volley import ConfigError, Environment, Expr, ExpressionError, JobError, Me
 from volley.columns.dictionaries import decode_rows
 from volley.columns.expressions import compile_expression
 from volley.columns.nodes import CompiledSteps, lower
-from volley.plan.graph import walk
-from volley.plan.nodes import Node
+from volley.plan.nodes import Node, walk
 from volley.stream.stream import DataStream
 
 SCHEMA = pa.schema(

@@ -29,7 +29,6 @@ from volley import (
     SparkSource,
     VolleyError,
     col,
-    count,
     testing,
 )
 
@@ -140,11 +139,6 @@ class Ticks(SparkSource):
 @pytest.mark.parametrize(
     ("draw", "error", "message"),
     [
-        (
-            lambda stream: stream.key_by("id").aggregate(n=count()).deduplicate("id").head(),
-            PlanError,
-            "deduplicate by 'id' follows another step that keeps state",
-        ),
         (lambda _: ENVIRONMENT.from_source(Ticks()).head(), PlanError, "only Spark can read"),
         (lambda _: ENVIRONMENT.from_source(Ticks()).schema, PlanError, "only Spark can read"),
         (lambda stream: stream.head(0), ConfigError, "rows 0"),

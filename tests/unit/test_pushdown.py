@@ -69,8 +69,8 @@ def stream() -> DataStream:
 def used(*pipelines: Pipeline) -> tuple[str, set[str] | None]:
     """The rows and columns that a job uses of its only source."""
     writes = [write for pipeline in pipelines for write in pipeline._writes]
-    (read,) = {id(node): node for node in graph.walk(writes) if isinstance(node, nodes.Read)}.values()
-    followers = graph.followers_in(graph.walk(writes))
+    (read,) = {id(node): node for node in nodes.walk(writes) if isinstance(node, nodes.Read)}.values()
+    followers = graph.followers_in(nodes.walk(writes))
     columns = used_columns(followers, read)
     return repr(used_rows(followers, read)), None if columns is None else set(columns)
 
@@ -114,8 +114,8 @@ def test_columns_of_a_joined_table_are_not_the_streams(stream: DataStream) -> No
     as_of = stream.join(table, on={"a": "x"}, as_of=("b", "y"), columns=["y"], suffix="_2")
     for plan, columns in ((joined.select("y"), {"a", "b"}), (as_of.select("y_2"), {"a", "b"}), (joined, None)):
         opened = with_schemas(plan.to_sink(sink())._writes)
-        (read,) = [node for node in graph.walk(opened) if isinstance(node, nodes.Read)]
-        assert used_columns(graph.followers_in(graph.walk(opened)), read) == columns
+        (read,) = [node for node in nodes.walk(opened) if isinstance(node, nodes.Read)]
+        assert used_columns(graph.followers_in(nodes.walk(opened)), read) == columns
 
 
 EXACT: list[tuple[Expr, str]] = [

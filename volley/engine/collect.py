@@ -122,7 +122,7 @@ def sources(node: nodes.Node) -> list[Source]:
 
 def tables(node: nodes.Node) -> list[Dimension]:
     """Return the tables that a node's rows are joined with, in plan order."""
-    return [step.join.table for step in graph.walk([node]) if isinstance(step, nodes.Join)]
+    return [step.join.table for step in nodes.walk([node]) if isinstance(step, nodes.Join)]
 
 
 def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Dimension] = ()) -> nodes.Node:
@@ -257,7 +257,7 @@ class _KeptRows(Writer, TaskWriter):
 
 
 def _reads(node: nodes.Node) -> list[nodes.Read]:
-    return [step for step in graph.walk([node]) if isinstance(step, nodes.Read)]
+    return [step for step in nodes.walk([node]) if isinstance(step, nodes.Read)]
 
 
 def _readable(node: nodes.Node) -> list[nodes.Read]:
@@ -272,6 +272,6 @@ def _readable(node: nodes.Node) -> list[nodes.Read]:
 
 
 def _opened(write: nodes.Write, read: nodes.Read, state: Path) -> Reader:
-    followers = graph.followers_in(graph.walk([write]))
+    followers = graph.followers_in(nodes.walk([write]))
     context = SourceContext(str(state), predicate=used_rows(followers, read), columns=used_columns(followers, read))
     return read.source.open(context)

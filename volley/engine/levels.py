@@ -7,17 +7,19 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 
-from volley.columns.operators import Operator
+from volley.columns.operators import BEFORE_ALL, Operator
 from volley.contracts.epoch import WriteResult
 from volley.contracts.sink import Writer
 from volley.contracts.source import Offset, Reader, Source
 from volley.engine.state import EpochMerge, KeyedState
 from volley.metrics.metrics import Metrics
+from volley.plan.event_times import EventTime, event_times
 from volley.plan.graph import JobGraph
 from volley.spark.log import NO_OFFSET, SparkLog
 from volley.task.failpoints import reach
-from volley.task.partials import NO_ROWS
+from volley.task.partials import NO_ROWS, PartialWriter
 from volley.task.task import InputSplit, Task, TaskPlan, TaskResults, of_sources
 
 __all__ = ["Levels", "RunEnd", "keyed_states"]
@@ -95,13 +97,33 @@ class Levels:
             task: The epoch's task, with a writer for each sink and each input of a keyed step.
             results: The results of the tasks that read the job's sources.
         """
+        merges: dict[int, EpochMerge] = {}
         for level in self.graph.levels:
-            merges = {number: self._merge(number, task, results) for number in level if self._is_due(number, task)}
-            if merges:
-                results = results + self._merged(run, task, merges, first=len(results))
-            self._merges.update(merges)
+            due = {number: self._merge(number, task, results, merges) for number in level if self._is_due(number, task)}
+            if due:
+                results = results + self._merged(run, task, due, first=len(results))
+            merges |= due
+        for number, merge in self._closed_together(merges).items():
+            self.states[number].finish(merge)
+        self._merges.update(merges)
         first, end = self._first(0), self._first(len(self.states))
         return [(*result[:first], *result[end:]) for _, result in results]
+
+    def _closed_together(self, merges: Mapping[int, EpochMerge]) -> dict[int, EpochMerge]:
+        """Return the merges of an epoch; at the end of all sources, with watermarks that close earlier steps, too.
+
+        Each step has closed by the latest of its own rows. Rows of a later run that get through an earlier step must
+        not be late behind it: they are late at the first step, where they are counted.
+        """
+        closed = dict(merges)
+        for number in sorted(merges, reverse=True):
+            watermark = closed[number].done.watermark
+            if not closed[number].ends or watermark == BEFORE_ALL:
+                continue
+            for at in (at for times in self._follows[number].values() for at in times):
+                before = self._numbers[id(at.step)]
+                closed[before] = closed[before].raised(at.least(watermark))
+        return closed
 
     def _is_due(self, number: int, task: Task) -> bool:
         return task.writers[self._first(number)] is not None
@@ -110,26 +132,62 @@ class Levels:
         """Return the place of a step's first input in a task's results."""
         return len(self.graph.writes) + sum(state.inputs for state in self.states[:number])
 
-    def _merge(self, number: int, task: Task, results: TaskResults) -> EpochMerge:
+    def _merge(self, number: int, task: Task, results: TaskResults, merges: Mapping[int, EpochMerge]) -> EpochMerge:
+        """Return the merge of a step after those of the levels before."""
         first, state = self._first(number), self.states[number]
         partials = [
             (source, [next(iter(intake.committables), NO_ROWS) for intake in result[first : first + state.inputs]])
             for source, result in results
             if source is not None
         ]
-        return state.merge(task.epoch, partials)
+        outputs = {pair: self._output(times, merges) for pair, times in self._follows[number].items()}
+        return state.merge(task.epoch, partials, outputs)
+
+    def _output(self, times: Sequence[EventTime], merges: Mapping[int, EpochMerge]) -> int | None:
+        """Return the output watermark of rows that come in one or several ways from keyed steps; None = no row yet."""
+        known = [(at, merges[self._numbers[id(at.step)]].done.watermark) for at in times]
+        if any(watermark == BEFORE_ALL for _, watermark in known):
+            return None
+        return min(at.output(watermark) for at, watermark in known)
+
+    @cached_property
+    def _numbers(self) -> Mapping[int, int]:
+        """The number of each keyed step, by its id."""
+        return {id(step): number for number, step in enumerate(self.graph.keyed)}
+
+    @cached_property
+    def _follows(self) -> Sequence[Mapping[tuple[int, int], Sequence[EventTime]]]:
+        """For each keyed step, by its input and the number of a keyed step that is its source, the times it follows."""
+        first = len(self.tasks.readers) + 1
+        return [
+            {
+                (input, first + self._numbers[start]): times
+                for input, starts in enumerate(event_times(step))
+                for start, times in starts.items()
+            }
+            for step in self.graph.keyed
+        ]
 
     def _merged(self, run: RunMerges, task: Task, merges: Mapping[int, EpochMerge], first: int) -> TaskResults:
         """Run the tasks of a level."""
         reach("after-partials", task.epoch)
         splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]
-        stage = replace(task, plan=self.merging, writers=self.merging.reached(task.writers, merges), first=first)
+        writers = self.merging.reached(self._without_bounds(task.writers), merges)
+        stage = replace(task, plan=self.merging, writers=writers, first=first)
         results = run(stage, splits, all(merge.is_small for merge in merges.values()))
-        for number, merge in merges.items():
-            self.states[number].finish(merge)
         # What Spark reads counts as one source, the last one.
         sources = len(self.tasks.readers) + 1
         return of_sources([sources + split.reader for split in splits], results)
+
+    def _without_bounds(self, writers: Sequence[Writer | None]) -> list[Writer | None]:
+        """Return the writers for rows of keyed steps: the end of a window may be far ahead of the clock."""
+        changed = list(writers)
+        for number, follows in enumerate(self._follows):
+            for input, _ in follows:
+                place = self._first(number) + input
+                if isinstance(writer := changed[place], PartialWriter):
+                    changed[place] = writer.without_bound
+        return changed
 
     def record(self) -> None:
         """Count the rows that were rejected, and the watermarks, of an epoch that is committed."""

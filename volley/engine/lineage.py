@@ -27,8 +27,8 @@ from volley.lineage.running import register, unregister
 from volley.metrics.figures import FinishedEpoch
 from volley.metrics.metrics import Metrics
 from volley.metrics.status import JobStatus
-from volley.plan.graph import JobGraph, walk
-from volley.plan.nodes import Expect, Join, Node, Read, Write
+from volley.plan.graph import JobGraph
+from volley.plan.nodes import Expect, Join, Node, Read, Write, walk
 from volley.plan.pushdown import used_columns
 from volley.types.arrow import type_name
 

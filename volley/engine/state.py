@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -35,11 +35,12 @@ from volley.task.merging import MergeInput, MergeSplit
 from volley.task.partials import Limits, Partial, PartialWriter, RejectedRows
 from volley.task.state_files import StateFile, of_buckets, settled
 
-__all__ = ["Clocked", "EpochMerge", "KeyedState"]
+__all__ = ["Clocked", "EpochMerge", "KeyedState", "Outputs"]
 
 _log = logging.getLogger(__name__)
 
 _KEPT = 3
+_NO_OUTPUTS: Mapping[tuple[int, int], int | None] = {}
 # A task costs about as much CPU as it takes to merge so much, or to look for keys in four times as much.
 _BYTES_A_TASK = 8 << 20
 
@@ -54,6 +55,7 @@ class EpochMerge:
         done: The state after the epoch; the files have no size yet.
         is_small: True if the states are too small to be worth a task of Spark.
         lateness: How far the watermark of a source is behind its latest row, in microseconds.
+        ends: True if the sources end with the epoch.
     """
 
     epoch: int
@@ -62,6 +64,11 @@ class EpochMerge:
     done: StateAfter
     is_small: bool
     lateness: int
+    ends: bool
+
+    def raised(self, watermark: int) -> EpochMerge:
+        """Return the merge with a watermark that is this one, or later."""
+        return replace(self, done=replace(self.done, watermark=max(self.done.watermark, watermark)))
 
     @property
     def watermark(self) -> datetime | None:
@@ -80,6 +87,8 @@ class EpochMerge:
 
 Clocked = Sequence[tuple[int, int]]
 """The inputs of a step and their sources that have a clock each, as pairs of numbers."""
+Outputs = Mapping[tuple[int, int], int | None]
+"""The output watermarks of keyed steps that are sources of a step, by its input and their number; None = no row yet."""
 
 
 @dataclass
@@ -141,17 +150,23 @@ class KeyedState:
         """The number of the step's inputs."""
         return len(self.operator.states)
 
-    def merge(self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]]) -> EpochMerge:
+    def merge(
+        self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]], outputs: Outputs = _NO_OUTPUTS
+    ) -> EpochMerge:
         """Return what tasks merge in an epoch.
 
         Args:
             partials: What the tasks that read rows know of each input, in the order of the splits, each with the
                 number of its source.
+            outputs: The output watermarks, after the epoch, of the keyed steps before.
         """
         before, plan = self._before(epoch), self._plan(epoch)
-        clocks = tuple(clock.after(partials, plan.now) for clock in self._clocks(before, plan))
+        clocks = tuple(
+            replace(clock.after(partials, plan.now), output=outputs.get((clock.input, clock.source)))
+            for clock in self._clocks(before, plan)
+        )
         closing = self._closing(clocks) if plan.ends else None
-        watermark = self._watermark(before.watermark, clocks, plan) if closing is None else closing
+        watermark = self._watermark(before.watermark, clocks, outputs, plan) if closing is None else closing
         watermark = max(before.watermark, watermark)
         passed = watermark - self.operator.held if closing is None else watermark
         appends = self.operator.appends
@@ -175,7 +190,8 @@ class KeyedState:
         files = tuple(older + newer for older, newer in zip(kept, new, strict=True))
         done = StateAfter(watermark, clocks, files, self._columns)
         all_rejected, is_small = reduce(RejectedRows.__add__, rejected, RejectedRows()), size < self.bytes_a_task
-        return EpochMerge(epoch, splits, all_rejected, done, is_small, microseconds(self.operator.timing.lateness))
+        lateness = microseconds(self.operator.timing.lateness)
+        return EpochMerge(epoch, splits, all_rejected, done, is_small, lateness, plan.ends)
 
     def _has_work(self, partials: Sequence[tuple[int, Sequence[Partial]]], moved: bool) -> bool:
         """Return False if the state stays as it is.
@@ -285,16 +301,19 @@ class KeyedState:
         times = [clock.latest for clock in clocks if clock.latest is not None]
         return self.operator.closing(max(times)) if times else None
 
-    def _watermark(self, before: int, clocks: Sequence[Clock], plan: EpochPlan) -> int:
+    def _watermark(self, before: int, clocks: Sequence[Clock], outputs: Outputs, plan: EpochPlan) -> int:
         """Return the watermark after an epoch that is not the end."""
         timing = self.operator.timing
         idle = plan.now - microseconds(timing.idle_after) if timing.idle_after else None
-        # No source was asked for rows before the run began.
-        active = [clock for clock in clocks if idle is None or max(clock.moved, plan.began) > idle]
-        if not active or any(clock.latest is None for clock in active):
-            return before
-        slowest = min(clock.latest for clock in active if clock.latest is not None)
-        return slowest - microseconds(timing.lateness)
+        reached: list[int | None] = []
+        for clock in clocks:
+            if (clock.input, clock.source) in outputs:
+                reached.append(clock.output)
+            # No source was asked for rows before the run began.
+            elif idle is None or max(clock.moved, plan.began) > idle:
+                reached.append(None if clock.latest is None else clock.latest - microseconds(timing.lateness))
+        known = [at for at in reached if at is not None]
+        return min(known) if known and len(known) == len(reached) else before
 
     def _clean(self, epoch: int) -> None:
         # What is left over does no harm.

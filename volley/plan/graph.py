@@ -1,4 +1,4 @@
-"""Graphs of nodes: a walk through one, a changed copy, its text; and that of a job as one value, with its checks."""
+"""Graphs of nodes: a changed copy, its text; and that of a job as one value, with its checks."""
 
 from __future__ import annotations
 
@@ -9,32 +9,14 @@ from dataclasses import dataclass
 from volley.contracts.sink import Sink
 from volley.contracts.source import SparkSource
 from volley.errors import PlanError
+from volley.plan.event_times import changes_rows, event_times
 from volley.plan.keyed_nodes import Aggregate, CompareExtracts, Keyed
-from volley.plan.nodes import Apply, Expect, Node, Read, Write
+from volley.plan.nodes import Apply, Expect, Node, Read, Write, walk
 
-__all__ = ["Followers", "JobGraph", "describe", "followers_in", "rebuilt", "walk"]
+__all__ = ["Followers", "JobGraph", "describe", "followers_in", "rebuilt"]
 
 Followers = Mapping[int, Sequence[Node]]
 """The steps that take a node's output, by the node's id."""
-
-
-def walk(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield every node of the graph that ends in `nodes` once, inputs first.
-
-    Streams that continue one stream share its nodes: nodes are the same by identity, not by value.
-    """
-    seen: set[int] = set()
-
-    def visit(node: Node) -> Iterator[Node]:
-        if id(node) in seen:
-            return
-        seen.add(id(node))
-        for source in node.inputs:
-            yield from visit(source)
-        yield node
-
-    for node in nodes:
-        yield from visit(node)
 
 
 def rebuilt(roots: Sequence[Node], change: Callable[[Node], Node]) -> list[Node]:
@@ -126,8 +108,9 @@ class JobGraph:
         """Return the graph of a job.
 
         Raises:
-            PlanError: If a sink or a target is there twice, an aggregate has no window, a keyed step follows one whose
-                rows are not those that went in, rows of such a step meet other rows, or late rows have no dead letter.
+            PlanError: If a sink or a target is there twice, an aggregate has no window, a keyed step or a union follows
+                one whose rows replace earlier ones, it is not known how late rows of an earlier step can be, or late
+                rows have no dead letter.
         """
         nodes, letters = tuple(walk(writes)), _letters(writes)
         reads = tuple(node for node in nodes if isinstance(node, Read))
@@ -181,9 +164,9 @@ class JobGraph:
             _check_step(step)
             self._check_late_rows(step)
         for write, starts in zip(self.writes, self.starts, strict=True):
-            if len({isinstance(start, Keyed) and not start.passes_rows for start in starts}) > 1:
+            if len(starts) > 1 and any(isinstance(start, Keyed) and changes_rows(start) for start in starts):
                 raise PlanError(
-                    f"a union of the rows of windows or joins with others:\n{describe(write)}",
+                    f"a union of rows that replace earlier ones with others:\n{describe(write)}",
                     hint="write them to two sinks, in one job: execute(name, first, second)",
                 )
 
@@ -267,12 +250,18 @@ def _check_step(step: Keyed) -> None:
             hint='group by time, too: key_by(…).window(tumbling("1m"), on="at").aggregate(…); or keep the result up to '
             "date as a materialised view",
         )
-    before = (node for node in walk(step.inputs) if isinstance(node, Keyed) and not node.passes_rows)
-    if earlier := next(before, None):
+    before = [node for node in walk(step.inputs) if isinstance(node, Keyed)]
+    if changing := next(filter(changes_rows, before), None):
+        raise PlanError(
+            f"{step.label()} follows a step whose rows replace earlier ones: {changing.label()}",
+            hint='let final rows come out of it: emit="final"; or write it to a table, and read that in another job',
+        )
+    if isinstance(step, CompareExtracts) and (earlier := next((node for node in before if not node.passes_rows), None)):
         raise PlanError(
             f"{step.label()} follows another step that keeps state: {earlier.label()}",
-            hint="do it before that, or write the first one to a table, and read that in another job",
+            hint="compare the extracts before that",
         )
+    event_times(step)
 
 
 def _starts(node: Node) -> Iterator[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -34,6 +34,7 @@ __all__ = [
     "Union",
     "WithColumns",
     "Write",
+    "walk",
 ]
 
 _MOST_LABEL = 200
@@ -329,3 +330,22 @@ class Write(Step):
 
     def label(self) -> str:
         return f"write {self.sink!r}"
+
+
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield every node of the graph that ends in `nodes` once, inputs first.
+
+    Streams that continue one stream share its nodes: nodes are the same by identity, not by value.
+    """
+    seen: set[int] = set()
+
+    def visit(node: Node) -> Iterator[Node]:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        for source in node.inputs:
+            yield from visit(source)
+        yield node
+
+    for node in nodes:
+        yield from visit(node)

@@ -129,7 +129,7 @@ def _of_sinks(roots: Sequence[nodes.Node]) -> Iterator[str]:
 
 def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
     """Yield what each source would read, if it tells more than its repr."""
-    walked = list(graph.walk(roots))
+    walked = list(nodes.walk(roots))
     followers = graph.followers_in(walked)
     for read in (node for node in walked if isinstance(node, nodes.Read)):
         context = SourceContext("", predicate=used_rows(followers, read), columns=used_columns(followers, read))

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from volley.checks import between
 from volley.errors import ConfigError, ExpressionError, PlanError, near
-from volley.plan import graph, nodes
+from volley.plan import nodes
 from volley.plan.choices import xxhash64
 from volley.plan.expressions import Expr, col
 from volley.plan.sql import sql
@@ -151,7 +151,7 @@ def check_sample(fraction: float, by: Sequence[str], seed: int) -> Expr:
 
 def check_bounded(node: nodes.Node, verb: str) -> None:
     """Raise PlanError if a source of the rows has no end."""
-    for read in graph.walk([node]):
+    for read in nodes.walk([node]):
         if isinstance(read, nodes.Read) and not read.source.bounded:
             raise PlanError(
                 f"{verb} of rows without end: {read.source!r}", hint="head() and show() look at its rows now"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -124,6 +124,11 @@ class PartialWriter(Writer):
     def states(self) -> pa.Schema:
         """The schema of the states."""
         return self.operator.partials[self.input]
+
+    @property
+    def without_bound(self) -> PartialWriter:
+        """The writer of rows that may be any time ahead of the clock, as the end of a window is."""
+        return replace(self, limits=replace(self.limits, latest=AFTER_ALL))
 
     def times_of(self, batch: pa.RecordBatch) -> pa.Array | None:
         """Return the event times of rows in microseconds, with nulls; None if the step follows none."""

@@ -43,7 +43,7 @@ Tables = dict[tuple[str, str], Table]
 
 def sources_of(query: nodes.Node) -> list[IcebergSourceConfig]:
     """Return the settings of a query's sources and joined tables, in plan order."""
-    return [config_of(node) for node in graph.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
+    return [config_of(node) for node in nodes.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
 
 
 def config_of(node: nodes.Read | nodes.Join) -> IcebergSourceConfig:
@@ -95,7 +95,7 @@ class Compiler:
         return ViewSteps(steps, self.operator(before))
 
     def _scan(self, node: nodes.Read) -> Scan:
-        config, followers = config_of(node), graph.followers_in(graph.walk([self.query]))
+        config, followers = config_of(node), graph.followers_in(nodes.walk([self.query]))
         columns, predicate = used_columns(followers, node), used_rows(followers, node)
         return Scan(node, config, self.pin(config), columns, predicate, self.tally)
 

@@ -27,7 +27,7 @@ def known_after(view: View, done: ViewRefresh) -> Known:
 
 
 def _known(view: View, done: ViewRefresh | None = None) -> Known:
-    reads = [node for node in graph.walk([view.query]) if isinstance(node, nodes.Read | nodes.Join)]
+    reads = [node for node in nodes.walk([view.query]) if isinstance(node, nodes.Read | nodes.Join)]
     datasets = {id(_source(node)): config_of(node).ref.dataset() for node in reads}
     inputs = [Part(dataset, dataset.fields) for dataset in datasets.values()]
     outputs = [] if done is None else [_output(view, done)]

@@ -11,7 +11,7 @@ from volley.html_table import settings_html, text_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.time_travel import IcebergDimension
-from volley.plan import graph, keyed_nodes, nodes
+from volley.plan import keyed_nodes, nodes
 from volley.plan.nodes import Node
 
 __all__ = [
@@ -47,7 +47,7 @@ def check_query(query: nodes.Node) -> None:
     Raises:
         PlanError: If a source is not an Iceberg table, or a view can't have one of the steps.
     """
-    for node in graph.walk([query]):
+    for node in nodes.walk([query]):
         if isinstance(node, nodes.Read):
             _check_source(node)
         elif isinstance(node, keyed_nodes.Aggregate):
@@ -67,7 +67,7 @@ def obstacle(node: nodes.Node) -> str | None:
 
 def obstacles(query: nodes.Node) -> list[str]:
     """Return why a query can't be kept up to date by changes alone; empty if it can."""
-    return [reason for node in graph.walk([query]) if (reason := obstacle(node))]
+    return [reason for node in nodes.walk([query]) if (reason := obstacle(node))]
 
 
 def _check_source(node: nodes.Read) -> None:
