@@ -19,7 +19,7 @@ from benchmarks.peers.spark import counted, session
 from volley import Environment, FileSource, MemorySource
 from volley.columns.nodes import lower
 from volley.engine.joins import with_rows
-from volley.plan.graph import walk
+from volley.plan.nodes import walk
 from volley.spark.session import open_context, session_of
 
 _EVENT_FILES, _STREAM_FILES = 4, 16

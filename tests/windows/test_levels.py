@@ -258,3 +258,14 @@ def test_what_can_not_follow_is_refused_by_name(case: str) -> None:
     with pytest.raises(PlanError, match=message) as caught:
         draw().to_arrow()
     assert caught.value.hint
+
+
+def test_explain_shows_the_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    of_windows(windows(), 60).explain()
+    levels = [line for line in capsys.readouterr().out.splitlines() if line.startswith("level")]
+    assert [line.partition(" by ")[0] for line in levels] == [
+        "level 1: aggregate n=count(), total=sum_(col('v'))",
+        "level 2: aggregate windows=count(), n=sum_(col('n'))",
+    ]
+    windows().explain()
+    assert "level" not in capsys.readouterr().out

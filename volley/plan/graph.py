@@ -13,7 +13,7 @@ from volley.plan.event_times import changes_rows, event_times
 from volley.plan.keyed_nodes import Aggregate, CompareExtracts, Keyed
 from volley.plan.nodes import Apply, Expect, Node, Read, Write, walk
 
-__all__ = ["Followers", "JobGraph", "describe", "followers_in", "rebuilt"]
+__all__ = ["Followers", "JobGraph", "describe", "followers_in", "levels_of", "rebuilt"]
 
 Followers = Mapping[int, Sequence[Node]]
 """The steps that take a node's output, by the node's id."""
@@ -121,7 +121,7 @@ class JobGraph:
             reads=reads,
             state_names=_state_names(reads),
             keyed=keyed,
-            levels=_levels(keyed),
+            levels=levels_of(keyed),
             letters=letters,
             targets=tuple(sink.target for sink in (*(write.sink for write in writes), *letters)),
             followers=followers_in(nodes),
@@ -225,7 +225,8 @@ def _state_names(reads: Sequence[Read]) -> tuple[str, ...]:
     return tuple("" if isinstance(read.source, SparkSource) else f"source-{next(numbers)}" for read in reads)
 
 
-def _levels(keyed: Sequence[Keyed]) -> tuple[tuple[int, ...], ...]:
+def levels_of(keyed: Sequence[Keyed]) -> tuple[tuple[int, ...], ...]:
+    """Return the numbers of keyed steps, which are in plan order, by how many keyed steps stand before each."""
     depths: dict[int, int] = {}
     for step in keyed:
         depths[id(step)] = 1 + max((depths[id(node)] for node in walk(step.inputs) if id(node) in depths), default=0)

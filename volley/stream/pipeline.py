@@ -13,6 +13,7 @@ from volley.contracts.source import SourceContext
 from volley.engine.options import StartOptions
 from volley.errors import ConfigError, VolleyError, brief_methods
 from volley.plan import graph, nodes
+from volley.plan.keyed_nodes import Keyed
 from volley.plan.places import caller
 from volley.plan.pushdown import used_columns, used_rows
 from volley.stream.verbs import UnknownVerb, nearest_verb
@@ -114,7 +115,15 @@ class Pipeline:
 
 def explained(roots: Sequence[nodes.Node]) -> str:
     """Return plans, by the last node of each, what the sources leave out, and what stays in the sinks."""
-    return "\n".join([*map(graph.describe, roots), *_of_sources(roots), *_of_sinks(roots)])
+    return "\n".join([*map(graph.describe, roots), *_of_levels(roots), *_of_sources(roots), *_of_sinks(roots)])
+
+
+def _of_levels(roots: Sequence[nodes.Node]) -> Iterator[str]:
+    """Yield the keyed steps by their levels, if some follow others."""
+    keyed = [node for node in nodes.walk(roots) if isinstance(node, Keyed)]
+    levels = graph.levels_of(keyed)
+    for number, steps in enumerate(levels if len(levels) > 1 else (), start=1):
+        yield from (f"level {number}: {keyed[step].brief}" for step in steps)
 
 
 def _of_sinks(roots: Sequence[nodes.Node]) -> Iterator[str]:
