@@ -50,6 +50,7 @@ iceberg.time_travel_query iceberg.views
 iceberg
 engine
 stream
+sql
 environment testing
 config
 cli

@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from volley import checks
 from volley.connectors.snapshots.source import OnEmpty
@@ -150,6 +150,40 @@ class Environment:
         _check_source("changes_from_snapshots", source)
         node = compared(source, keys, version, ignore, on_empty, max_deleted, buckets, caller())
         return DataStream(node, self)
+
+    def sql(self, text: str, /, *, lateness: checks.Duration = timedelta(0), **tables: Any) -> DataStream:
+        """Return the rows that a query says, in Spark's dialect with case-sensitive names: of streams, or of tables.
+
+        The text becomes the steps that the methods of streams record, so the result is a stream like any other: for
+        sinks, for `to_arrow`, and for a `MaterializedView`. `docs/how-to/sql.md` lists what queries can have.
+
+        Args:
+            text: A query: ``select … from … join … on … where … group by … having …``, with queries in FROM and WITH,
+                and UNION ALL.
+            lateness: How much older than the latest row before it a row of a window can be and still be on time.
+            tables: By the name that the query has, a stream of this environment, or a table: an `IcebergTable`, a
+                `TableRef`, a source, a DataFrame, Arrow data or a list of dicts. No table can be named ``lateness``.
+
+        Raises:
+            ExpressionError: If the text is wrong, or says what can't be translated, with the line and column.
+            ConfigError: If a table is none, or the text does not name it.
+            VolleyError: If a table can't be read, or types don't fit.
+
+        Example:
+            >>> orders = [{"item": "pen", "n": 2}, {"item": "ink", "n": 1}, {"item": "pen", "n": 5}]
+            >>> query = "select item, sum(n) as total from orders group by item having sum(n) > 1"
+            >>> Environment().sql(query, orders=orders).to_arrow().to_pylist()
+            [{'item': 'pen', 'total': 7}]
+        """
+        from volley.sql.query import stream_of
+
+        span = checks.duration_or_zero("lateness", lateness)
+        for name, table in tables.items():
+            if isinstance(table, DataStream) and table._environment != self:
+                raise ConfigError(
+                    f"stream {name!r} was made in another environment", hint="begin it with from_source of this one"
+                )
+        return stream_of(checks.text("text", text), tables, self.from_source, span)
 
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
         """Start pipelines as one job, and return the running job at once: for notebooks and services.

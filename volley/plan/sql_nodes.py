@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, reduce
 from math import inf
 from typing import Any
@@ -21,13 +23,13 @@ from volley.plan.sql_columns import Resolve, with_columns
 from volley.plan.sql_functions import FIRST_CONSTANT, FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
 from volley.types.names import MOMENTS, NANOSECONDS
 
-__all__ = ["expression_of"]
+__all__ = ["ExpressionParser", "Mistake", "expression_of", "expression_of_tree", "mistakes_of", "written_paren"]
 
 _WRITTEN = "written"
 _SPECIAL_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM")
 
 
-class _Parser(Parser):
+class ExpressionParser(Parser):
     """Leaves calls as they are written, except those with a syntax of their own."""
 
     FUNCTIONS = {}
@@ -48,13 +50,13 @@ class _Parser(Parser):
 class _Dialect(Dialect):
     """SQL without the functions of any engine."""
 
-    Parser = _Parser
+    Parser = ExpressionParser
 
 
-class _Mistake(Exception):
+class Mistake(Exception):
     """What a node can't become."""
 
-    def __init__(self, message: str, node: exp.Expression, hint: str) -> None:
+    def __init__(self, message: str, node: exp.Expr, hint: str) -> None:
         super().__init__(message)
         self.message, self.node, self.hint = message, node, hint
 
@@ -66,23 +68,49 @@ def expression_of(text: str, resolve: Resolve | None = None) -> Expr:
         resolve: Returns the columns that the text can name: constants have the types of those that they are compared
             with. None = columns are not known, and constants have types of their own.
     """
-    try:
+    with mistakes_of(text, 'write one expression of SQL; a column that is named like a word of SQL stands in "'):
         trees = _Dialect().parse_into(exp.Expr, text)
         if not any(trees):
             raise ExpressionError("the SQL text is empty", hint='for example "price > 10"')
         if len(trees) > 1 or not isinstance(trees[0], exp.Expression):
             raise ExpressionError(f"the SQL text {text!r} has several expressions", hint="leave ; out")
         return _expr(trees[0] if resolve is None else with_columns(trees[0], resolve))
-    except _Mistake as mistake:
+
+
+@contextmanager
+def mistakes_of(text: str, hint: str) -> Iterator[None]:
+    """Raise what goes wrong while a text is read as ExpressionError, with its place.
+
+    Args:
+        hint: What to write if the text is no SQL.
+    """
+    try:
+        yield
+    except Mistake as mistake:
         raise ExpressionError(f"{mistake.message}{_at_node(text, mistake.node)}", hint=mistake.hint) from None
     except ParseError as error:
-        hint = 'write one expression of SQL; a column that is named like a word of SQL stands in "'
         raise ExpressionError(_parse_error(text, error), hint=hint) from error
     except SqlglotError as error:
         hint = "a text ends with ', a quoted name with \""
         raise ExpressionError(f"the SQL text {text!r} can't be read: {error}", hint=hint) from error
     except RecursionError as error:
         raise ExpressionError("the SQL text is nested too deeply", hint="split it into columns") from error
+
+
+def expression_of_tree(tree: exp.Expression) -> Expr:
+    """Return the expression that a tree of `ExpressionParser` says.
+
+    Raises:
+        Mistake: If it says what expressions can't.
+    """
+    return _expr(tree)
+
+
+def written_paren(tree: exp.Expression) -> exp.Paren:
+    """Return a tree in parentheses, as if the text had them."""
+    paren = exp.Paren(this=tree)
+    paren.meta[_WRITTEN] = True
+    return paren
 
 
 def _expr(node: exp.Expression) -> Expr:
@@ -100,7 +128,7 @@ def _value(node: exp.Expression) -> Any:
     last = type(chain[-1])
     if last not in _CONVERSIONS:
         name = _name(chain[-1])
-        raise _Mistake(f"SQL's {name} is not an expression here", chain[-1], "use Python for it, or leave it out")
+        raise Mistake(f"SQL's {name} is not an expression here", chain[-1], "use Python for it, or leave it out")
     convert, known = _CONVERSIONS[last]
     value = _converted(chain.pop(), convert, known)
     for operator in reversed(chain):
@@ -110,18 +138,38 @@ def _value(node: exp.Expression) -> Any:
 
 def _joined(value: Any, node: exp.Expression) -> Expr:
     """Return what stands before an operator, joined with what stands behind it."""
+    if isinstance(node.expression, exp.Interval):
+        return _shifted(value if isinstance(value, Expr) else lit(value), node, node.expression)
     return _BINARY[type(node)](value if isinstance(value, Expr) else lit(value), _value(node.expression))
+
+
+def _shifted(moment: Expr, node: exp.Expression, interval: exp.Interval) -> Expr:
+    """Return a date or time some time later, or earlier: `at + interval '3' day`."""
+    number, unit = interval.this, str(interval.args.get("unit") or "").lower().removesuffix("s")
+    is_number = isinstance(number, exp.Literal) and _WHOLE_NUMBER.fullmatch(str(number.this))
+    if not isinstance(node, exp.Add | exp.Sub) or not is_number or unit not in _UNITS:
+        raise Mistake("the interval can't be read", node, f"at + interval '3' day; units are {', '.join(_UNITS)}")
+    method, times = _UNITS[unit]
+    count = int(number.this) * times * (-1 if isinstance(node, exp.Sub) else 1)
+    return moment.dt.add_months(count) if method == "months" else moment.dt.add(**{method: count})
+
+
+_WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,9}\s*")
+_UNITS = {
+    **{"year": ("months", 12), "month": ("months", 1), "week": ("days", 7), "day": ("days", 1)},
+    **{"hour": ("hours", 1), "minute": ("minutes", 1), "second": ("seconds", 1)},
+}
 
 
 def _converted(node: exp.Expression, convert: Callable[[Any], Any], known: set[str]) -> Any:
     """Return what a node becomes; its mistakes name its place."""
     for name, argument in node.args.items():
         if argument and name not in known and name not in _IGNORED:
-            raise _Mistake(f"SQL's {_name(node)} takes no {name} here", node, f"leave {name} out")
+            raise Mistake(f"SQL's {_name(node)} takes no {name} here", node, f"leave {name} out")
     try:
         return convert(node)
     except (ConfigError, ExpressionError) as error:
-        raise _Mistake(error.message, node, error.hint or "") from error
+        raise Mistake(error.message, node, error.hint or "") from error
 
 
 def _name(node: exp.Expression) -> str:
@@ -135,7 +183,7 @@ _IGNORED = {"safe", "typed", "coalesce", "_type"}
 def _column(node: exp.Column) -> Expr:
     first, *fields = node.parts
     if any(isinstance(part, exp.Star) for part in (first, *fields)):
-        raise _Mistake("SQL's * is not an expression", node, "name the columns")
+        raise Mistake("SQL's * is not an expression", node, "name the columns")
     return reduce(lambda struct, field: struct[field.name], fields, col(first.name))
 
 
@@ -145,16 +193,16 @@ def _literal(node: exp.Literal) -> Any:
     try:
         number = float(node.this) if set(node.this) & set(".eE") else int(node.this)
     except ValueError as error:
-        raise _Mistake(f"{node.this!r} is no number", node, "for example 1000, 2.5 or 1e3") from error
+        raise Mistake(f"{node.this!r} is no number", node, "for example 1000, 2.5 or 1e3") from error
     if number == inf:
-        raise _Mistake(f"no double holds {node.this}", node, "write a number up to 1.7976931348623157e308")
+        raise Mistake(f"no double holds {node.this}", node, "write a number up to 1.7976931348623157e308")
     return number
 
 
 def _negative(node: exp.Neg) -> Any:
     value = _value(node.this)
     if isinstance(value, (bool, str)):
-        raise _Mistake(f"- stands before {value!r}", node, "write it before a number; the opposite of true is not true")
+        raise Mistake(f"- stands before {value!r}", node, "write it before a number; the opposite of true is not true")
     return -value if isinstance(value, (Expr, int, float)) else lit(value).neg()
 
 
@@ -164,7 +212,7 @@ def _comparison(method: Callable[..., Expr]) -> Callable[[exp.Expression], Expr]
             inner = operand.this if isinstance(operand, exp.Not) else operand
             if isinstance(inner, _PREDICATES) or (isinstance(inner, exp.Paren) and _WRITTEN not in inner.meta):
                 # Engines differ in what `a = b is null` means.
-                raise _Mistake("SQL's condition is ambiguous", node, "put its parts into parentheses")
+                raise Mistake("SQL's condition is ambiguous", node, "put its parts into parentheses")
         return method(_expr(node.this), _value(node.expression))
 
     return convert
@@ -177,7 +225,7 @@ def _is(node: exp.Is) -> Expr:
     if isinstance(expected, exp.Column) and expected.sql().lower() == "nan":
         return value.is_nan().fill_null(False)
     if not isinstance(expected, exp.Boolean):
-        raise _Mistake("IS is followed by NULL, TRUE, FALSE or NAN", node, "compare other values by =")
+        raise Mistake("IS is followed by NULL, TRUE, FALSE or NAN", node, "compare other values by =")
     return (value if expected.this else ~value).fill_null(False)
 
 
@@ -195,10 +243,10 @@ def _like(node: exp.Like | exp.ILike, escape: str = "") -> Expr:
 
 def _escape(node: exp.Escape) -> Expr:
     if not isinstance(node.this, (exp.Like, exp.ILike)):
-        raise _Mistake("ESCAPE follows LIKE", node, "leave it out")
+        raise Mistake("ESCAPE follows LIKE", node, "leave it out")
     escape = _value(node.expression)
     if not isinstance(escape, str) or len(escape) != 1:
-        raise _Mistake(f"the escape character is {escape!r}", node, "one character in quotes")
+        raise Mistake(f"the escape character is {escape!r}", node, "one character in quotes")
     return _like(node.this, escape)
 
 
@@ -238,7 +286,7 @@ def _cast(node: exp.Cast) -> Any:
         try:
             constant = LITERALS[name](value)
         except ValueError as error:
-            raise _Mistake(f"{value!r} is no {name}", node, f"for example {name} '{_EXAMPLES[name]}'") from error
+            raise Mistake(f"{value!r} is no {name}", node, f"for example {name} '{_EXAMPLES[name]}'") from error
         return lit(constant).cast(to) if name != to else constant
     expression = _expr(node.this)
     return expression.try_cast(to) if isinstance(node, exp.TryCast) else expression.cast(to)
@@ -262,7 +310,7 @@ def _type(node: exp.DataType) -> str:
     name = (node.args.get("kind") or node.this.value) if node.this is exp.DType.USERDEFINED else node.this.value
     name = _TYPE_NAMES.get(str(name).lower(), str(name).lower())
     if node.args.get("nested"):
-        raise _Mistake("casts to lists, maps and structs are not possible", node, "cast their parts")
+        raise Mistake("casts to lists, maps and structs are not possible", node, "cast their parts")
     digits = ", ".join(part.name for part in node.expressions)
     is_fine = name in MOMENTS and digits == str(NANOSECONDS)
     return f"{name}({digits})" if is_fine or (digits and name == "decimal") else name
@@ -271,7 +319,7 @@ def _type(node: exp.DataType) -> str:
 def _extract(node: exp.Extract) -> Expr:
     part = node.this.name.lower()
     if part not in PARTS:
-        raise _Mistake(f"EXTRACT has no part {part!r}", node, near(part, PARTS))
+        raise Mistake(f"EXTRACT has no part {part!r}", node, near(part, PARTS))
     return PARTS[part](_expr(node.expression))
 
 
@@ -289,20 +337,20 @@ def _substring(node: exp.Substring) -> Expr:
 def _field(node: exp.Bracket) -> Expr:
     (key,) = map(_value, node.expressions)
     if not isinstance(key, str):
-        raise _Mistake(f"[{key!r}] is no field", node, "a field's name in quotes: place['city']")
+        raise Mistake(f"[{key!r}] is no field", node, "a field's name in quotes: place['city']")
     return _expr(node.this)[key]
 
 
 def _call(node: exp.Anonymous) -> Expr:
     name = node.name.lower()
     if name not in FUNCTIONS:
-        raise _Mistake(f"there is no function {node.name!r}", node, near(name, FUNCTIONS))
+        raise Mistake(f"there is no function {node.name!r}", node, near(name, FUNCTIONS))
     build, arguments = FUNCTIONS[name], [_value(argument) for argument in node.expressions]
     try:
         inspect.signature(build).bind(*arguments)
     except TypeError as error:
         hint = arguments_of(name, build)
-        raise _Mistake(f"{node.name} got {len(arguments)} arguments", node, f"call it as {hint}") from error
+        raise Mistake(f"{node.name} got {len(arguments)} arguments", node, f"call it as {hint}") from error
     if arguments and not isinstance(arguments[0], Expr) and name not in FIRST_CONSTANT:
         arguments[0] = lit(arguments[0])
     return build(*arguments)
@@ -366,7 +414,7 @@ _CONVERSIONS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] 
 }
 
 
-def _at_node(text: str, node: exp.Expression) -> str:
+def _at_node(text: str, node: exp.Expr) -> str:
     starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     return _place(text, min(starts)) if starts else f"\n{text}"
 

@@ -18,7 +18,7 @@ from volley.plan.windows import LateRows, Timing
 from volley.stream.steps import RowSteps
 from volley.stream.verbs import MAX_AHEAD, check_continues
 
-__all__ = ["MAX_BYTES", "Joins"]
+__all__ = ["MAX_BYTES", "Joins", "dimension_of"]
 
 MAX_BYTES = 256 << 20
 """The most bytes of a joined table in memory by default; each process that joins maps them, a machine has them once."""
@@ -156,7 +156,7 @@ class Joins(RowSteps):
             _check_no_table(as_of, max_bytes)
             return self._join_stream(other, by_key, within, time, timing)
         _check_untimed(within, time, timing)
-        join = TableJoin(**by_key, table=_dimension(other), as_of=_as_of(as_of), max_bytes=_bytes(max_bytes))
+        join = TableJoin(**by_key, table=dimension_of(other), as_of=_as_of(as_of), max_bytes=_bytes(max_bytes))
         return self._then(nodes.Join(self._node, join))
 
     def _join_stream(self, other: RowSteps, by_key: dict[str, Any], within: Any, time: Any, timing: Timing) -> Self:
@@ -246,7 +246,8 @@ def _as_of(as_of: Any) -> tuple[str, str] | str | None:
     return as_of
 
 
-def _dimension(table: Any) -> Dimension:
+def dimension_of(table: Any) -> Dimension:
+    """Return a table, as `Joins.join` takes it, as a dimension."""
     if isinstance(table, FileSource | str | os.PathLike):
         return FileDimension(table if isinstance(table, FileSource) else FileSource(table))
     if isinstance(table, MemorySource):

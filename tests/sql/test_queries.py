@@ -1,0 +1,298 @@
+"""Queries in SQL have the rows of DuckDB and of Spark, value by value; what can't be translated has its place."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.duck import query
+from tests.sql.rows import TABLES
+from volley import (
+    ConfigError,
+    Environment,
+    ExpressionError,
+    FileSource,
+    IcebergSinkConfig,
+    IcebergStorage,
+    IcebergTable,
+    MaterializedView,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    TableRef,
+)
+
+QUERIES = [
+    # Columns and conditions.
+    "select * from orders",
+    "select id, price * 2 as twice, item as what from orders where price > 10.5 and item <> 'ink'",
+    "select o.id, o.* except (id, at) from orders as o where not paid",
+    "select 0.1 + 0.2 = 0.3 as is_exact, 1.5 as d, n * 0.5 as half from orders",
+    "select id from orders where item = 'O''Neil'",
+    "select id from orders where `item` like 'PROMO%' or item is null",
+    "select id from orders where day >= '2026-03-01' and day < date '2026-02-01' + interval '3' month",
+    "select cast(day - interval '1' month as date) as a, "
+    "cast(day + interval '1' year as date) as b, at + interval '90' seconds as c from orders",
+    "select id, case when price > 10 then 'much' when price > 5 then 'some' end as how from orders",
+    "select id, case item when 'pen' then price else 0 end as pens from orders",
+    "select coalesce(item, 'none') as item, nullif(customer, 1) as c, upper(item) || '!' as shout from orders",
+    "select cast(price as double) as a, cast(n as bigint) + 1 as b, cast(id as string) as c from orders",
+    "select id from orders where customer in (1, 3) and id not in (3, 4)",
+    "select id from orders where customer in (1, null)",
+    "select id from orders where price between 5 and 20.25",
+    "select id from orders where id % 2 = 1 and -id < -2 or id = 0",
+    "select extract(month from day) as m, year(day) as y, substring(item from 2 for 2) as s from orders",
+    "select id + 1 as next, next * 2 as twice from orders",
+    "select id as n, n as m from orders",
+    "select id + 1 id2 from orders",
+    "select o.item i from orders o where o.item is not null",
+    # Groups.
+    "select count(*) as n, count(price) as p, sum(price) as s, min(day) as a, max(item) as b from orders",
+    "select customer, count(*) as n, sum(n) as s, avg(id) as m from orders group by customer",
+    "select customer as c, sum(price) as s from orders group by c having sum(price) > 20 and count(*) > 1",
+    "select customer, count(*) as n from orders group by 1 having n > 2",
+    "select upper(item) as what, sum(price * (1 - 0.1)) as s from orders where id > 1 group by upper(item)",
+    "select sum(price) / count(*) as mean, sum(price) * 2.5 as more from orders",
+    "select id % 3 as k, count(distinct item) as d, count(distinct customer) as c from orders group by id % 3",
+    "select paid, count(*) filter (where price > 10) as n, sum(price) filter (where id > 5) as s from "
+    "orders group by paid",
+    "select heat, count(*) as n from orders group by heat",
+    "select count(*) as n, sum(x) as s, max(y) as m from nothing",
+    "select x, count(*) as n from nothing group by x",
+    "select count(*) as n from nothing having count(*) > 0",
+    "select customer, item from orders group by customer, item",
+    "select sum(case when item like 'PROMO%' then price else 0 end) as promo from orders",
+    "select max(id) - min(id) + count(*) as r from orders where paid is true",
+    "select distinct customer, paid from orders",
+    "select min(distinct n) as m from orders",
+    "select customer as c, sum(n) as n from orders group by customer having n > 10 and max(n) > 2",
+    # Joins.
+    "select o.id, c.name from orders o join customers c on o.customer = c.id",
+    "select o.id, c.id as cid, c.name from orders o left join customers c on c.id = o.customer",
+    "select c.name, o.id from orders o right join customers c on c.id = o.customer",
+    "select o.id, name from orders o left join customers c on c.id = o.customer and c.name <> 'Ada'",
+    "select o.id, name, title from orders o, customers c, countries l where c.country = l.country and "
+    "o.customer = c.id",
+    "select * from customers join countries using (country)",
+    "select country, name, title from customers left join countries using (country)",
+    "select a.id, b.id as other from customers a join customers b on a.country = b.country where a.id < b.id",
+    "select o.id, quantity from orders o join lines l on o.id + 0 = l.order_id and quantity > o.id",
+    "select name, sum(price) as s from orders o join customers c on o.customer = c.id group by name "
+    "having sum(price) > 1",
+    "select o.id, t.total from orders o join (select order_id, sum(quantity) as total from lines group by order_id) t "
+    "on t.order_id = o.id",
+    "select o.id from orders o left semi join lines l on l.order_id = o.id",
+    "select o.id from orders o left anti join lines l on l.order_id = o.id",
+    "select id from orders where id in (select order_id from lines where part = 'a')",
+    "select id from orders o where exists (select 1 from lines where order_id = o.id and quantity > 2) and price > 1",
+    "select id from orders o where not exists (select * from lines l where l.order_id = o.id)",
+    "select o.id from orders o, customers c where o.customer = c.id and o.id in (select order_id from lines)",
+    "select name from customers c where exists (select 1 from orders o, lines l where o.id = l.order_id "
+    "and o.customer = c.id and l.part = 'c')",
+    # Queries in queries.
+    "with big as (select * from orders where price > 5), few as (select id, item from big) select item from few",
+    "with t(a, b) as (select id, name from customers) select b, a from t where a > 1",
+    "select s.a from (select id as a, price from orders where price > 2) s where s.a < 9",
+    "select name from customers union all select title from countries",
+    "select id as k from customers where id > 1 union all select country from countries union all "
+    "select id from orders",
+    "select customer from orders union select id from customers",
+]
+_IN_DUCKDB = [
+    (r"`(\w+)`", r"\1"),
+    (r"left (semi|anti) join", r"\1 join"),
+    (r"except \(", "exclude ("),
+    ("as string", "as varchar"),
+    (r"\bat\b", '"at"'),
+]
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    for name, table in TABLES.items():
+        spark.createDataFrame(table).createOrReplaceTempView(name)
+    return spark
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_a_query_has_the_rows_of_duckdb_and_spark(text: str, session: SparkSession) -> None:
+    rows = Environment().sql(text, **_named(text)).to_arrow()
+    duckdb = text
+    for pattern, other in _IN_DUCKDB:
+        duckdb = re.sub(pattern, other, duckdb)
+    in_duckdb = query(duckdb, **TABLES).to_arrow_table()
+    in_spark = session.sql(text).toArrow()
+    assert rows.column_names == in_spark.column_names
+    assert _counted(rows) == _counted(in_duckdb.select(rows.column_names))
+    assert _counted(rows) == _counted(in_spark)
+
+
+def _named(text: str) -> dict[str, pa.Table]:
+    return {name: table for name, table in TABLES.items() if re.search(rf"\b(?:from|join|,) ?{name}\b", text)}
+
+
+def _counted(rows: pa.Table) -> Counter[str]:
+    return Counter(str([_shown(value) for value in row.values()]) for row in rows.to_pylist())
+
+
+def _shown(value: Any) -> Any:
+    """A value as text; numbers of equal value are the same, whatever their types."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else format(value + 0.0, ".12g")
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return format(float(value), ".12g")
+    return value.isoformat()[:19] if hasattr(value, "isoformat") and len(value.isoformat()) > 10 else str(value)
+
+
+# DuckDB loses NaN where it hands a filter down to Arrow.
+IN_SPARK = [
+    "select id from orders where heat = 0.0 or heat > 1",
+    "select window.start as s, window.end as e, count(*) as n, sum(price) as p from orders group by "
+    "window(at, '10 seconds')",
+    "select item, window.end as e, max(id) as m from orders where id <> 4 group by item, window(at, '1 "
+    "minute', '30 seconds')",
+    "select session_window.start as s, session_window.end as e, count(*) as n from orders "
+    "group by session_window(at, '15 seconds')",
+    "select window.start as s, count(*) as n from orders group by window(at + interval '5' seconds, '1 "
+    "hour') having n > 1",
+]
+
+
+@pytest.mark.parametrize("text", IN_SPARK)
+def test_windows_and_nan_have_the_rows_of_spark(text: str, session: SparkSession) -> None:
+    rows = Environment().sql(text, orders=TABLES["orders"]).to_arrow()
+    assert rows.num_rows > 0
+    assert _counted(rows) == _counted(session.sql(text).toArrow())
+
+
+REFUSED = [
+    ("select nme from customers", "no column nme in line 1, column 8", "did you mean 'name'"),
+    ("select 1 as x\nfrom custmers", "no table custmers in line 2", "did you mean 'customers'"),
+    ('select "name" from customers', '"name" is a text in Spark', "`name` for a name"),
+    (r"select id from customers where name like '\\d'", "has a backslash", "[0-9]"),
+    ("select id from orders o, customers c where o.customer = c.id", "id is a column of several tables", "c.id"),
+    ("select id, ID from customers", "no column ID", "'id'"),
+    ("select count(*) from customers", "a computed column has no name", "AS total"),
+    ("select id as a, name as a from customers", "two columns are named 'a'", "another name"),
+    ("select name, count(*) as n from customers", "name is not a column of the groups", "max(name)"),
+    ("select sum(count(*)) as n from customers", "an aggregate of an aggregate", "FROM"),
+    ("select id from customers where sum(id) > 1", "no function 'sum'", ""),
+    ("select id + 1 as x from customers where x > 1", "no column x", ""),
+    ("select id from customers order by id", "ORDER can't be translated", "no order"),
+    ("select id from customers c join countries l", "a join without an equality", "a.id = b.id"),
+    ("select c.id from customers c full join countries l on c.country = l.country", "FULL JOIN", "left"),
+    ("select id from customers where id not in (select order_id from lines)", "NOT IN (select", "NOT EXISTS"),
+    ("select id, id in (select order_id from lines) as f from customers", "a query inside an expression", "join it"),
+    ("select id from customers c where exists (select 1 from lines l where l.quantity > c.id)", "EXISTS", ""),
+    (
+        "select id from customers c where exists (select 1 from lines l where l.order_id = c.id and "
+        "quantity > c.country)",
+        "another condition",
+        "",
+    ),
+    ("select id, row_number() over (order by id) as r from customers", "WINDOW is not an expression", ""),
+    ("select id from customers qualify id = 1", "QUALIFY can't be translated", ""),
+    ("with recursive r as (select 1 as x from customers) select x from r", "RECURSIVE can't be translated", ""),
+    ("select country, count(*) as n from customers group by rollup(country)", "ROLLUP can't be translated", ""),
+    ("select id from customers intersect select country from countries", "INTERSECT can't be translated", "UNION"),
+    ("select name || id + 1 as x from customers", "|| stands beside +", "parentheses"),
+    ("select to_date(name, 'yyyy') as d from customers", "to_date with a format", ""),
+    ("select 7 | 2 & 3 as x from customers", "is not an expression", ""),
+    ("select count(distinct id, name) as n from customers", "different values", ""),
+    ("select window.start as s from customers group by id", "is not a column of the groups", ""),
+    ("select count(*) as n from orders group by window(at, '10 parsecs')", "length of a window", "10 seconds"),
+    ("select id from customers lateral view explode(id) t as x", "LATERALS can't be translated", "explode"),
+    ("select id from customers for version as of 3", "VERSION can't be translated", ""),
+    ("delete from customers", "DELETE is no query", "select"),
+    ("select id from customers; select 1 from customers", "several statements", ";"),
+    ("select id from", "", ""),
+    ("select 1_000 as x from customers", "unexpected", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "message", "hint"), REFUSED)
+def test_what_can_not_be_translated_is_refused_by_name(text: str, message: str, hint: str) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        Environment().sql(text, **TABLES)
+    assert message in str(raised.value)
+    assert hint in (raised.value.hint or "")
+
+
+def test_tables_that_are_wrong_or_not_read_are_refused() -> None:
+    with pytest.raises(ConfigError, match="does not name customers, lines"):
+        Environment().sql("select x from nothing", **{name: TABLES[name] for name in ("nothing", "lines", "customers")})
+    with pytest.raises(ConfigError, match="table 'x' is of type int"):
+        Environment().sql("select a from x", x=3)
+    other = Environment(checkpoint_dir="/tmp/elsewhere").from_source(MemorySource([{"a": 1}]))
+    with pytest.raises(ConfigError, match="another environment"):
+        Environment().sql("select a from x", x=other)
+
+
+def test_types_that_do_not_fit_are_refused_before_anything_runs() -> None:
+    with pytest.raises(ExpressionError):
+        Environment().sql("select name + 1 as x from customers", customers=TABLES["customers"])
+    with pytest.raises(PlanError, match="different columns"):
+        Environment().sql("select id from c union all select name from c", c=TABLES["customers"])
+
+
+def test_a_stream_of_files_is_joined_and_grouped_by_windows_in_a_job(tmp_path: Path, spark: SparkSession) -> None:
+    """Rows of a job are those of a batch query over the same files."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.csv").write_text("id,customer,at\n1,1,2026-01-01T00:00:01Z\n2,2,2026-01-01T00:00:05Z\n")
+    (folder / "2.csv").write_text(
+        "id,customer,at\n3,1,2026-01-01T00:00:07Z\n4,7,2026-01-01T00:00:08Z\n5,1,2026-01-01T00:00:31Z\n"
+    )
+    environment = Environment(spark=spark, checkpoint_dir=tmp_path / "checkpoints")
+    orders = FileSource(folder, "csv", "id long, customer long, at timestamp", bounded=True)
+    text = """
+        select name, window.end as until, count(*) as n, sum(id) as ids
+        from orders o join (select id as cid, name from customers where id < 4) c on o.customer = c.cid
+        where o.id > 0
+        group by name, window(at, '10 seconds')
+    """
+    sink = MemorySink("out")
+    stream = environment.sql(text, orders=environment.from_source(orders), customers=TABLES["customers"])
+    stream.to_sink(sink).execute("per_customer")
+    rows = sorted((row["name"], row["until"].second, row["n"], row["ids"]) for row in sink.rows())
+    assert rows == [("Ada", 10, 2, 4), ("Ada", 40, 1, 5), ("Bob", 10, 1, 2)]
+
+
+def test_a_group_without_a_window_is_refused_in_a_job(tmp_path: Path) -> None:
+    environment = Environment(checkpoint_dir=tmp_path)
+    stream = environment.sql("select sum(id) as s from c", c=TABLES["customers"])
+    with pytest.raises(PlanError, match="without a window"):
+        stream.to_sink(MemorySink("out")).execute("sums")
+
+
+def test_a_view_of_a_query_follows_changes(tmp_path: Path) -> None:
+    storage = IcebergStorage.Local(str(tmp_path))
+    refs = {name: TableRef("shop", name, storage) for name in ("orders", "customers")}
+    catalog = refs["orders"].load_catalog()
+    catalog.create_namespace("shop")
+    tables = {name: catalog.create_table(f"shop.{name}", TABLES[name].schema) for name in refs}
+    for name, table in tables.items():
+        table.append(TABLES[name])
+    text = """
+        select name, count(*) as n, sum(price) as total from orders o, customers c
+        where o.customer = c.id and price > 1.5 group by name having count(*) > 1
+    """
+    sources: dict[str, Any] = {name: IcebergTable(ref) for name, ref in refs.items()}
+    stream = Environment().sql(text, **sources)
+    view = MaterializedView("totals", stream, into=IcebergSinkConfig.from_table(refs["orders"].beside("totals")))
+    view.refresh()
+    tables["orders"].delete("id = 3")
+    tables["customers"].append(TABLES["customers"].slice(2, 1))
+    view.refresh("incremental")
+    now = {name: table.refresh().scan().to_arrow() for name, table in tables.items()}
+    rows = Environment().from_source(view.to_source()).to_arrow()
+    assert rows.num_rows > 0
+    assert _counted(rows) == _counted(query(text, **now).to_arrow_table())

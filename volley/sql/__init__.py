@@ -1,0 +1,1 @@
+"""Whole queries: SQL texts that become streams."""

@@ -1,0 +1,466 @@
+"""Turns the text of a query into a stream: FROM, WHERE, GROUP BY, HAVING, the list of columns, UNION."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from volley.contracts.source import Source
+from volley.errors import ConfigError
+from volley.plan.sql_nodes import Mistake, mistakes_of, written_paren
+from volley.sql.groups import Groups, has_aggregates, is_aggregated, window_bound
+from volley.sql.joins import Condition, Joiner, conjuncts, names_only
+from volley.sql.parse import HINT, query_of
+from volley.sql.scope import BOUND, Item, Relation, Types, expression
+from volley.sql.tables import Tables
+from volley.stream.stream import DataStream
+
+__all__ = ["stream_of"]
+
+_CLAUSES = {
+    exp.Select: {"expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "with_"},
+    exp.Union: {"this", "expression", "distinct", "with_"},
+    exp.Table: {"this", "alias"},
+    exp.Subquery: {"this", "alias"},
+    exp.Join: {"this", "side", "kind", "on", "using"},
+    exp.Group: {"expressions"},
+    exp.Star: {"except_"},
+    exp.With: {"expressions"},
+    exp.Distinct: {"expressions"},
+}
+_INSTEAD = {
+    "order": "rows of streams and tables have no order: sort the result, or take top(…) as an aggregate",
+    "qualify": "group by the key, and take min, max or top of the rows",
+    "recursive": "a query can't name itself",
+    "laterals": "make rows of a list by stream.explode(column), and query the result",
+}
+
+Named = Mapping[str, Relation]
+
+
+def stream_of(
+    text: str, tables: Mapping[str, Any], from_source: Callable[[Source], DataStream], lateness: Any
+) -> DataStream:
+    """Return the stream that a query says; see `Environment.sql`."""
+    with mistakes_of(text, HINT):
+        types, query = Types(), query_of(text)
+        translator = _Translator(Tables(tables, from_source, types), types, query, lateness)
+        result = translator.relation(query, {})
+        if unused := translator.tables.unused():
+            raise ConfigError(f"the query does not name {', '.join(unused)}", hint="leave what it does not read out")
+        # What does not fit is an error here, and not first in a job.
+        types.of(result.stream)
+        return result.stream
+
+
+class _Translator:
+    """Translates one text.
+
+    Args:
+        query: All of it.
+    """
+
+    def __init__(self, tables: Tables, types: Types, query: exp.Query, lateness: Any) -> None:
+        self.tables, self._types, self._lateness = tables, types, lateness
+        has_star = any(not isinstance(star.parent, exp.Anonymous) for star in query.find_all(exp.Star))
+        named = {identifier.name for identifier in query.find_all(exp.Identifier)}
+        self._joiner = Joiner(tables, types, None if has_star else named)
+
+    def relation(self, query: exp.Expr, named: Named) -> Relation:
+        """Return the rows of a query.
+
+        Args:
+            named: The queries of WITH around it.
+        """
+        if isinstance(query, exp.Subquery):
+            _check(query)
+            return self.relation(query.this, named)
+        if not isinstance(query, exp.Select | exp.Union):
+            raise Mistake(f"SQL's {str(query.key).upper()} can't be translated", query, "write SELECT or UNION ALL")
+        _check(query)
+        named = self._with(query, named)
+        return self._select(query, named) if isinstance(query, exp.Select) else self._union(query, named)
+
+    def _with(self, query: exp.Query, named: Named) -> Named:
+        tables = query.args.get("with_")
+        if tables is None:
+            return named
+        _check(tables)
+        result = dict(named)
+        for table in tables.expressions:
+            names = table.args["alias"].columns
+            result[table.alias] = _under(self.relation(table.this, result), table.alias, names, table)
+        return result
+
+    def _union(self, query: exp.Union, named: Named) -> Relation:
+        left, right = (self.relation(side, named) for side in (query.this, query.expression))
+        names, others = ([item.name for item in side.items] for side in (left, right))
+        if len(names) != len(others):
+            hint = "both sides have as many columns, which fit by their places"
+            raise Mistake(f"a union of {len(names)} and {len(others)} columns", query, hint)
+        renamed = right.stream.select(**dict(zip(names, others, strict=True)))
+        stream = left.stream.union(renamed)
+        return Relation(stream.deduplicate(*names) if query.args.get("distinct") else stream, left.items)
+
+    def _select(self, query: exp.Select, named: Named) -> Relation:
+        if not query.args.get("from_"):
+            raise Mistake("a query without FROM", query, "name a table: select … from orders")
+        relation, conditions = self._from(query, named)
+        for condition in conditions:
+            relation = self._where(relation, condition, named)
+        for tree in (*query.expressions, *filter(None, [query.args.get("having")])):
+            if subquery := tree.find(exp.Subquery, exp.Exists):
+                raise Mistake("a query inside an expression", subquery, "join it in FROM, by an equality")
+        result = self._listed(query, relation)
+        if query.args.get("distinct"):
+            if query.args["distinct"].args.get("on"):
+                raise Mistake("DISTINCT ON", query, "group by the columns")
+            result = Relation(result.stream.deduplicate(*(item.column for item in result.items)), result.items)
+        limit = query.args.get("limit")
+        return result if limit is None else Relation(result.stream.limit(_number(limit)), result.items)
+
+    def _from(self, query: exp.Select, named: Named) -> tuple[Relation, list[exp.Expression]]:
+        """Return the rows of FROM, and the conditions of WHERE that are still to be met."""
+        where = query.args.get("where")
+        conditions = list(conjuncts(where and where.this))
+        pool = [(self._source(query.args["from_"].this, named), query.args["from_"].this)]
+        joins = query.args.get("joins") or []
+        for join in joins:
+            _check(join)
+        if all(_is_inner(join) for join in joins):
+            for join in joins:
+                pool.append((self._source(join.this, named), join.this))
+                conditions += conjuncts(join.args.get("on"))
+            _check_tables([relation for relation, _ in pool], query)
+            return self._inner(pool, conditions)
+        relation = pool[0][0]
+        for join in joins:
+            relation = self._joined(relation, join, named)
+        return relation, conditions
+
+    def _inner(
+        self, pool: list[tuple[Relation, exp.Expression]], conditions: list[exp.Expression]
+    ) -> tuple[Relation, list[exp.Expression]]:
+        """Join tables by the equalities among conditions: what has no end first, then each that has an equality."""
+        pool.sort(key=lambda entry: not self.tables.is_endless(entry[0].stream))
+        everything = Relation(pool[0][0].stream, tuple(item for relation, _ in pool for item in relation.items))
+        for condition in conditions:
+            if not _queries(condition):
+                _check_names(condition, everything)
+        relation = pool.pop(0)[0]
+        relation, conditions = self._met(relation, conditions, everything)
+        while pool:
+            entry = next((entry for entry in pool if _pairs(conditions, relation, entry[0], everything)), pool[0])
+            pool.remove(entry)
+            pairs = _pairs(conditions, relation, entry[0], everything)
+            conditions = [tree for tree in conditions if all(tree is not pair for pair in pairs)]
+            matching = Condition.of(pairs, relation, entry[0])
+            relation = self._joiner.join(relation, entry[0], matching, "inner", entry[1])
+            relation, conditions = self._met(relation, conditions, everything)
+        return relation, conditions
+
+    def _met(
+        self, relation: Relation, conditions: list[exp.Expression], everything: Relation
+    ) -> tuple[Relation, list[exp.Expression]]:
+        """Filter by the conditions that name nothing else, and return the others."""
+        ready = [tree for tree in conditions if not _queries(tree) and _is_of(tree, relation, everything)]
+        rest = [tree for tree in conditions if all(tree is not other for other in ready)]
+        return self._joiner.filtered(relation, ready), rest
+
+    def _source(self, node: exp.Expression, named: Named) -> Relation:
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            _check(node)
+            names = node.args["alias"].columns if node.args.get("alias") else []
+            relation = named[node.name] if node.name in named else self.tables.relation(node)
+            return _under(relation, node.alias or node.name, names, node)
+        if isinstance(node, exp.Subquery):
+            names = node.args["alias"].columns if node.args.get("alias") else []
+            return _under(self.relation(node, named), node.alias, names, node)
+        raise Mistake(f"SQL's {str(node.key).upper()} is no table here", node, "name a table, or write a query in ()")
+
+    def _joined(self, left: Relation, join: exp.Join, named: Named) -> Relation:
+        side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
+        right = self._source(join.this, named)
+        _check_tables([left, right], join)
+        if side == "RIGHT" and kind in ("", "OUTER") and not join.args.get("using"):
+            left, right, side = right, left, "LEFT"
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER", "SEMI", "ANTI"):
+            raise Mistake(
+                f"{side} {kind} JOIN".replace("  ", " "), join, "inner, left, right, semi and anti joins are there"
+            )
+        trees = list(conjuncts(join.args.get("on"))) or _using(join, left, right)
+        if any(_queries(tree) for tree in trees):
+            raise Mistake("a query inside ON", join, "put it into WHERE")
+        for tree in trees:
+            _check_names(tree, Relation(left.stream, (*left.items, *right.items)))
+        condition = Condition.of(trees, left, right)
+        if kind in ("SEMI", "ANTI"):
+            return self._semi(left, right, condition, join, kind == "ANTI")
+        is_left = side == "LEFT"
+        if is_left and (condition.left or condition.both):
+            tree = (condition.left or condition.both)[0]
+            hint = "beside equalities it can have conditions on the right table alone"
+            raise Mistake("a left join with another condition", tree, hint)
+        right = self._joiner.filtered(right, condition.right)
+        left = _first(left, join)
+        relation = self._joiner.join(left, _without(right, join), condition, "left" if is_left else "inner", join.this)
+        return self._joiner.filtered(relation, [*condition.left, *condition.both])
+
+    def _where(self, relation: Relation, tree: exp.Expression, named: Named) -> Relation:
+        """Return the rows for which a condition holds: an expression, IN (select …) or EXISTS."""
+        if not _queries(tree):
+            return self._joiner.filtered(relation, [tree])
+        is_anti = isinstance(tree, exp.Not)
+        inner = tree.this if is_anti else tree
+        if isinstance(inner, exp.Exists):
+            return self._exists(relation, inner, named, is_anti)
+        if isinstance(inner, exp.In) and inner.args.get("query") and not is_anti and not _queries(inner.this):
+            right = self.relation(inner.args["query"], named)
+            if len(right.items) != 1:
+                raise Mistake(f"IN of a query with {len(right.items)} columns", inner, "select one column")
+            item = exp.column(right.items[0].column, quoted=True)
+            condition = Condition([(relation.resolved(inner.this), item)])
+            return self._joiner.semi(relation, right, condition, inner, False)
+        if is_anti and isinstance(inner, exp.In):
+            hint = "a null in the query makes it true for no row; write NOT EXISTS (select 1 from b where b.x = a.x)"
+            raise Mistake("NOT IN (select …)", inner, hint)
+        raise Mistake("a query inside an expression", tree, "join it in FROM, by an equality")
+
+    def _exists(self, outer: Relation, node: exp.Exists, named: Named, is_anti: bool) -> Relation:
+        query = node.this
+        if not isinstance(query, exp.Select) or {name for name, value in query.args.items() if value} - {
+            *("expressions", "from_", "joins", "where", "kind", "hint")
+        }:
+            raise Mistake("EXISTS of such a query", node, "write EXISTS (select 1 from b where b.x = a.x)")
+        where = query.args.get("where")
+        trees = list(conjuncts(where and where.this))
+        bare = query.copy()
+        bare.set("where", None)
+        inner_names = Relation(outer.stream, self._from_items(query, named))
+        local = [tree for tree in trees if _queries(tree) or names_only(tree, inner_names)]
+        if local:
+            bare.set("where", exp.Where(this=exp.and_(*local, copy=True)))
+        relation, rest = self._from(bare, named)
+        for tree in rest:
+            relation = self._where(relation, tree, named)
+        others = [tree for tree in trees if all(tree is not other for other in local)]
+        condition = Condition.of(others, outer, relation)
+        return self._semi(outer, relation, condition, node, is_anti)
+
+    def _from_items(self, query: exp.Select, named: Named) -> tuple[Item, ...]:
+        sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
+        return tuple(item for source in sources for item in self._source(source, named).items)
+
+    def _semi(
+        self, left: Relation, right: Relation, condition: Condition, node: exp.Expression, is_anti: bool
+    ) -> Relation:
+        if condition.left or condition.both:
+            hint = "beside equalities it can have conditions on its own tables alone"
+            raise Mistake(
+                "a semi join, IN or EXISTS with another condition", (condition.left or condition.both)[0], hint
+            )
+        return self._joiner.semi(left, self._joiner.filtered(right, condition.right), condition, node, is_anti)
+
+    def _listed(self, query: exp.Select, relation: Relation) -> Relation:
+        """Return the columns that a query lists, of groups if it has any."""
+        listed = _expanded(query.expressions, relation)
+        having, group = query.args.get("having"), query.args.get("group")
+        if group is None and having is None and not has_aggregates([tree for tree, _ in listed]):
+            return self._projected(relation, [(tree, name) for tree, name in _resolved(listed, relation)])
+        if group is not None:
+            _check(group)
+        groups = Groups(relation, self._types, self._lateness)
+        for key in group.expressions if group is not None else []:
+            groups.add(_key(key, listed, relation))
+        bounded = [(_bounds(tree, relation), name) for tree, name in listed]
+        resolved = _resolved(bounded, relation)
+        columns = [(groups.replaced(tree), name) for tree, name in resolved]
+        condition = None
+        if having is not None:
+            condition = groups.replaced(relation.resolved(_with_aliases(having.this, resolved, relation, groups)))
+        stream = groups.stream()
+        if condition is not None:
+            stream = stream.filter(expression(condition, self._types.of(stream)))
+        return self._projected(Relation(stream, ()), columns)
+
+    def _projected(self, relation: Relation, columns: Sequence[tuple[exp.Expression, str]]) -> Relation:
+        schema = self._types.of(relation.stream)
+        stream = relation.stream.select(*(expression(tree, schema).alias(name) for tree, name in columns))
+        return Relation(stream, tuple(Item("", name, name) for _, name in columns))
+
+
+def _check(node: exp.Expression) -> None:
+    """Refuse the clauses of a node that can't be translated."""
+    for name, value in node.args.items():
+        if value and name not in _CLAUSES[type(node)]:
+            shown = name.strip("_").upper()
+            raise Mistake(f"{shown} can't be translated", node, _INSTEAD.get(name, f"leave {shown} out"))
+
+
+def _is_inner(join: exp.Join) -> bool:
+    return (
+        not join.args.get("side")
+        and not join.args.get("using")
+        and join.args.get("kind") in (None, "", "INNER", "CROSS")
+    )
+
+
+def _queries(tree: exp.Expression) -> bool:
+    return tree.find(exp.Query) is not None
+
+
+def _pairs(
+    conditions: Sequence[exp.Expression], left: Relation, right: Relation, everything: Relation
+) -> list[exp.Expression]:
+    """Return the conditions that say which columns of two relations are equal."""
+    both = Relation(left.stream, (*left.items, *right.items))
+    trees = [tree for tree in conditions if not _queries(tree) and _is_of(tree, both, everything)]
+    return [tree for tree in trees if Condition.of([tree], left, right).pairs]
+
+
+def _is_of(tree: exp.Expression, relation: Relation, everything: Relation) -> bool:
+    """Return True if a relation has all columns that a tree names among those of all tables."""
+    known = {(item.table, item.name) for item in relation.items}
+    items = [everything.item(column) for column in tree.find_all(exp.Column)]
+    return all((item.table, item.name) in known for item in items)
+
+
+def _check_names(tree: exp.Expression, relation: Relation) -> None:
+    for column in tree.find_all(exp.Column):
+        relation.item(column)
+
+
+def _check_tables(relations: Sequence[Relation], node: exp.Expression) -> None:
+    names = [name for relation in relations for name in dict.fromkeys(item.table for item in relation.items)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Mistake(f"two tables are named {twice[0]!r}", node, "name them by AS")
+
+
+def _under(relation: Relation, table: str, names: Sequence[exp.Expression], node: exp.Expression) -> Relation:
+    if names and len(names) != len(relation.items):
+        raise Mistake(f"{len(names)} names for {len(relation.items)} columns", node, "name each column, or none")
+    return relation.under(table, [name.name for name in names])
+
+
+def _using(join: exp.Join, left: Relation, right: Relation) -> list[exp.Expression]:
+    trees = list[exp.Expression]()
+    for identifier in join.args.get("using") or []:
+        column = exp.column(identifier.name)
+        one, other = (side.item(column) for side in (left, right))
+        trees.append(
+            exp.EQ(this=exp.column(one.name, table=one.table), expression=exp.column(other.name, table=other.table))
+        )
+    return trees
+
+
+def _first(left: Relation, join: exp.Join) -> Relation:
+    """Return the left side with the columns of USING before the others, as * has them."""
+    names = {identifier.name for identifier in join.args.get("using") or []}
+    return Relation(left.stream, tuple(sorted(left.items, key=lambda item: item.name not in names)))
+
+
+def _without(right: Relation, join: exp.Join) -> Relation:
+    """Return the right side without the columns of USING, which are the left side's."""
+    names = {identifier.name for identifier in join.args.get("using") or []}
+    return Relation(right.stream, tuple(item for item in right.items if item.name not in names)) if names else right
+
+
+def _expanded(trees: Sequence[exp.Expression], relation: Relation) -> list[tuple[exp.Expression, str]]:
+    """Return the items of a list with their names; * is each column."""
+    listed = list[tuple[exp.Expression, str]]()
+    for tree in trees:
+        star = tree.this if isinstance(tree, exp.Column) else tree
+        if isinstance(star, exp.Star):
+            _check(star)
+            table = tree.table if isinstance(tree, exp.Column) else None
+            listed += _starred(star, [item for item in relation.items if table in (None, item.table)], tree)
+        elif isinstance(tree, exp.Alias):
+            listed.append((tree.this, tree.alias))
+        elif isinstance(tree, exp.Column):
+            listed.append((tree, tree.name))
+        else:
+            raise Mistake("a computed column has no name", tree, "give it one: … AS total")
+    names = [name for _, name in listed]
+    for (tree, name), number in zip(listed, range(len(names)), strict=True):
+        if name in names[:number]:
+            raise Mistake(f"two columns are named {name!r}", tree, "give one of them another name by AS")
+    return listed
+
+
+def _starred(star: exp.Star, items: Sequence[Item], node: exp.Expression) -> list[tuple[exp.Expression, str]]:
+    left_out = {column.name for column in star.args.get("except_") or []}
+    if not items or (unknown := sorted(left_out - {item.name for item in items})):
+        raise Mistake(f"* has no column {unknown[0]}" if items else "* of no table", node, "name one of FROM")
+    kept = [item for item in items if item.name not in left_out]
+    return [(exp.column(item.name, table=item.table or None, quoted=True), item.name) for item in kept]
+
+
+def _resolved(listed: Sequence[tuple[exp.Expression, str]], relation: Relation) -> list[tuple[exp.Expression, str]]:
+    """Return the items over the stream's columns; a name of an earlier item stands for it unless a column has it."""
+    aliases = dict[str, exp.Expression]()
+    resolved = list[tuple[exp.Expression, str]]()
+    for tree, name in listed:
+        result = relation.resolved(tree, aliases)
+        aliases.setdefault(name, written_paren(result))
+        resolved.append((result, name))
+    return resolved
+
+
+def _key(key: exp.Expression, listed: Sequence[tuple[exp.Expression, str]], relation: Relation) -> exp.Expression:
+    """Return what to group by: an expression, or an item of the list by its position or name; columns come first."""
+    if isinstance(key, exp.Literal) and not key.is_string:
+        if not key.this.isdecimal() or not 1 <= int(key.this) <= len(listed):
+            raise Mistake(f"the list has no position {key.this}", key, f"1 to {len(listed)}")
+        key = listed[int(key.this) - 1][0]
+    if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
+        raise Mistake(f"{str(key.key).upper()} can't be translated", key, "unite a query for each set of columns")
+    names = dict(reversed([(name, tree) for tree, name in listed]))
+    if isinstance(key, exp.Column) and len(key.parts) == 1 and not relation.has(key) and key.name in names:
+        key = names[key.name]
+    if has_aggregates([key]):
+        raise Mistake("a group by an aggregate", key, "compute it in a query in FROM, and group the result")
+    return relation.resolved(key)
+
+
+def _bounds(tree: exp.Expression, relation: Relation) -> exp.Expression:
+    """Return a tree in which ``window.start`` and ``window.end`` are the columns of the groups."""
+
+    def bound(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and not relation.has(node) and (column := window_bound(node)) is not None:
+            column.meta[BOUND] = True
+            return column
+        return node
+
+    result = tree.transform(bound)
+    assert isinstance(result, exp.Expression)
+    return result
+
+
+def _with_aliases(
+    having: exp.Expression, listed: Sequence[tuple[exp.Expression, str]], relation: Relation, groups: Groups
+) -> exp.Expression:
+    """Return HAVING with the items of the list for their names, which aggregates in it don't see."""
+    items = dict(reversed([(name, tree) for tree, name in listed]))
+
+    def alias(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column) or len(node.parts) > 1 or node.name not in items or is_aggregated(node):
+            return node
+        item = items[node.name]
+        if relation.has(node) and groups.is_key(column := relation.resolved(node)) and column != item:
+            raise Mistake(f"{node.name} is a column and another item of the list", node, "give the item another name")
+        for column in item.find_all(exp.Column):
+            column.meta[BOUND] = True
+        return written_paren(item.copy())
+
+    result = _bounds(having, relation).transform(alias)
+    assert isinstance(result, exp.Expression)
+    return result
+
+
+def _number(limit: exp.Expression) -> int:
+    number = limit.expression
+    if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdecimal():
+        raise Mistake("LIMIT takes a whole number", limit, "LIMIT 10")
+    return int(number.this)
