@@ -78,6 +78,13 @@ QUERIES = [
     "select o.id, c.name from orders o join customers c on o.customer = c.id",
     "select o.id, c.id as cid, c.name from orders o left join customers c on c.id = o.customer",
     "select c.name, o.id from orders o right join customers c on c.id = o.customer",
+    "select c.*, l.* from lines l right join customers c on c.id = l.order_id",
+    "select a.id as i, b.* from customers a left join (select order_id, quantity from lines) b on a.id = b.order_id",
+    "select name, part, title from (select c.name, l.*, t.title from lines l, countries t, customers c "
+    "where l.order_id = c.id and c.country = t.country)",
+    "select * from (select order_id from lines) l, (select country, title from countries) t, "
+    "(select id, country as c from customers) c where l.order_id = c.id and c = t.country",
+    "select * from (select part, order_id from lines) l right join (select id, name from customers) c on id = order_id",
     "select o.id, name from orders o left join customers c on c.id = o.customer and c.name <> 'Ada'",
     "select o.id, name, title from orders o, customers c, countries l where c.country = l.country and "
     "o.customer = c.id",

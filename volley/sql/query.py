@@ -9,33 +9,17 @@ from sqlglot import exp
 
 from volley.contracts.source import Source
 from volley.errors import ConfigError
-from volley.plan.sql_nodes import Mistake, mistakes_of, written_paren
-from volley.sql.groups import Groups, has_aggregates, is_aggregated, window_bound
+from volley.plan.sql_nodes import Mistake, mistakes_of
+from volley.sql.clauses import check_clauses
+from volley.sql.groups import Groups, has_aggregates
 from volley.sql.joins import Condition, Joiner, conjuncts, names_only
+from volley.sql.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
 from volley.sql.parse import HINT, query_of
-from volley.sql.scope import BOUND, Item, Relation, Types, expression
+from volley.sql.scope import Item, Relation, Types, expression
 from volley.sql.tables import Tables
 from volley.stream.stream import DataStream
 
 __all__ = ["stream_of"]
-
-_CLAUSES = {
-    exp.Select: {"expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "with_"},
-    exp.Union: {"this", "expression", "distinct", "with_"},
-    exp.Table: {"this", "alias"},
-    exp.Subquery: {"this", "alias"},
-    exp.Join: {"this", "side", "kind", "on", "using"},
-    exp.Group: {"expressions"},
-    exp.Star: {"except_"},
-    exp.With: {"expressions"},
-    exp.Distinct: {"expressions"},
-}
-_INSTEAD = {
-    "order": "rows of streams and tables have no order: sort the result, or take top(…) as an aggregate",
-    "qualify": "group by the key, and take min, max or top of the rows",
-    "recursive": "a query can't name itself",
-    "laterals": "make rows of a list by stream.explode(column), and query the result",
-}
 
 Named = Mapping[str, Relation]
 
@@ -75,11 +59,11 @@ class _Translator:
             named: The queries of WITH around it.
         """
         if isinstance(query, exp.Subquery):
-            _check(query)
+            check_clauses(query)
             return self.relation(query.this, named)
         if not isinstance(query, exp.Select | exp.Union):
             raise Mistake(f"SQL's {str(query.key).upper()} can't be translated", query, "write SELECT or UNION ALL")
-        _check(query)
+        check_clauses(query)
         named = self._with(query, named)
         return self._select(query, named) if isinstance(query, exp.Select) else self._union(query, named)
 
@@ -87,7 +71,7 @@ class _Translator:
         tables = query.args.get("with_")
         if tables is None:
             return named
-        _check(tables)
+        check_clauses(tables)
         result = dict(named)
         for table in tables.expressions:
             names = table.args["alias"].columns
@@ -128,13 +112,15 @@ class _Translator:
         pool = [(self._source(query.args["from_"].this, named), query.args["from_"].this)]
         joins = query.args.get("joins") or []
         for join in joins:
-            _check(join)
+            check_clauses(join)
         if all(_is_inner(join) for join in joins):
             for join in joins:
                 pool.append((self._source(join.this, named), join.this))
                 conditions += conjuncts(join.args.get("on"))
-            _check_tables([relation for relation, _ in pool], query)
-            return self._inner(pool, conditions)
+            relations = [relation for relation, _ in pool]
+            _check_tables(relations, query)
+            relation, conditions = self._inner(pool, conditions)
+            return _ordered(relation, relations), conditions
         relation = pool[0][0]
         for join in joins:
             relation = self._joined(relation, join, named)
@@ -171,7 +157,7 @@ class _Translator:
 
     def _source(self, node: exp.Expression, named: Named) -> Relation:
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            _check(node)
+            check_clauses(node)
             names = node.args["alias"].columns if node.args.get("alias") else []
             relation = named[node.name] if node.name in named else self.tables.relation(node)
             return _under(relation, node.alias or node.name, names, node)
@@ -183,7 +169,8 @@ class _Translator:
     def _joined(self, left: Relation, join: exp.Join, named: Named) -> Relation:
         side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
         right = self._source(join.this, named)
-        _check_tables([left, right], join)
+        relations = [left, right]
+        _check_tables(relations, join)
         if side == "RIGHT" and kind in ("", "OUTER") and not join.args.get("using"):
             left, right, side = right, left, "LEFT"
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER", "SEMI", "ANTI"):
@@ -206,6 +193,8 @@ class _Translator:
         right = self._joiner.filtered(right, condition.right)
         left = _first(left, join)
         relation = self._joiner.join(left, _without(right, join), condition, "left" if is_left else "inner", join.this)
+        if not join.args.get("using"):
+            relation = _ordered(relation, relations)
         return self._joiner.filtered(relation, [*condition.left, *condition.both])
 
     def _where(self, relation: Relation, tree: exp.Expression, named: Named) -> Relation:
@@ -265,21 +254,21 @@ class _Translator:
 
     def _listed(self, query: exp.Select, relation: Relation) -> Relation:
         """Return the columns that a query lists, of groups if it has any."""
-        listed = _expanded(query.expressions, relation)
+        listed = expanded(query.expressions, relation)
         having, group = query.args.get("having"), query.args.get("group")
         if group is None and having is None and not has_aggregates([tree for tree, _ in listed]):
-            return self._projected(relation, [(tree, name) for tree, name in _resolved(listed, relation)])
+            return self._projected(relation, [(tree, name) for tree, name in resolved_items(listed, relation)])
         if group is not None:
-            _check(group)
+            check_clauses(group)
         groups = Groups(relation, self._types, self._lateness)
         for key in group.expressions if group is not None else []:
-            groups.add(_key(key, listed, relation))
-        bounded = [(_bounds(tree, relation), name) for tree, name in listed]
-        resolved = _resolved(bounded, relation)
+            groups.add(group_key(key, listed, relation))
+        bounded = [(with_bounds(tree, relation), name) for tree, name in listed]
+        resolved = resolved_items(bounded, relation)
         columns = [(groups.replaced(tree), name) for tree, name in resolved]
         condition = None
         if having is not None:
-            condition = groups.replaced(relation.resolved(_with_aliases(having.this, resolved, relation, groups)))
+            condition = groups.replaced(relation.resolved(with_aliases(having.this, resolved, relation, groups)))
         stream = groups.stream()
         if condition is not None:
             stream = stream.filter(expression(condition, self._types.of(stream)))
@@ -291,12 +280,12 @@ class _Translator:
         return Relation(stream, tuple(Item("", name, name) for _, name in columns))
 
 
-def _check(node: exp.Expression) -> None:
-    """Refuse the clauses of a node that can't be translated."""
-    for name, value in node.args.items():
-        if value and name not in _CLAUSES[type(node)]:
-            shown = name.strip("_").upper()
-            raise Mistake(f"{shown} can't be translated", node, _INSTEAD.get(name, f"leave {shown} out"))
+def _ordered(relation: Relation, tables: Sequence[Relation]) -> Relation:
+    """Return joined rows whose columns have the order of the tables in the text, not that of the joins."""
+    places = {
+        (item.table, item.name): place for place, item in enumerate(item for table in tables for item in table.items)
+    }
+    return Relation(relation.stream, tuple(sorted(relation.items, key=lambda item: places[item.table, item.name])))
 
 
 def _is_inner(join: exp.Join) -> bool:
@@ -365,98 +354,6 @@ def _without(right: Relation, join: exp.Join) -> Relation:
     """Return the right side without the columns of USING, which are the left side's."""
     names = {identifier.name for identifier in join.args.get("using") or []}
     return Relation(right.stream, tuple(item for item in right.items if item.name not in names)) if names else right
-
-
-def _expanded(trees: Sequence[exp.Expression], relation: Relation) -> list[tuple[exp.Expression, str]]:
-    """Return the items of a list with their names; * is each column."""
-    listed = list[tuple[exp.Expression, str]]()
-    for tree in trees:
-        star = tree.this if isinstance(tree, exp.Column) else tree
-        if isinstance(star, exp.Star):
-            _check(star)
-            table = tree.table if isinstance(tree, exp.Column) else None
-            listed += _starred(star, [item for item in relation.items if table in (None, item.table)], tree)
-        elif isinstance(tree, exp.Alias):
-            listed.append((tree.this, tree.alias))
-        elif isinstance(tree, exp.Column):
-            listed.append((tree, tree.name))
-        else:
-            raise Mistake("a computed column has no name", tree, "give it one: … AS total")
-    names = [name for _, name in listed]
-    for (tree, name), number in zip(listed, range(len(names)), strict=True):
-        if name in names[:number]:
-            raise Mistake(f"two columns are named {name!r}", tree, "give one of them another name by AS")
-    return listed
-
-
-def _starred(star: exp.Star, items: Sequence[Item], node: exp.Expression) -> list[tuple[exp.Expression, str]]:
-    left_out = {column.name for column in star.args.get("except_") or []}
-    if not items or (unknown := sorted(left_out - {item.name for item in items})):
-        raise Mistake(f"* has no column {unknown[0]}" if items else "* of no table", node, "name one of FROM")
-    kept = [item for item in items if item.name not in left_out]
-    return [(exp.column(item.name, table=item.table or None, quoted=True), item.name) for item in kept]
-
-
-def _resolved(listed: Sequence[tuple[exp.Expression, str]], relation: Relation) -> list[tuple[exp.Expression, str]]:
-    """Return the items over the stream's columns; a name of an earlier item stands for it unless a column has it."""
-    aliases = dict[str, exp.Expression]()
-    resolved = list[tuple[exp.Expression, str]]()
-    for tree, name in listed:
-        result = relation.resolved(tree, aliases)
-        aliases.setdefault(name, written_paren(result))
-        resolved.append((result, name))
-    return resolved
-
-
-def _key(key: exp.Expression, listed: Sequence[tuple[exp.Expression, str]], relation: Relation) -> exp.Expression:
-    """Return what to group by: an expression, or an item of the list by its position or name; columns come first."""
-    if isinstance(key, exp.Literal) and not key.is_string:
-        if not key.this.isdecimal() or not 1 <= int(key.this) <= len(listed):
-            raise Mistake(f"the list has no position {key.this}", key, f"1 to {len(listed)}")
-        key = listed[int(key.this) - 1][0]
-    if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
-        raise Mistake(f"{str(key.key).upper()} can't be translated", key, "unite a query for each set of columns")
-    names = dict(reversed([(name, tree) for tree, name in listed]))
-    if isinstance(key, exp.Column) and len(key.parts) == 1 and not relation.has(key) and key.name in names:
-        key = names[key.name]
-    if has_aggregates([key]):
-        raise Mistake("a group by an aggregate", key, "compute it in a query in FROM, and group the result")
-    return relation.resolved(key)
-
-
-def _bounds(tree: exp.Expression, relation: Relation) -> exp.Expression:
-    """Return a tree in which ``window.start`` and ``window.end`` are the columns of the groups."""
-
-    def bound(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Column) and not relation.has(node) and (column := window_bound(node)) is not None:
-            column.meta[BOUND] = True
-            return column
-        return node
-
-    result = tree.transform(bound)
-    assert isinstance(result, exp.Expression)
-    return result
-
-
-def _with_aliases(
-    having: exp.Expression, listed: Sequence[tuple[exp.Expression, str]], relation: Relation, groups: Groups
-) -> exp.Expression:
-    """Return HAVING with the items of the list for their names, which aggregates in it don't see."""
-    items = dict(reversed([(name, tree) for tree, name in listed]))
-
-    def alias(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or len(node.parts) > 1 or node.name not in items or is_aggregated(node):
-            return node
-        item = items[node.name]
-        if relation.has(node) and groups.is_key(column := relation.resolved(node)) and column != item:
-            raise Mistake(f"{node.name} is a column and another item of the list", node, "give the item another name")
-        for column in item.find_all(exp.Column):
-            column.meta[BOUND] = True
-        return written_paren(item.copy())
-
-    result = _bounds(having, relation).transform(alias)
-    assert isinstance(result, exp.Expression)
-    return result
 
 
 def _number(limit: exp.Expression) -> int:

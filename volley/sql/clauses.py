@@ -1,0 +1,35 @@
+"""The clauses of a query that can be translated."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from volley.plan.sql_nodes import Mistake
+
+__all__ = ["check_clauses"]
+
+_CLAUSES = {
+    exp.Select: {"expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "with_"},
+    exp.Union: {"this", "expression", "distinct", "with_"},
+    exp.Table: {"this", "alias"},
+    exp.Subquery: {"this", "alias"},
+    exp.Join: {"this", "side", "kind", "on", "using"},
+    exp.Group: {"expressions"},
+    exp.Star: {"except_"},
+    exp.With: {"expressions"},
+    exp.Distinct: {"expressions"},
+}
+_INSTEAD = {
+    "order": "rows of streams and tables have no order: sort the result, or take top(…) as an aggregate",
+    "qualify": "group by the key, and take min, max or top of the rows",
+    "recursive": "a query can't name itself",
+    "laterals": "make rows of a list by stream.explode(column), and query the result",
+}
+
+
+def check_clauses(node: exp.Expression) -> None:
+    """Refuse the clauses of a node that can't be translated."""
+    for name, value in node.args.items():
+        if value and name not in _CLAUSES[type(node)]:
+            shown = name.strip("_").upper()
+            raise Mistake(f"{shown} can't be translated", node, _INSTEAD.get(name, f"leave {shown} out"))
