@@ -123,7 +123,7 @@ class Types:
     def add(self, stream: DataStream) -> None:
         """Look at the sources of a stream."""
         from volley.engine.collect import schema_of
-        from volley.plan.graph import walk
+        from volley.plan.nodes import walk
 
         for node in walk([stream._node]):
             if isinstance(node, nodes.Read) and id(node) not in self._reads:

@@ -16,7 +16,7 @@ from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.table import TableRef
 from volley.plan import nodes
-from volley.plan.graph import walk
+from volley.plan.nodes import walk
 from volley.plan.sql_nodes import Mistake
 from volley.sql.joined import JoinedQuery
 from volley.sql.scope import Item, Relation, Types
