@@ -141,7 +141,7 @@ def asking(uri: str, location: str) -> Asking:
 
 def outlive(properties: dict[str, Any], ask: Asking, location: str, ended: Callable[[], bool]) -> None:
     """Write a file, in whose midst the credentials end, and read it when the next have ended, too."""
-    io = pickle.loads(pickle.dumps(RenewingFileIO({**properties, VENDED: Vended(ask, ask())})))
+    io = pickle.loads(pickle.dumps(RenewingFileIO({**properties, VENDED: {"": Vended(ask, ask())}})))
     part = np.random.default_rng(0).bytes(6 << 20)
     with io.new_output(location).create(overwrite=True) as stream:
         stream.write(part)

@@ -180,11 +180,11 @@ class IcebergCommitter(GroupedCommitter):
 
     def orphans(self, epoch: Epoch) -> list[str]:
         """Return the data files of this epoch that are not in its snapshot."""
-        io, location = self._table.io, self._table.location()
+        io, location, folder = self._table.io, self._table.location(), data_folder(self._table)
         if self.snapshot(epoch) is None:
             return []
         with storage_errors(location, "listing"):
-            paths = list_folder(file_system(io, location), data_folder(self._table))
+            paths = list_folder(file_system(io, folder), folder)
         return sorted(self._not_landed(epoch, [path for path in paths if name_of(path).startswith(file_prefix(epoch))]))
 
     def _unused(self, epoch: Epoch, attempts: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ from volley.iceberg.pyiceberg_private.access import stage as add_updates
 from volley.iceberg.pyiceberg_private.lineage import ROW_IDS_SINCE
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.files import file_system, sizes
+from volley.iceberg.storage.files import data_folder, file_system, sizes
 from volley.iceberg.upsert.changes import ChangeFile
 from volley.iceberg.upsert.tombstones import VERSIONS_OF, remembered_by
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
@@ -141,7 +141,7 @@ def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:
     """Raise StorageError if a file is missing or has another size: no reader could read the snapshot."""
     paths = [file.data_file.file_path for file in files]
     with storage_errors(table.location(), "reading"):
-        present = sizes(file_system(table.io, table.location()), paths)
+        present = sizes(file_system(table.io, data_folder(table)), paths)
     for file, size in zip(files, present, strict=True):
         expected = file.data_file.file_size_in_bytes
         if size != expected:

@@ -34,7 +34,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import (
     delete_files,
     deletion_error,
-    file_system,
+    files_of_table,
     is_there,
     name_of,
     remove_empty_folders,
@@ -231,9 +231,9 @@ def _delete_leftovers(table: Table, traces: Traces, options: EraseOptions) -> tu
     gone = [path for path in dirty if path not in set(young)]
     gone += [path for path, has_values in _old_metadata(table, traces) if has_values]
     with storage_errors(table.location(), "deleting files in"):
-        files = file_system(table.io, table.location())
-        _, failures = delete_files(lambda _: files, gone)
-        remove_empty_folders(files, table.location())
+        files = files_of_table(table)
+        _, failures = delete_files(files, gone)
+        remove_empty_folders(files(table.location()), table.location())
     left = [(path, _YOUNG) for path in young]
     left += [(path, deletion_error(error, path)) for path, error in failures.items()]
     return [path for path in gone if path not in failures], left

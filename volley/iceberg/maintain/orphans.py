@@ -79,7 +79,7 @@ def remove_orphan_files(
         []
     """
     from volley.iceberg.maintain.unneeded import check_own_files, find_orphans
-    from volley.iceberg.storage.files import delete_files, file_system
+    from volley.iceberg.storage.files import delete_files, files_of_table
 
     began, before, is_dry = time.monotonic(), _before(older_than), flag("dry_run", dry_run)
     most, limit = optional(count)("max_files", max_files), optional(seconds)("max_time", max_time)
@@ -89,9 +89,8 @@ def remove_orphan_files(
     if is_dry:
         return orphans.first(most or len(orphans), orphans.seconds)
     with storage_errors(loaded.location(), "deleting orphan files in"):
-        files = file_system(loaded.io, loaded.location())
         removed, failures = delete_files(
-            lambda _: files, orphans[:most], lambda: limit is None or time.monotonic() - began <= limit
+            files_of_table(loaded), orphans[:most], lambda: limit is None or time.monotonic() - began <= limit
         )
         for failure in failures.values():
             raise failure

@@ -135,7 +135,7 @@ class FileRewrite(Stage[S], Generic[S, R]):
         """Delete what a failed attempt of a task has written."""
         table = self._opened.table
         with suppress(Exception):
-            files = file_system(table.io, table.location())
+            files = file_system(table.io, data_folder(table))
             names = {name_of(path) for path in self._written() | self._temporary()}
             for path in list_folder(files, data_folder(table)):
                 if name_of(path).startswith(self._format.file_prefix) and name_of(path) not in names:

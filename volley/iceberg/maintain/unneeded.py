@@ -28,7 +28,7 @@ from volley.iceberg.pyiceberg_private.access import checks_itself
 from volley.iceberg.pyiceberg_private.foreign import read_metadata
 from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.files import ListedFile, data_folder, file_system, listed_files, name_of
+from volley.iceberg.storage.files import ListedFile, data_folder, files_of_table, listed_files, name_of
 
 __all__ = ["check_own_files", "check_whole", "find_orphans", "is_inside", "owns_files", "unneeded_files"]
 
@@ -151,12 +151,12 @@ def find_orphans(table: Table, before: datetime) -> OrphanFiles:
     began = time.monotonic()
     check_whole(table)
     with storage_errors(table.location(), "listing"):
-        files = file_system(table.io, table.location())
+        files_of = files_of_table(table)
         needed = _Names(_needed(table))
         orphans: list[ListedFile] = []
         others: set[str] = set()
         for folder in _folders(table):
-            for file in listed_files(files, folder):
+            for file in listed_files(files_of(folder), folder):
                 if file.path.endswith(_METADATA) and name_of(file.path) not in needed:
                     others.add(file.path)
                 if file.written < before and name_of(file.path) not in needed:
@@ -165,7 +165,7 @@ def find_orphans(table: Table, before: datetime) -> OrphanFiles:
         if table.metadata_location != table.refresh().metadata_location:
             check_whole(table)
             needed = _Names(_needed(table))
-        nested = _nested(files, table, others, needed)
+        nested = _nested(files_of(table.location()), table, others, needed)
     inside = tuple(f"{folder}/" for folder in nested)
     orphans = [file for file in orphans if name_of(file.path) not in needed and not file.path.startswith(inside)]
     orphans.sort()

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, cast
+from urllib.parse import urlparse
 
 import pyarrow as pa
+from fsspec import AbstractFileSystem
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import _ConvertToArrowSchema
 from pyiceberg.schema import Schema, visit
 from pyiceberg.table import Table, Transaction
@@ -23,6 +27,7 @@ __all__ = [
     "commit_once",
     "delete_manifests",
     "delete_merged_manifests",
+    "file_system",
     "partition_values",
     "require",
     "snapshot_ids",
@@ -31,6 +36,11 @@ __all__ = [
     "to_arrow",
     "truncate_width",
 ]
+
+
+def file_system(io: FileIO, location: str) -> AbstractFileSystem:
+    """Return the fsspec file system with which a FileIO reads and writes a location."""
+    return cast(FsspecFileIO, io)._get_fs_from_uri(urlparse(location), location)
 
 
 def partition_values(partition: Record) -> list[Any]:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -36,15 +36,17 @@ from requests.exceptions import HTTPError
 
 from volley.iceberg.pyiceberg_private.tokens import SignIn
 
-__all__ = ["FILE_IO", "VENDED", "Asking", "RenewingFileIO", "Vended", "are_vended"]
+__all__ = ["FILE_IO", "VENDED", "Asking", "Given", "RenewingFileIO", "Vended", "are_vended", "nearest"]
 
 FILE_IO = f"{__name__}.RenewingFileIO"
 """The name by which pyiceberg loads `RenewingFileIO`."""
 VENDED = "volley.vended"
-"""The property of a FileIO that has its `Vended`."""
+"""The property of a FileIO that has its `Given`."""
 
 _KEYS = (S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY, S3_SESSION_TOKEN)
+_BY_HOST = ("abfs", "abfss")
 _CLIENT_KEYS = (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)
+_CREDENTIALS = (*_KEYS, *_CLIENT_KEYS, GCS_TOKEN, ADLS_SAS_TOKEN)
 _ENDS = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms")
 # The shortest life that AWS gives a session is 15 minutes.
 _UNKNOWN_SECONDS = 600.0
@@ -177,15 +179,47 @@ def _end_of(properties: Mapping[str, Any], now: float) -> float:
     return now + _UNKNOWN_SECONDS
 
 
+Given = Mapping[str, Vended | Mapping[str, Any]]
+"""The credentials that a catalog has given for a table's files, by the prefix of the places that they are good for.
+
+Those under "" are for all other places. Credentials that can't be asked for anew are plain properties.
+"""
+
+
+def nearest(prefixes: Iterable[str], location: str) -> str:
+    """Return the longest of the prefixes that a location has; an empty text if it has none of them."""
+    return max((prefix for prefix in prefixes if location.startswith(prefix)), key=len, default="")
+
+
 class RenewingFileIO(FsspecFileIO):
-    """Files on a storage whose credentials are asked for anew before they end, also while a file is open."""
+    """Files on storages whose credentials are asked for anew before they end, also while a file is open.
+
+    Each file is reached with the credentials of its place.
+    """
+
+    def _get_fs_from_uri(self, uri: Any, location: str = "") -> AbstractFileSystem:
+        given: Given = self.properties.get(VENDED, {})
+        prefix = nearest(given, location)
+        if not prefix:
+            return super()._get_fs_from_uri(uri, location)
+        known: dict[Any, AbstractFileSystem] = vars(self._thread_locals).setdefault("volley_places", {})
+        key = prefix, uri.scheme, uri.hostname if uri.scheme in _BY_HOST else None
+        if key not in known:
+            known[key] = self._with(given[prefix], *key[1:])
+        return known[key]
 
     def _get_fs(self, scheme: str, hostname: str | None = None) -> AbstractFileSystem:
-        vended = self.properties.get(VENDED)
-        family = _FAMILIES.get(scheme)
-        if vended is None or family is None:
+        return self._with(self.properties.get(VENDED, {}).get(""), scheme, hostname)
+
+    def _with(self, given: Vended | Mapping[str, Any] | None, scheme: str, hostname: str | None) -> AbstractFileSystem:
+        """Return the file system of one place."""
+        bare = {name: value for name, value in self.properties.items() if name != VENDED}
+        if isinstance(given, Vended) and scheme in _FAMILIES:
+            return _FAMILIES[scheme]({**bare, **given.current()}, given, scheme, hostname)
+        if given is None or isinstance(given, Vended):
             return super()._get_fs(scheme, hostname)
-        return family(self.properties, vended, scheme, hostname)
+        others = {name: value for name, value in bare.items() if not name.startswith(_CREDENTIALS)}
+        return FsspecFileIO({**others, **given})._get_fs(scheme, hostname)
 
 
 def _s3(properties: Properties, vended: Vended, scheme: str, hostname: str | None) -> AbstractFileSystem:

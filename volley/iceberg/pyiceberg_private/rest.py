@@ -5,14 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pyiceberg.catalog import TOKEN, rest
 from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, OAuth2AuthManager
 from pyiceberg.catalog.rest.response import _handle_non_200_response
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_CONNECT_TIMEOUT, S3_REQUEST_TIMEOUT, S3_SIGNER, FileIO
 from pyiceberg.io.fsspec import SIGNERS, FsspecFileIO, S3V4RestSigner
 from pyiceberg.schema import Schema
@@ -38,12 +43,13 @@ from volley.iceberg.pyiceberg_private.guarded import (
     GuardedCatalog,
     TableChanges,
     check_known,
+    check_planning,
     check_snapshots,
     not_before,
 )
 from volley.iceberg.pyiceberg_private.idempotency import IdempotencyKeys, KeyedAdapter
 from volley.iceberg.pyiceberg_private.renewing import FILE_IO as RENEWING
-from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, RenewingFileIO, Vended, are_vended
+from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, Given, RenewingFileIO, Vended, are_vended, nearest
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 from volley.iceberg.pyiceberg_private.tokens import BearerManager, SignIn, TokenProvider, TokenServer
 
@@ -180,14 +186,31 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         return file_io
 
     def _response_to_table(self, identifier_tuple: Identifier, table_response: rest.TableResponse) -> Table:
+        check_planning(".".join(identifier_tuple), {**self.properties, **table_response.config})
         table: Table = super()._response_to_table(identifier_tuple, table_response)
-        own = self._resolve_storage_credentials(table_response.storage_credentials, table_response.metadata_location)
-        given = {**table_response.config, **own}
-        is_signed = property_as_bool(self.properties, rest.SIGV4, False)
-        if are_vended(given) and type(table.io) is FsspecFileIO and not is_signed and _travels(self._auth_manager):
-            vended = Vended(self._asking(identifier_tuple, str(table_response.metadata_location)), given)
-            table.io = RenewingFileIO({**table.io.properties, PY_IO_IMPL: RENEWING, VENDED: vended})
+        given = self._given(identifier_tuple, table_response)
+        if type(table.io) is FsspecFileIO and (
+            len(given) > 1 or any(isinstance(each, Vended) for each in given.values())
+        ):
+            table.io = RenewingFileIO({**table.io.properties, PY_IO_IMPL: RENEWING, VENDED: given})
         return table
+
+    def _given(self, identifier: Identifier, answer: rest.TableResponse) -> Given:
+        """Return the credentials of a table's files, by place."""
+        is_signed = property_as_bool(self.properties, rest.SIGV4, False)
+        may_ask = not is_signed and _travels(self._auth_manager)
+        several = {each.prefix: {**answer.config, **each.config} for each in answer.storage_credentials}
+        given: dict[str, Vended | Mapping[str, Any]] = {
+            prefix: Vended(self._asking(identifier, prefix), settings) if may_ask and are_vended(settings) else settings
+            for prefix, settings in several.items()
+        }
+        location = str(answer.metadata_location)
+        if are_vended(answer.config) and may_ask:
+            given.setdefault("", Vended(self._asking(identifier, location), answer.config))
+        elif nearest(given, location):
+            # As pyiceberg does, where a place has none of its own.
+            given.setdefault("", given[nearest(given, location)])
+        return given
 
     def _asking(self, identifier: Identifier, location: str) -> Asking:
         """Return how to ask for new credentials of a table's files."""
@@ -205,8 +228,27 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
             table: Table = super().load_table(identifier)
         except REFUSED as refusal:
             table = self._load_foreign(identifier, refusal)
+        except NoSuchTableError:
+            self._check_no_view(identifier)
+            raise
         check_snapshots(".".join(table.name()), table.metadata)
         return table
+
+    def _check_no_view(self, identifier: str | Identifier) -> None:
+        """Raise ConfigError if what is no table is a view; one that a catalog does not tell of is asked for, too."""
+        if self.endpoints is not None and rest.Capability.V1_LOAD_VIEW not in self._supported_endpoints:
+            return
+        names = self._split_identifier_for_path(identifier, rest.IdentifierKind.VIEW)
+        try:
+            answer = self._session.get(self.url(rest.Endpoints.load_view, prefixed=True, **names))
+            is_view = answer.status_code == 200 and "view-uuid" in answer.json()["metadata"]
+        except (RequestException, KeyError, TypeError):
+            return
+        if is_view:
+            raise ConfigError(
+                f"{'.'.join(self.identifier_to_tuple(identifier))} in catalog {self.uri} is a view, not a table",
+                hint="name the table that it selects from, or ask for its rows by an engine that runs its text",
+            )
 
     def _load_foreign(self, identifier: str | Identifier, refusal: Exception) -> Table:
         """Load a table whose metadata pyiceberg refuses; raise its refusal if the metadata can't be mended."""

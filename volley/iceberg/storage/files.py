@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, cast
-from urllib.parse import urlsplit
 
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem, sync
@@ -21,9 +20,9 @@ from fsspec.core import strip_protocol
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 from pyiceberg.io import FileIO
-from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.table import Table, TableProperties
 
+from volley.iceberg.pyiceberg_private.access import file_system
 from volley.iceberg.storage.errors import storage_error
 from volley.secrets import redact
 from volley.storage.paths import modified_time
@@ -37,6 +36,7 @@ __all__ = [
     "delete_new_files",
     "deletion_error",
     "file_system",
+    "files_of_table",
     "is_there",
     "list_folder",
     "listed_files",
@@ -70,12 +70,6 @@ class ListedFile(NamedTuple):
     written: datetime
 
 
-def file_system(io: FileIO, location: str) -> AbstractFileSystem:
-    """Return the fsspec file system with which `io` reads and writes this location."""
-    url = urlsplit(location)
-    return cast(FsspecFileIO, io).get_fs(url.scheme or "file", url.hostname if url.scheme.startswith("ab") else None)
-
-
 def is_there(io: FileIO, path: str) -> bool:
     """Return True if a file exists; pyiceberg's own ``exists`` finds no local file by its URL."""
     return bool(file_system(io, path).exists(path))
@@ -84,6 +78,19 @@ def is_there(io: FileIO, path: str) -> bool:
 def data_folder(table: Table) -> str:
     """Return the URL of the folder of the table's data files."""
     return table.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data")
+
+
+def files_of_table(table: Table) -> FilesOf:
+    """Return what gives the file system of a table's path or folder: its data files may lie in a place of their own."""
+    places = (table.location(), data_folder(table))
+    known = {str(strip_protocol(place)).rstrip("/"): file_system(table.io, place) for place in places}
+    own, *_ = known
+
+    def of(path: str) -> AbstractFileSystem:
+        plain = f"{strip_protocol(path)}/"
+        return known[max((place for place in known if plain.startswith(f"{place}/")), key=len, default=own)]
+
+    return of
 
 
 def name_of(path: str) -> str:
