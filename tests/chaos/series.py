@@ -1,4 +1,5 @@
-"""Kinds of jobs with series, filled gaps and the top rows of windows; DuckDB says what their tables have to hold."""
+"""Kinds of jobs with series, filled gaps, the top rows of windows and windows behind windows; DuckDB says what their
+tables have to hold."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from volley import (
     ewm_mean,
     increase,
     last,
+    max_,
     previous,
     rate,
     rolling,
@@ -28,7 +30,7 @@ from volley import (
 )
 from volley.task.failpoints import WINDOW_POINTS
 
-__all__ = ["FILLED", "SERIES"]
+__all__ = ["FILLED", "LEVELS", "SERIES"]
 
 _FUNCTIONS = {
     "total": rolling("15m", sum_("amount")),
@@ -97,6 +99,24 @@ _FILLED = f"""
 """
 
 
+def _busiest(stream: DataStream) -> DataStream:
+    rows = stream.select("id", "at", "amount", key=col("id") % KEYS).key_by(id="key")
+    minutes = rows.window(tumbling("1m"), on="at", lateness=LATENESS, late="dead_letter").aggregate(n=count())
+    most = minutes.key_by().window(tumbling("1m"), on="window_start").aggregate(n=max_("n"))
+    on, times = {"window_start": "window_start", "n": "n"}, ("window_start", "window_start")
+    busiest = minutes.join(most, on=on, within="0s", time=times, columns=["window_end"], suffix="_most")
+    tens = busiest.key_by("id").window(tumbling("10m"), on="window_start").aggregate(n=sum_("n"), minutes=count())
+    return tens.select("window_start", "id", "n", "minutes")
+
+
+_BUSIEST = f"""
+    with minutes as (select time_bucket(interval '1 minute', "at") as start, id % {KEYS} as id, count(*) as n
+        from events group by all)
+    select time_bucket(interval '10 minutes', start) as window_start, id, sum(n)::bigint as n, count(*) as minutes
+    from minutes where (start, n) in (select (start, max(n)) from minutes group by start) group by all
+"""
+
+
 def _of(sql: str, files: Sequence[list[Row]]) -> Iterator[Row]:
     """The rows of a query over those that are not late; `place` is the order in which they come."""
     rows = [{name: row[name] for name in ("id", "at", "amount")} for row in on_time(files)]
@@ -118,6 +138,14 @@ FILLED = Kind(
     _filled,
     lambda files: _of(_FILLED, files),
     columns=("window_start", "id", "n", "highest", "latest", "mean"),
+    bad=late_rows,
+    points=WINDOW_POINTS,
+)
+LEVELS = Kind(
+    with_late_rows,
+    _busiest,
+    lambda files: _of(_BUSIEST, files),
+    columns=("window_start", "id", "n", "minutes"),
     bad=late_rows,
     points=WINDOW_POINTS,
 )
