@@ -74,6 +74,13 @@ QUERIES = [
     "select distinct customer, paid from orders",
     "select min(distinct n) as m from orders",
     "select customer as c, sum(n) as n from orders group by customer having n > 10 and max(n) > 2",
+    # Groups of groups.
+    "select n, count(*) as c from (select customer, count(*) as n from orders group by customer) as g group by n",
+    "select max(n) as most, count(*) as groups from (select item, sum(n) as n from orders group by item) as g",
+    "select count(*) as c from (select customer from orders group by customer having count(*) > 100) as g",
+    "select count(*) as c, max(x) as m from (select distinct x from nothing) as g",
+    "select a, count(*) as c from (select id as a from orders group by id union all select id from customers) as u "
+    "group by a",
     # Joins.
     "select o.id, c.name from orders o join customers c on o.customer = c.id",
     "select o.id, c.id as cid, c.name from orders o left join customers c on c.id = o.customer",

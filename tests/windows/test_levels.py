@@ -269,3 +269,14 @@ def test_explain_shows_the_levels(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     windows().explain()
     assert "level" not in capsys.readouterr().out
+
+
+def test_an_aggregate_of_all_rows_behind_one_that_has_none() -> None:
+    none = Environment().from_source(MemorySource([{"k": "a", "v": 1}])).filter_expr(col("v") > 1)
+    first = none.key_by().aggregate(n=count())
+    assert first.to_arrow().to_pylist() == [{"n": 0}]
+    assert none.deduplicate("k").key_by().aggregate(n=count(), most=max_("v")).to_arrow().to_pylist() == [
+        {"n": 0, "most": None}
+    ]
+    with pytest.raises(PlanError, match=r"no row has come to aggregate n=count\(\), which a step that keeps state"):
+        first.key_by().aggregate(n=max_("n")).to_arrow()

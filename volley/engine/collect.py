@@ -174,7 +174,7 @@ class _Run:
                 has_learned = self._run(self._levels, epoch, list(splits), rows)
             if has_learned:
                 return False
-        if self._levels is not None and self._levels.of_job.watermark is None:
+        if self._levels is not None:
             self._feed_all_of_none(self._levels, rows.open(0))
         return True
 
@@ -187,9 +187,20 @@ class _Run:
         return bool(seen)
 
     def _feed_all_of_none(self, levels: Levels, rows: TaskWriter) -> None:
-        """Feed the row of each aggregate of all rows: no row has come to it."""
-        for step, operator, tree in zip(self._job.keyed, self._operators, levels.merging.trees, strict=True):
+        """Feed the row of each aggregate of all rows to which no row has come.
+
+        Raises:
+            PlanError: If a keyed step follows one.
+        """
+        for number in sorted(levels.without_rows):
+            step, operator, tree = self._job.keyed[number], self._operators[number], levels.merging.trees[number]
             if isinstance(step, keyed_nodes.Aggregate) and _is_of_all(step):
+                if any(tree.sinks):
+                    shown = replace(step, windowing=None)
+                    raise PlanError(
+                        f"no row has come to {shown.label()}, which a step that keeps state follows",
+                        hint="see the rows of the first one alone",
+                    )
                 nothing = {name: 0 for name, aggregation in step.aggregates if aggregation.is_count}
                 row = pa.RecordBatch.from_pylist([nothing], operator.output)
                 for sink, batch in tree.outputs(row):

@@ -41,6 +41,7 @@ class Levels:
         states: The state of each keyed step.
         metrics: The counters of each sink.
         of_job: Those of the job.
+        without_rows: The numbers of the keyed steps that have had no row with a time.
     """
 
     job: str
@@ -51,6 +52,7 @@ class Levels:
     states: tuple[KeyedState, ...]
     metrics: Sequence[Metrics]
     of_job: Metrics
+    without_rows: set[int] = field(default_factory=set, compare=False)
     _merges: dict[int, EpochMerge] = field(default_factory=dict, compare=False)
 
     @property
@@ -105,6 +107,8 @@ class Levels:
             merges |= due
         for number, merge in self._closed_together(merges).items():
             self.states[number].finish(merge)
+            rows = any(clock.latest is not None for clock in merge.done.clocks)
+            (self.without_rows.discard if rows else self.without_rows.add)(number)
         self._merges.update(merges)
         first, end = self._first(0), self._first(len(self.states))
         return [(*result[:first], *result[end:]) for _, result in results]

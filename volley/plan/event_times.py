@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 from volley.errors import PlanError
@@ -28,6 +28,7 @@ from volley.plan.windows import Session
 
 __all__ = ["EventTime", "changes_rows", "event_times"]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 24 * 3600 * 1_000_000
 _UNITS = {
     "week": 7 * _DAY,
@@ -70,7 +71,21 @@ class _Truncation:
         return -((self.origin - at) // self.unit) * self.unit + self.origin
 
 
-_Change = _Shift | _Truncation
+@dataclass(frozen=True)
+class _Constant:
+    """Stands for a time that all rows have."""
+
+    at: int
+
+    def of(self, at: int) -> int:
+        return self.at
+
+    def least(self, at: int) -> int:
+        """Return a time before all: no watermark makes a constant later."""
+        return -(2**62)
+
+
+_Change = _Shift | _Truncation | _Constant
 
 
 @dataclass(frozen=True)
@@ -151,11 +166,12 @@ def _of_intake(step: Keyed, intake: nodes.Node, time: str | None) -> Mapping[int
     return followed
 
 
-def _traced(step: Keyed, node: nodes.Node, column: str) -> Iterator[tuple[nodes.Node, EventTime | None]]:
+def _traced(step: Keyed, node: nodes.Node, column: str | None) -> Iterator[tuple[nodes.Node, EventTime | None]]:
     """Yield the reads and keyed steps next to a node, each with the times of the column; None = of rows as read.
 
     Args:
         step: The step that follows them, for errors.
+        column: None = what is behind the node has a constant in its place.
     """
     if not any(isinstance(before, Keyed) and not before.passes_rows for before in nodes.walk([node])):
         yield from ((start, None) for start in nodes.walk([node]) if isinstance(start, nodes.Read | Keyed))
@@ -164,9 +180,12 @@ def _traced(step: Keyed, node: nodes.Node, column: str) -> Iterator[tuple[nodes.
         if node.passes_rows:
             yield from ((node, at) for source in node.inputs for _, at in _traced(step, source, column))
             return
-        if (passed := _output(node, column)) is None:
+        if column is None:
+            yield node, EventTime(node)
+        elif (passed := _output(node, column)) is None:
             raise _unknown(step, node, column)
-        yield node, EventTime(node, passed)
+        else:
+            yield node, EventTime(node, passed)
         return
     before, changes = _before(step, node, column)
     for source in node.inputs:
@@ -174,8 +193,10 @@ def _traced(step: Keyed, node: nodes.Node, column: str) -> Iterator[tuple[nodes.
             yield start, None if at is None else at.changed(changes)
 
 
-def _before(step: Keyed, node: nodes.Node, column: str) -> tuple[str, Sequence[_Change]]:
-    """Return the column that a step computes another one of, and how."""
+def _before(step: Keyed, node: nodes.Node, column: str | None) -> tuple[str | None, Sequence[_Change]]:
+    """Return the column that a step computes another one of, and how; None in its place = it is a constant."""
+    if column is None:
+        return None, ()
     value: ExprNode = Column(column)
     match node:
         case nodes.Select():
@@ -191,11 +212,13 @@ def _before(step: Keyed, node: nodes.Node, column: str) -> tuple[str, Sequence[_
     return computed
 
 
-def _computed(value: ExprNode) -> tuple[str, tuple[_Change, ...]] | None:
+def _computed(value: ExprNode) -> tuple[str | None, tuple[_Change, ...]] | None:
     """Return the column that an expression is computed of, and the changes, if it never goes back where that one goes
     on; else None."""
     if isinstance(value, Column):
         return value.name, ()
+    if isinstance(value, Literal) and isinstance(value.value, datetime):
+        return None, (_Constant(_microseconds(value.value.replace(tzinfo=value.value.tzinfo or UTC) - _EPOCH)),)
     if not isinstance(value, Call) or (before := _computed(value.args[0])) is None:
         return None
     name, changes = before
