@@ -26,7 +26,7 @@ from volley.plan.keyed_nodes import (
 )
 from volley.plan.windows import Session
 
-__all__ = ["EventTime", "changes_rows", "event_times"]
+__all__ = ["EventTime", "changes_rows", "event_times", "follows_windows"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 24 * 3600 * 1_000_000
@@ -127,6 +127,14 @@ def event_times(step: Keyed) -> list[Mapping[int, Sequence[EventTime]]]:
     return [_of_intake(step, intake, time) for intake, time in zip(step.intakes, _times_of(step), strict=True)]
 
 
+def follows_windows(node: nodes.Node, column: str) -> bool:
+    """Return True if all rows of a node come out of keyed steps whose watermarks the times of a column follow."""
+    try:
+        return all(at is not None for _, at in _traced("", node, column))
+    except PlanError:
+        return False
+
+
 def changes_rows(step: Keyed) -> bool:
     """Return True if a row that comes out of a step can replace one that came out before."""
     is_updated = isinstance(step, Aggregate) and step.windowing is not None and step.windowing.emit == "updates"
@@ -152,7 +160,7 @@ def _of_intake(step: Keyed, intake: nodes.Node, time: str | None) -> Mapping[int
         return {}
     followed: dict[int, list[EventTime]] = {}
     unchanged: set[int] = set()
-    for start, at in _traced(step, intake.inputs[0], time):
+    for start, at in _traced(step.label(), intake.inputs[0], time):
         if at is None:
             unchanged.add(id(start))
         else:
@@ -166,11 +174,11 @@ def _of_intake(step: Keyed, intake: nodes.Node, time: str | None) -> Mapping[int
     return followed
 
 
-def _traced(step: Keyed, node: nodes.Node, column: str | None) -> Iterator[tuple[nodes.Node, EventTime | None]]:
+def _traced(step: str, node: nodes.Node, column: str | None) -> Iterator[tuple[nodes.Node, EventTime | None]]:
     """Yield the reads and keyed steps next to a node, each with the times of the column; None = of rows as read.
 
     Args:
-        step: The step that follows them, for errors.
+        step: The label of the step that follows them, for errors.
         column: None = what is behind the node has a constant in its place.
     """
     if not any(isinstance(before, Keyed) and not before.passes_rows for before in nodes.walk([node])):
@@ -193,7 +201,7 @@ def _traced(step: Keyed, node: nodes.Node, column: str | None) -> Iterator[tuple
             yield start, None if at is None else at.changed(changes)
 
 
-def _before(step: Keyed, node: nodes.Node, column: str | None) -> tuple[str | None, Sequence[_Change]]:
+def _before(step: str, node: nodes.Node, column: str | None) -> tuple[str | None, Sequence[_Change]]:
     """Return the column that a step computes another one of, and how; None in its place = it is a constant."""
     if column is None:
         return None, ()
@@ -241,11 +249,19 @@ def _output(step: Keyed, column: str) -> tuple[_Change, ...] | None:
     match step:
         case Aggregate() if column in WINDOW_COLUMNS:
             return _of_windows(step, is_end=column == WINDOW_COLUMNS[1])
+        case Aggregate() if any(output_name(key) == column and _is_time(step, key) for key in step.keys):
+            # No row of a window is before its start.
+            return _of_windows(step, is_end=False)
         case Series() if column == step.ordering.on:
             return ()
         case JoinStreams():
             return _of_pairs(step, column)
     return None
+
+
+def _is_time(step: Aggregate, key: ExprNode) -> bool:
+    """Return True if a key is the time of the step's windows."""
+    return step.windowing is not None and _computed(key) == (step.windowing.on, ())
 
 
 def _of_windows(step: Aggregate, is_end: bool) -> tuple[_Change, ...] | None:
@@ -266,18 +282,19 @@ def _of_pairs(step: JoinStreams, column: str) -> tuple[_Change, ...] | None:
     join, (left, right) = step.join, step.join.times
     if column == left:
         return (_Shift(-max(_microseconds(join.after), 0)),)
-    is_added = join.columns is None or right in join.columns
+    # Where a left row matches none, the right time is null.
+    is_added = join.how == "inner" and (join.columns is None or right in join.columns)
     if column == right + join.suffix and is_added and right not in join.right_keys:
         return (_Shift(-max(_microseconds(join.before), 0)),)
     return None
 
 
-def _unknown(step: Keyed, node: nodes.Node, column: str) -> PlanError:
+def _unknown(step: str, node: nodes.Node, column: str) -> PlanError:
     return PlanError(
-        f"{step.label()} follows event time by {column!r}, and how late that can be behind {node.label()} is not known",
+        f"{step} follows event time by {column!r}, and how late that can be behind {node.label()} is not known",
         hint='follow a time of that step: "window_start" or "window_end" of tumbling and sliding windows, "window_end" '
-        "of sessions, the time of a series, the times of joined streams; or one computed of it by dt.add or "
-        "dt.truncate (a week or shorter); fill_gaps= has none",
+        "of sessions, the time of a series, the times of joined streams (of a left join the left one); or one computed "
+        "of it by dt.add or dt.truncate (a week or shorter); fill_gaps= has none",
     )
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from volley.plan.aggregates import Aggregation, avg, count, count_distinct, max_, min_, sum_
+from volley.plan.event_times import follows_windows
 from volley.plan.expressions import Expr, col
 from volley.plan.sql_nodes import Mistake
 from volley.plan.windows import Window, session, sliding, tumbling
@@ -107,6 +109,14 @@ class Groups:
         return max([name for name in self._schema.names if set(name) == {"_"}], default="") + "_"
 
     @property
+    def _time_of_windows(self) -> str | None:
+        """The name of a key that follows event time behind windows; None = there is none."""
+        names = [key.name for key, _ in self._keys if isinstance(key, exp.Column)]
+        times = [name for name in names if pa.types.is_timestamp(self._schema.field(name).type)]
+        node = self._relation.stream._node
+        return next((name for name in times if follows_windows(node, name)), None)
+
+    @property
     def _known(self) -> set[str]:
         bounds = _BOUNDS.values() if self._window else ()
         return {*(name for _, name in self._keys), *self._aggregates, *bounds}
@@ -174,6 +184,9 @@ class Groups:
             if on == self._time:
                 stream = stream.with_column(on, expression(time, self._schema))
         keyed = stream.key_by(*(expression(tree, self._schema).alias(name) for tree, name in self._keys))
+        if on is None and (start := self._time_of_windows) is not None:
+            # Rows that have the start of a window in common come out with it.
+            window, on = tumbling(_TICK), start
         if on is None:
             return keyed.aggregate(**aggregates)
         grouped = keyed.window(window, on, lateness=self._lateness, max_ahead=None).aggregate(**aggregates)

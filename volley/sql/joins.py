@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 
 from volley.plan import nodes
+from volley.plan.event_times import follows_windows
 from volley.plan.expressions import col, lit
 from volley.plan.joins import How, TableJoin
 from volley.plan.sql_nodes import Mistake
+from volley.sql.bounds import Bound, bound_of
 from volley.sql.scope import Item, Relation, Types, expression
 from volley.sql.tables import Tables
 from volley.stream.joins import MAX_BYTES
@@ -37,12 +40,14 @@ class Condition:
     Args:
         pairs: Resolved trees, of the left and the right relation.
         left: Conditions on the left one alone, as the text has them; `right` and `both` likewise.
+        equal: The conditions of the pairs.
     """
 
     pairs: list[tuple[exp.Expression, exp.Expression]] = field(default_factory=list)
     left: list[exp.Expression] = field(default_factory=list)
     right: list[exp.Expression] = field(default_factory=list)
     both: list[exp.Expression] = field(default_factory=list)
+    equal: list[exp.Expression] = field(default_factory=list)
 
     @classmethod
     def of(cls, trees: Iterable[exp.Expression], left: Relation, right: Relation) -> Condition:
@@ -50,6 +55,7 @@ class Condition:
         condition = cls()
         for tree in trees:
             if pair := _pair(tree, left, right):
+                condition.equal.append(tree)
                 condition.pairs.append(pair)
                 continue
             is_left, is_right = names_only(tree, left), names_only(tree, right)
@@ -78,10 +84,19 @@ class Joiner:
 
     Args:
         needed: The names that the text has; None = all columns are needed.
+        lateness: How late rows of two streams may be.
     """
 
-    def __init__(self, tables: Tables, types: Types, needed: set[str] | None) -> None:
-        self._tables, self._types, self._needed = tables, types, needed
+    def __init__(self, tables: Tables, types: Types, needed: set[str] | None, lateness: Any) -> None:
+        self._tables, self._types, self._needed, self._lateness = tables, types, needed, lateness
+
+    def bound(self, left: Relation, right: Relation, condition: Condition) -> Bound | None:
+        """Return the bound of time within which two streams are joined; None if the right one is joined as a whole."""
+        bound = bound_of([*condition.equal, *condition.both], left, right, self._types)
+        if bound is None or self._tables.is_endless(right.stream):
+            return bound
+        sides = zip((left, right), bound.times, strict=True)
+        return bound if all(follows_windows(side.stream._node, time) for side, time in sides) else None
 
     def join(
         self, left: Relation, right: Relation, condition: Condition, how: How, node: exp.Expression, added: bool = True
@@ -94,16 +109,23 @@ class Joiner:
         if not condition.pairs:
             hint = "each join needs an equality of columns of both sides: a.id = b.id"
             raise Mistake("a join without an equality", node, hint)
+        bound = self.bound(left, right, condition)
         left, right, on = self._with_keys(left, right, condition.pairs)
         key_columns = [right_key for _, right_key in on]
         items = [item for item in right.items if self._is_needed(item)] if added else []
         columns = tuple(dict.fromkeys([item.column for item in items] or key_columns[:1]))
         suffix = self._suffix(left, right, columns)
-        dimension = self._tables.dimension(right.stream, node)
-        join = TableJoin(
-            on=tuple(on), how=how, columns=columns, suffix=suffix, table=dimension, as_of=None, max_bytes=MAX_BYTES
-        )
-        stream = left.stream._then(nodes.Join(left.stream._node, join))
+        if bound is not None:
+            timing = {"within": (bound.before, bound.after), "time": bound.times, "lateness": self._lateness}
+            stream = left.stream.join(
+                right.stream, on=dict(on), how=how, columns=columns, suffix=suffix, max_ahead=None, **timing
+            )
+        else:
+            dimension = self._tables.dimension(right.stream, node)
+            join = TableJoin(
+                on=tuple(on), how=how, columns=columns, suffix=suffix, table=dimension, as_of=None, max_bytes=MAX_BYTES
+            )
+            stream = left.stream._then(nodes.Join(left.stream._node, join))
         others = (Item(item.table, item.name, item.column + suffix) for item in items)
         return Relation(stream, (*left.items, *others))
 

@@ -50,7 +50,7 @@ class _Translator:
         self.tables, self._types, self._lateness = tables, types, lateness
         has_star = any(not isinstance(star.parent, exp.Anonymous) for star in query.find_all(exp.Star))
         named = {identifier.name for identifier in query.find_all(exp.Identifier)}
-        self._joiner = Joiner(tables, types, None if has_star else named)
+        self._joiner = Joiner(tables, types, None if has_star else named, lateness)
 
     def relation(self, query: exp.Expr, named: Named) -> Relation:
         """Return the rows of a query.
@@ -141,8 +141,10 @@ class _Translator:
             entry = next((entry for entry in pool if _pairs(conditions, relation, entry[0], everything)), pool[0])
             pool.remove(entry)
             pairs = _pairs(conditions, relation, entry[0], everything)
+            both = Relation(relation.stream, (*relation.items, *entry[0].items))
+            trees = [tree for tree in conditions if not _queries(tree) and _is_of(tree, both, everything)]
             conditions = [tree for tree in conditions if all(tree is not pair for pair in pairs)]
-            matching = Condition.of(pairs, relation, entry[0])
+            matching = Condition.of(trees, relation, entry[0])
             relation = self._joiner.join(relation, entry[0], matching, "inner", entry[1])
             relation, conditions = self._met(relation, conditions, everything)
         return relation, conditions
@@ -186,8 +188,11 @@ class _Translator:
         if kind in ("SEMI", "ANTI"):
             return self._semi(left, right, condition, join, kind == "ANTI")
         is_left = side == "LEFT"
-        if is_left and (condition.left or condition.both):
-            tree = (condition.left or condition.both)[0]
+        bound = self._joiner.bound(left, right, condition)
+        near = bound.exact if bound is not None else ()
+        others = [tree for tree in condition.both if all(tree is not known for known in near)]
+        if is_left and (condition.left or others):
+            tree = (condition.left or others)[0]
             hint = "beside equalities it can have conditions on the right table alone"
             raise Mistake("a left join with another condition", tree, hint)
         right = self._joiner.filtered(right, condition.right)
@@ -195,7 +200,7 @@ class _Translator:
         relation = self._joiner.join(left, _without(right, join), condition, "left" if is_left else "inner", join.this)
         if not join.args.get("using"):
             relation = _ordered(relation, relations)
-        return self._joiner.filtered(relation, [*condition.left, *condition.both])
+        return self._joiner.filtered(relation, [*condition.left, *others])
 
     def _where(self, relation: Relation, tree: exp.Expression, named: Named) -> Relation:
         """Return the rows for which a condition holds: an expression, IN (select …) or EXISTS."""

@@ -77,7 +77,7 @@ class Tables:
                     f"a join with rows of {read.source!r}, which has no end",
                     node,
                     "give a table in place of a stream, such as IcebergTable(…), and join it as a whole; two streams "
-                    "are joined by stream.join(other, on=…, within=…)",
+                    "are joined within a bound of time: a.id = b.id and b.at between a.at - interval '1' hour and a.at",
                 )
         self._queries += 1
         return self._noted(JoinedQuery(self._queries, stream), stream)
