@@ -189,6 +189,11 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     ),
     (ENVIRONMENT.from_source, {"source": MemorySource([])}, {"source": ""}),
     (
+        ENVIRONMENT.sql,
+        {"text": "select id from tables", "tables": STREAM},
+        {"text": "", "lateness": DURATION, "tables": ""},
+    ),
+    (
         ENVIRONMENT.changes_from_snapshots,
         {"source": MemorySource([]), "keys": "id"},
         {
@@ -675,9 +680,10 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
 
 
 def several_of(function: Callable[..., Any]) -> str | None:
-    """The parameter that takes any number of arguments."""
+    """The parameter that takes arguments by position only, any number or one."""
     parameters = inspect.signature(function).parameters.values()
-    return next((each.name for each in parameters if each.kind == each.VAR_POSITIONAL), None)
+    kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY
+    return next((each.name for each in parameters if each.kind in kinds), None)
 
 
 def call(function: Callable[..., Any], arguments: dict[str, Any], several: str | None) -> Any:

@@ -33,7 +33,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("number", pa.int64()), ("k", pa.string()), ("x", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 WITHIN = timedelta(minutes=5)
 STREAM = Environment().from_source(MemorySource([], SCHEMA))
-TOTALS = STREAM.key_by("k").window(tumbling("1m"), on="at").aggregate(n=count())
+TOTALS = STREAM.key_by("k").window(tumbling("1m"), on="at", emit="updates").aggregate(n=count())
 
 keys = st.tuples(st.sampled_from([None, "", "a", "b"]), st.sampled_from([None, 0.0, -0.0, 1.5, math.nan]))
 minutes = st.integers(0, 30)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-import pyarrow as pa
 from sqlglot import exp
 
 from volley.sql.scope import Relation, Types
+from volley.types.arrow import type_name
 
 __all__ = ["Bound", "bound_of"]
 
@@ -119,4 +119,6 @@ def _pair(one: _Moment, other: _Moment, left: Relation, right: Relation, types: 
     ours_type, theirs_type = (
         types.of(relation.stream).field(column.name).type for relation, column in ((left, ours), (right, theirs))
     )
-    return (ours.name, theirs.name) if pa.types.is_timestamp(ours_type) and ours_type == theirs_type else None
+    return (
+        (ours.name, theirs.name) if ours_type == theirs_type and type_name(ours_type).startswith("timestamp") else None
+    )

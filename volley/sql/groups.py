@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from volley.plan.aggregates import Aggregation, avg, count, count_distinct, max_, min_, sum_
@@ -112,7 +111,7 @@ class Groups:
     def _time_of_windows(self) -> str | None:
         """The name of a key that follows event time behind windows; None = there is none."""
         names = [key.name for key, _ in self._keys if isinstance(key, exp.Column)]
-        times = [name for name in names if pa.types.is_timestamp(self._schema.field(name).type)]
+        times = [name for name in names if type_name(self._schema.field(name).type).startswith("timestamp")]
         node = self._relation.stream._node
         return next((name for name in times if follows_windows(node, name)), None)
 
