@@ -175,7 +175,7 @@ class Environment:
             >>> Environment().sql(query, orders=orders).to_arrow().to_pylist()
             [{'item': 'pen', 'total': 7}]
         """
-        from volley.sql.query import stream_of
+        from volley.queries.query import stream_of
 
         span = checks.duration_or_zero("lateness", lateness)
         for name, table in tables.items():

@@ -18,8 +18,8 @@ from volley.iceberg.table import TableRef
 from volley.plan import nodes
 from volley.plan.nodes import walk
 from volley.plan.sql_nodes import Mistake
-from volley.sql.joined import JoinedQuery
-from volley.sql.scope import Item, Relation, Types
+from volley.queries.joined import JoinedQuery
+from volley.queries.scope import Item, Relation, Types
 from volley.stream.joins import dimension_of
 from volley.stream.stream import DataStream
 

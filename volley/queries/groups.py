@@ -14,7 +14,7 @@ from volley.plan.event_times import follows_windows
 from volley.plan.expressions import Expr, col
 from volley.plan.sql_nodes import Mistake
 from volley.plan.windows import Window, session, sliding, tumbling
-from volley.sql.scope import Relation, Types, expression
+from volley.queries.scope import Relation, Types, expression
 from volley.types.arrow import type_name
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from volley.plan.sql_nodes import Mistake, written_paren
-from volley.sql.clauses import check_clauses
-from volley.sql.groups import Groups, has_aggregates, is_aggregated, window_bound
-from volley.sql.scope import BOUND, Item, Relation
+from volley.queries.clauses import check_clauses
+from volley.queries.groups import Groups, has_aggregates, is_aggregated, window_bound
+from volley.queries.scope import BOUND, Item, Relation
 
 __all__ = ["expanded", "group_key", "resolved_items", "with_aliases", "with_bounds"]
 

@@ -10,13 +10,13 @@ from sqlglot import exp
 from volley.contracts.source import Source
 from volley.errors import ConfigError
 from volley.plan.sql_nodes import Mistake, mistakes_of
-from volley.sql.clauses import check_clauses
-from volley.sql.groups import Groups, has_aggregates
-from volley.sql.joins import Condition, Joiner, conjuncts, names_only
-from volley.sql.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
-from volley.sql.parse import HINT, query_of
-from volley.sql.scope import Item, Relation, Types, expression
-from volley.sql.tables import Tables
+from volley.queries.clauses import check_clauses
+from volley.queries.groups import Groups, has_aggregates
+from volley.queries.joins import Condition, Joiner, conjuncts, names_only
+from volley.queries.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
+from volley.queries.parse import HINT, query_of
+from volley.queries.scope import Item, Relation, Types, expression
+from volley.queries.tables import Tables
 from volley.stream.stream import DataStream
 
 __all__ = ["stream_of"]

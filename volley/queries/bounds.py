@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from sqlglot import exp
 
-from volley.sql.scope import Relation, Types
+from volley.queries.scope import Relation, Types
 from volley.types.arrow import type_name
 
 __all__ = ["Bound", "bound_of"]

@@ -13,9 +13,9 @@ from volley.plan.event_times import follows_windows
 from volley.plan.expressions import col, lit
 from volley.plan.joins import How, TableJoin
 from volley.plan.sql_nodes import Mistake
-from volley.sql.bounds import Bound, bound_of
-from volley.sql.scope import Item, Relation, Types, expression
-from volley.sql.tables import Tables
+from volley.queries.bounds import Bound, bound_of
+from volley.queries.scope import Item, Relation, Types, expression
+from volley.queries.tables import Tables
 from volley.stream.joins import MAX_BYTES
 
 __all__ = ["Condition", "Joiner", "conjuncts"]

@@ -14,7 +14,7 @@ from volley.plan import nodes
 from volley.plan.expressions import Expr
 from volley.plan.sql_columns import KnownColumn, with_columns
 from volley.plan.sql_nodes import Mistake, expression_of_tree
-from volley.sql.parse import is_decimal
+from volley.queries.parse import is_decimal
 from volley.types.arrow import type_name
 
 if TYPE_CHECKING:
