@@ -50,7 +50,7 @@ iceberg.time_travel_query iceberg.views
 iceberg
 engine
 stream
-sql
+queries
 environment testing
 config
 cli
