@@ -234,6 +234,13 @@ def mixed() -> DataStream:
 
 
 UNKNOWN = "how late that can be behind {}.* is not known"
+
+
+def beside_a_table_with_windows(rows: DataStream) -> DataStream:
+    """Windows by the start of other windows than the rows': those of a table that is joined."""
+    return of_windows(rows.join(MemorySource([{"k": "a", "window_start": START}]), on="k"), 60)
+
+
 REFUSED: dict[str, tuple[Callable[[], DataStream], str]] = {
     "rows that replace earlier ones": (lambda: of_windows(updates(), 60), "whose rows replace earlier ones"),
     "their first rows": (lambda: updates().deduplicate("k"), "whose rows replace earlier ones"),
@@ -248,6 +255,16 @@ REFUSED: dict[str, tuple[Callable[[], DataStream], str]] = {
             tumbling(60), on="window_start").aggregate(n=sum_("n")), 60, on="other"),
         UNKNOWN.format("aggregate"),
     ),
+    "a time that is not selected": (
+        lambda: beside_a_table_with_windows(windows().select("k", "n")), UNKNOWN.format("select")),
+    "a time that is dropped": (
+        lambda: beside_a_table_with_windows(windows().drop("window_start")), UNKNOWN.format("drop")),
+    "a time that has another name": (
+        lambda: beside_a_table_with_windows(windows().rename({"window_start": "first"})), UNKNOWN.format("rename")),
+    "a time that a series replaces": (
+        lambda: of_windows(windows().key_by("k").series("window_start").with_columns(
+            window_start=previous("window_start")), 60),
+        UNKNOWN.format("series")),
     "windows behind others, and rows": (lambda: of_windows(mixed(), 60), "has rows of windows or joins and others"),
 }  # fmt: skip
 

@@ -24,11 +24,11 @@ from volley.columns.expressions import compile_expression
 from volley.columns.groups import by_key
 from volley.columns.keys.normal import normal
 from volley.columns.operators import Merged, Operator, Times
-from volley.columns.windows import END, START, Closing, Gaps, Grouping, Windows, microseconds, windows_of
+from volley.columns.windows import END, START, Closing, Gaps, Grouping, Windows, windows_of
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column
 from volley.plan.keyed_nodes import WINDOW_COLUMNS, Aggregate
-from volley.plan.windows import Session, Windowing
+from volley.plan.windows import Session, Windowing, microseconds
 
 __all__ = ["Aggregator", "key_values"]
 

@@ -17,9 +17,9 @@ from volley.columns.compiled import whole
 from volley.columns.dictionaries import decode
 from volley.columns.keys.normal import normal
 from volley.columns.operators import Merged, Operator, Times
-from volley.columns.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.keyed_nodes import Deduplicate, Limit
+from volley.plan.windows import microseconds
 
 __all__ = ["Deduplicator", "Limiter"]
 

@@ -20,8 +20,8 @@ from volley.columns.groups import by_key
 from volley.columns.keys.normal import Bools
 from volley.columns.operators import Merged, Operator, Times
 from volley.columns.series_functions import SeriesPart, SeriesRows, series_part, series_type
-from volley.columns.windows import microseconds
 from volley.plan.keyed_nodes import Series
+from volley.plan.windows import microseconds
 
 __all__ = ["SeriesOperator"]
 

@@ -25,10 +25,10 @@ from volley.columns.exact import doubles
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import StateColumns, combine
 from volley.columns.operators import Times
-from volley.columns.windows import microseconds
 from volley.errors import ExpressionError
 from volley.plan.aggregates import Aggregation
 from volley.plan.series import SeriesFunction
+from volley.plan.windows import microseconds
 from volley.types.arrow import is_number, type_name
 
 __all__ = ["SeriesPart", "SeriesRows", "series_part", "series_type"]

@@ -22,10 +22,10 @@ from volley.columns.joins import joined_schema
 from volley.columns.keys.equality import Indices
 from volley.columns.keys.normal import Bools, are_valid, comparable
 from volley.columns.operators import Merged, Operator, Times
-from volley.columns.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.joins import StreamJoin
 from volley.plan.keyed_nodes import JoinStreams
+from volley.plan.windows import microseconds
 from volley.types.arrow import type_name
 
 __all__ = ["StreamJoiner"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Protocol
 
 import numpy as np
@@ -22,9 +21,9 @@ import pyarrow.compute as pc
 from volley.columns.dictionaries import decode_rows
 from volley.columns.groups import ArrowMerge, Merge, by_key, combine
 from volley.columns.operators import BEFORE_ALL, Times
-from volley.plan.windows import Session, Window
+from volley.plan.windows import Session, Window, microseconds
 
-__all__ = ["END", "START", "Closing", "Gaps", "Grouping", "Windows", "microseconds", "windows_of"]
+__all__ = ["END", "START", "Closing", "Gaps", "Grouping", "Windows", "windows_of"]
 
 START, END = "start", "end"
 # Rows that span this many panes keep their times: a dictionary of the panes could be as large as the rows.
@@ -267,11 +266,6 @@ def windows_of(window: Window, gaps: Gaps | None = None) -> Windows:
     if isinstance(window, Session):
         return _Sessions(microseconds(window.gap))
     return _Spans(microseconds(window.size), microseconds(window.every), gaps)
-
-
-def microseconds(span: timedelta) -> int:
-    """Return a time span as a whole number."""
-    return span // timedelta(microseconds=1)
 
 
 def _with_changed(old: pa.Table, new: pa.Table, grouping: Grouping, updates: bool) -> tuple[Grouping, pa.Table]:

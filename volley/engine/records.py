@@ -157,14 +157,12 @@ class Clock:
     Args:
         latest: The latest event time; None = no row yet. In microseconds since 1970.
         moved: When that was last known to change, by the computer's clock.
-        output: If the source is a keyed step, its output watermark, which no later row is behind; None = it has none.
     """
 
     input: int
     source: int
     latest: int | None
     moved: int
-    output: int | None = None
 
     def after(self, partials: Sequence[tuple[int, Sequence[Partial]]], now: int) -> Clock:
         """Return the clock after the rows of an epoch; see `KeyedState.merge`."""
@@ -213,10 +211,7 @@ class StateAfter:
         files = [
             [{**asdict(file), "url": file.url.removeprefix(f"{root}/")} for file in of_input] for of_input in self.files
         ]
-        clocks = [{name: value for name, value in asdict(clock).items() if name != "output"} for clock in self.clocks]
-        for values, clock in zip(clocks, self.clocks, strict=True):
-            values |= {} if clock.output is None else {"output": clock.output}
-        return STATE_OF_EPOCH.dump({**asdict(self), "clocks": clocks, "files": files})
+        return STATE_OF_EPOCH.dump({**asdict(self), "files": files})
 
 
 def _url(root: str, epoch: int, name: str) -> str:

@@ -23,9 +23,9 @@ from itertools import pairwise
 import numpy as np
 
 from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Operator
-from volley.columns.windows import microseconds
 from volley.engine.records import Clock, EpochPlan, StateAfter, StateFiles
 from volley.errors import PlanError, StorageError
+from volley.plan.windows import microseconds
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
@@ -161,10 +161,7 @@ class KeyedState:
             outputs: The output watermarks, after the epoch, of the keyed steps before.
         """
         before, plan = self._before(epoch), self._plan(epoch)
-        clocks = tuple(
-            replace(clock.after(partials, plan.now), output=outputs.get((clock.input, clock.source)))
-            for clock in self._clocks(before, plan)
-        )
+        clocks = tuple(clock.after(partials, plan.now) for clock in self._clocks(before, plan))
         closing = self._closing(clocks) if plan.ends else None
         watermark = self._watermark(before.watermark, clocks, outputs, plan) if closing is None else closing
         watermark = max(before.watermark, watermark)
@@ -307,8 +304,8 @@ class KeyedState:
         idle = plan.now - microseconds(timing.idle_after) if timing.idle_after else None
         reached: list[int | None] = []
         for clock in clocks:
-            if (clock.input, clock.source) in outputs:
-                reached.append(clock.output)
+            if (source := (clock.input, clock.source)) in outputs:
+                reached.append(outputs[source])
             # No source was asked for rows before the run began.
             elif idle is None or max(clock.moved, plan.began) > idle:
                 reached.append(None if clock.latest is None else clock.latest - microseconds(timing.lateness))

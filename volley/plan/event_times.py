@@ -24,7 +24,7 @@ from volley.plan.keyed_nodes import (
     Keyed,
     Series,
 )
-from volley.plan.windows import Session
+from volley.plan.windows import Session, microseconds
 
 __all__ = ["EventTime", "changes_rows", "event_times", "follows_windows"]
 
@@ -205,17 +205,21 @@ def _before(step: str, node: nodes.Node, column: str | None) -> tuple[str | None
     """Return the column that a step computes another one of, and how; None in its place = it is a constant."""
     if column is None:
         return None, ()
-    value: ExprNode = Column(column)
+    # A column that ends here, and comes anew of a table that is joined behind, is another one: None.
+    value: ExprNode | None = Column(column)
     match node:
         case nodes.Select():
-            value = next((value for value in node.columns if output_name(value) == column), value)
+            value = next((value for value in node.columns if output_name(value) == column), None)
         case nodes.WithColumns():
             value = dict(node.columns).get(column, value)
+        case nodes.Drop() if column in node.columns:
+            value = None
         case nodes.Rename():
-            value = Column({new: old for old, new in node.names}.get(column, column))
+            before = {new: old for old, new in node.names}
+            value = None if column in before.values() and column not in before else Column(before.get(column, column))
         case nodes.Apply():
-            raise _unknown(step, node, column)
-    if (computed := _computed(value)) is None:
+            value = None
+    if value is None or (computed := _computed(value)) is None:
         raise _unknown(step, node, column)
     return computed
 
@@ -226,7 +230,7 @@ def _computed(value: ExprNode) -> tuple[str | None, tuple[_Change, ...]] | None:
     if isinstance(value, Column):
         return value.name, ()
     if isinstance(value, Literal) and isinstance(value.value, datetime):
-        return None, (_Constant(_microseconds(value.value.replace(tzinfo=value.value.tzinfo or UTC) - _EPOCH)),)
+        return None, (_Constant(microseconds(value.value.replace(tzinfo=value.value.tzinfo or UTC) - _EPOCH)),)
     if not isinstance(value, Call) or (before := _computed(value.args[0])) is None:
         return None
     name, changes = before
@@ -236,7 +240,7 @@ def _computed(value: ExprNode) -> tuple[str | None, tuple[_Change, ...]] | None:
             return before
         case "dt_add":
             span = timedelta(**dict(zip(_ADDED, given, strict=True)))
-            return name, (*changes, _Shift(_microseconds(span)))
+            return name, (*changes, _Shift(microseconds(span)))
         case "dt_truncate" if given[0] in _UNITS:
             origin = _FIRST_MONDAY if given[0] == "week" else 0
             return name, (*changes, _Truncation(_UNITS[given[0]], origin))
@@ -252,7 +256,7 @@ def _output(step: Keyed, column: str) -> tuple[_Change, ...] | None:
         case Aggregate() if any(output_name(key) == column and _is_time(step, key) for key in step.keys):
             # No row of a window is before its start.
             return _of_windows(step, is_end=False)
-        case Series() if column == step.ordering.on:
+        case Series() if column == step.ordering.on and column not in dict(step.functions):
             return ()
         case JoinStreams():
             return _of_pairs(step, column)
@@ -271,8 +275,8 @@ def _of_windows(step: Aggregate, is_end: bool) -> tuple[_Change, ...] | None:
         return None
     if isinstance(windowing.window, Session):
         # It comes out a gap behind its end; when its first row came, no watermark says.
-        return (_Shift(1 - _microseconds(windowing.window.gap)),) if is_end else None
-    size, every = map(_microseconds, (windowing.window.size, windowing.window.every))
+        return (_Shift(1 - microseconds(windowing.window.gap)),) if is_end else None
+    size, every = map(microseconds, (windowing.window.size, windowing.window.every))
     # The first window that the watermark has not reached the end of.
     return _Shift(-size), _Truncation(every), _Shift(every + size if is_end else every)
 
@@ -281,11 +285,11 @@ def _of_pairs(step: JoinStreams, column: str) -> tuple[_Change, ...] | None:
     """Return the changes of a column of pairs: the later row of a new pair is not behind the watermark."""
     join, (left, right) = step.join, step.join.times
     if column == left:
-        return (_Shift(-max(_microseconds(join.after), 0)),)
+        return (_Shift(-max(microseconds(join.after), 0)),)
     # Where a left row matches none, the right time is null.
     is_added = join.how == "inner" and (join.columns is None or right in join.columns)
     if column == right + join.suffix and is_added and right not in join.right_keys:
-        return (_Shift(-max(_microseconds(join.before), 0)),)
+        return (_Shift(-max(microseconds(join.before), 0)),)
     return None
 
 
@@ -296,7 +300,3 @@ def _unknown(step: str, node: nodes.Node, column: str) -> PlanError:
         "of sessions, the time of a series, the times of joined streams (of a left join the left one); or one computed "
         "of it by dt.add or dt.truncate (a week or shorter); fill_gaps= has none",
     )
-
-
-def _microseconds(span: timedelta) -> int:
-    return span // timedelta(microseconds=1)

@@ -12,7 +12,7 @@ from volley.errors import ConfigError, brief
 
 __all__ = [
     *("Emission", "LateRows", "Session", "Spans", "Timing", "Window", "Windowing"),
-    *("session", "sliding", "tumbling"),
+    *("microseconds", "session", "sliding", "tumbling"),
 ]
 
 Emission = OneOf["final", "updates"]
@@ -179,6 +179,11 @@ class Windowing(Timing):
                 hint='tumbling windows with emit="final" can: their neighbours never change',
             )
         super().__post_init__()
+
+
+def microseconds(span: timedelta) -> int:
+    """Return a time span as a whole number."""
+    return span // timedelta(microseconds=1)
 
 
 def _text(span: timedelta) -> str:
