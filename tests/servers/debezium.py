@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -59,6 +60,13 @@ class Debezium:
         """Whether what it has noted is behind the snapshot of PostgreSQL: else it begins again with that."""
         noted = self._offsets.read_bytes() if self._offsets.exists() else b""
         return b'"lsn"' in noted and b'"snapshot"' not in noted
+
+    def has_noted(self, file: str, position: int) -> bool:
+        """Whether it has noted that it is behind a position of MariaDB's binary log, and in no incremental snapshot."""
+        noted = self._offsets.read_bytes() if self._offsets.exists() else b""
+        places = re.findall(rb'"file":"([^"]+)","pos":(\d+)', noted)
+        is_behind = any((name.decode(), int(at)) >= (file, position) for name, at in places)
+        return is_behind and b"incremental_snapshot" not in noted
 
     def wait_for(self, written: bytes, has: Callable[[bytes], bool] | None = None) -> None:
         """Wait until it has written something.
