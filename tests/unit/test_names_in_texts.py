@@ -16,7 +16,7 @@ from volley import IcebergStorage, Sink, Source
 from volley.formats.files import FORMATS, FormatReader
 from volley.iceberg import GlueCatalog, HiveCatalog, MemoryCatalog, TableRef
 from volley.iceberg.catalogs.config import CatalogConfig
-from volley.iceberg.pyiceberg_private.rest import FILE_IO
+from volley.iceberg.pyiceberg_private.signing import FILE_IO
 from volley.registry import connectors_with, load
 
 PARTS: dict[Any, type] = {"source": Source, "sink": Sink}

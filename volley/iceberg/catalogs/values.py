@@ -177,7 +177,7 @@ class NessieCatalog(RestCatalog):
         return f"{self.uri.rstrip('/')}/{quote(self.branch, safe='')}"
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        from volley.iceberg.pyiceberg_private.rest import TimeoutNessieCatalog
+        from volley.iceberg.pyiceberg_private.nessie import TimeoutNessieCatalog
 
         return TimeoutNessieCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 

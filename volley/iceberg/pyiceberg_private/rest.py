@@ -1,4 +1,4 @@
-"""pyiceberg's REST catalog with timeouts, which loads tables with all snapshots; and its workarounds for Nessie."""
+"""pyiceberg's REST catalog with timeouts, which loads tables with all snapshots."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchTableError,
-    TableAlreadyExistsError,
 )
-from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_CONNECT_TIMEOUT, S3_REQUEST_TIMEOUT, S3_SIGNER, FileIO
-from pyiceberg.io.fsspec import SIGNERS, FsspecFileIO, S3V4RestSigner
-from pyiceberg.schema import Schema
+from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_SIGNER, FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.table import CommitTableRequest, CommitTableResponse, Namespace, Table, TableIdentifier
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -34,7 +32,6 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.properties import property_as_bool
 from requests import Response, Session
-from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import HTTPError, RequestException
 
 from volley.errors import CatalogAuthError, ConfigError
@@ -50,94 +47,16 @@ from volley.iceberg.pyiceberg_private.guarded import (
 from volley.iceberg.pyiceberg_private.idempotency import IdempotencyKeys, KeyedAdapter
 from volley.iceberg.pyiceberg_private.renewing import FILE_IO as RENEWING
 from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, Given, RenewingFileIO, Vended, are_vended, nearest
-from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
+from volley.iceberg.pyiceberg_private.signing import FILE_IO, SIGNER, SIGNS_BY_REST
+from volley.iceberg.pyiceberg_private.timeouts import TimeoutAdapter, with_timeouts
 from volley.iceberg.pyiceberg_private.tokens import BearerManager, SignIn, TokenProvider, TokenServer
 
-__all__ = ["TimeoutNessieCatalog", "TimeoutRestCatalog"]
-
-SIGNS_BY_REST = "S3V4RestSigner"
-"""pyiceberg's name for the signer that waits for ever."""
-SIGNER = "VolleySigner"
-"""The name of `_Signer` for pyiceberg, in processes that have imported this module."""
-
-_CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
+__all__ = ["TimeoutRestCatalog"]
 
 _UNANNOUNCED = set(rest.DEFAULT_ENDPOINTS)
 
-FILE_IO = f"{__name__}.SigningFileIO"
-"""The name by which pyiceberg loads `SigningFileIO`."""
 _SIGNS = "s3.remote-signing-enabled"
 _EXCHANGES = "token-exchange-enabled"
-
-
-class TimeoutAdapter(HTTPAdapter):
-    """Sends requests with timeouts.
-
-    Args:
-        timeouts: The timeouts of a connection and of a response, in seconds.
-    """
-
-    def __init__(self, timeouts: tuple[float, float]) -> None:
-        super().__init__()
-        self._timeouts = timeouts
-
-    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or self._timeouts})
-
-
-class _Wrapped(BaseAdapter):
-    """Sends requests like another adapter, such as one that signs them, with timeouts."""
-
-    def __init__(self, adapter: Any, timeouts: tuple[float, float]) -> None:
-        super().__init__()
-        self._adapter = adapter
-        self._timeouts = timeouts
-
-    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._adapter.send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or self._timeouts})
-
-    def close(self) -> None:
-        self._adapter.close()
-
-
-def with_timeouts(session: Session, timeouts: tuple[float, float], adapter: type[TimeoutAdapter]) -> Session:
-    """Return a session all of whose requests have timeouts, those too that another adapter signs.
-
-    Args:
-        timeouts: The timeouts of a connection and of a response, in seconds.
-    """
-    for prefix, own in list(session.adapters.items()):
-        if prefix in ("http://", "https://"):
-            session.mount(prefix, adapter(timeouts))
-        elif not isinstance(own, _Wrapped | TimeoutAdapter):
-            session.mount(prefix, _Wrapped(own, timeouts))
-    return session
-
-
-class _Signer(S3V4RestSigner):
-    """Has requests to the storage signed by the catalog, within timeouts."""
-
-    def __init__(self, properties: Properties) -> None:
-        super().__init__(properties)
-        connect = float(properties.get(S3_CONNECT_TIMEOUT) or _CONNECT_SECONDS)
-        self._seconds = float(properties.get(S3_REQUEST_TIMEOUT) or _REQUEST_SECONDS)
-        with_timeouts(self._session, (connect, self._seconds), TimeoutAdapter)
-
-    def __call__(self, request: Any, **more: Any) -> None:
-        try:
-            super().__call__(request, **more)
-        except RequestException as error:
-            # No TimeoutError: s3fs would ask five times.
-            raise OSError(
-                f"the catalog's signing service gave no answer within {self._seconds:g} s: {error}"
-            ) from error
-
-
-SIGNERS[SIGNER] = _Signer
-
-
-class SigningFileIO(FsspecFileIO):
-    """Files on a storage whose requests the catalog signs. Who unpickles it has the signer."""
 
 
 class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
@@ -404,42 +323,3 @@ def _new_branches(table: Table, updates: tuple[TableUpdate, ...]) -> list[SetSna
         and update.ref_name not in table.metadata.refs
         and (base := bases.get(update.snapshot_id)) is not None
     ]
-
-
-class _AddLastColumnId(TimeoutAdapter):
-    """Adds the last column id to requests with a new schema: Nessie 0.99 requires it, pyiceberg 0.12 omits it."""
-
-    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        body = request.body
-        if isinstance(body, bytes) and b'"add-schema"' in body:
-            request.prepare_body(_with_last_column_ids(body), None)
-        return super().send(request, *args, **kwargs)
-
-
-def _with_last_column_ids(body: bytes) -> bytes:
-    """Return the body of a commit with the last column id of each new schema."""
-    commit = json.loads(body)
-    for update in (update for change in commit.get("table-changes", [commit]) for update in change["updates"]):
-        if update["action"] == "add-schema":
-            update["last-column-id"] = Schema.model_validate(update["schema"]).highest_field_id
-    return json.dumps(commit).encode()
-
-
-class TimeoutNessieCatalog(TimeoutRestCatalog):
-    """A Nessie catalog with timeouts, whose new tables get an empty snapshot.
-
-    Nessie 0.99 does not check that a table still has *no* snapshot: of two clients that commit the first one at the
-    same time, one would replace the other's rows. It does check from the second snapshot on.
-    """
-
-    adapter = _AddLastColumnId
-
-    def create_table(self, identifier: str | Identifier, *args: Any, **kwargs: Any) -> Table:
-        transaction = self.create_table_transaction(identifier, *args, **kwargs)
-        add_empty_snapshot(transaction)
-        try:
-            transaction.commit_transaction()
-        except CommitFailedException as error:
-            raise TableAlreadyExistsError(str(error)) from error
-        table: Table = self.load_table(identifier)
-        return table
