@@ -52,6 +52,7 @@ engine
 stream
 queries
 environment testing
+views
 config
 cli
 __main__
@@ -82,7 +83,7 @@ PACKAGES = {
 VALUES = [
     *("*.source", "*.sink", "iceberg.letters", "connectors.console", "connectors.function"),
     *("iceberg.time_travel", "iceberg.time_travel_query"),
-    *("contracts.*", "stream.*", "plan.*"),
+    *("contracts.*", "stream.*", "plan.*", "views.*"),
     *("types.names", "types.schemas"),
     *(
         "*.values",

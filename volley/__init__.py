@@ -161,7 +161,7 @@ if TYPE_CHECKING:
     from volley.stream.keyed import KeyedStream, SeriesStream, WindowedStream
     from volley.stream.pipeline import Pipeline
     from volley.stream.stream import DataStream
-    from volley.stream.views import MaterializedView
+    from volley.views.view import MaterializedView
 
 __version__ = "0.2.0"
 
@@ -396,10 +396,10 @@ _MODULES = {
     "iceberg.views.values": ["ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
     "stream.keyed": ["KeyedStream", "SeriesStream", "WindowedStream"],
     "contracts.reports": ["Lag", "MaintenanceReport", "MaintenanceRun"],
-    "stream.views": ["MaterializedView"],
     "metrics.metrics": ["Metrics"],
     "metrics.snapshot": ["MetricsSnapshot"],
     "stream.pipeline": ["Pipeline"],
+    "views.view": ["MaterializedView"],
     "plan.aggregates": [
         "Aggregation",
         *("approx_distinct", "avg", "count", "count_distinct", "first", "last", "list_", "max_", "min_", "quantile"),

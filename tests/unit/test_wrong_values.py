@@ -582,7 +582,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (
         MaterializedView,
         {"name": "x", "query": VIEWED, "into": CONFIG},
-        {"name": "x", "query": "", "into": "", "mode": "", "strict": FLAG},
+        {"name": "x", "query": "", "into": "", "mode": "", "strict": FLAG, "sql": "None", "sources": "None"},
     ),
     # There is no such table: what is right fails too.
     (VIEW.refresh, {}, {"mode": ""}),

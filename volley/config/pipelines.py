@@ -22,7 +22,7 @@ from volley.errors import ConfigError
 from volley.iceberg.sink import IcebergSink
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
-from volley.stream.views import MaterializedView
+from volley.views.view import MaterializedView
 
 __all__ = ["PipelineBuilder", "configured_view", "view_model"]
 

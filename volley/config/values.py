@@ -20,7 +20,7 @@ from volley.iceberg.source import IcebergSource
 from volley.secrets import redact
 from volley.stream.pipeline import Pipeline
 from volley.stream.stream import DataStream
-from volley.stream.views import MaterializedView
+from volley.views.view import MaterializedView
 
 __all__ = ["Config", "ConfiguredPipeline"]
 

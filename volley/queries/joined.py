@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volley.contracts.dimension import Dimension, DimensionReader
-from volley.plan.graph import describe
+from volley.contracts.dimension import DimensionReader
 from volley.plan.nodes import Node
+from volley.plan.queried import QueriedTable, described
 
 if TYPE_CHECKING:
     from volley.stream.stream import DataStream
@@ -16,7 +16,7 @@ __all__ = ["JoinedQuery"]
 
 
 @dataclass(frozen=True, repr=False)
-class JoinedQuery(Dimension):
+class JoinedQuery(QueriedTable):
     """The rows of a query over sources that end, as a table to join with.
 
     Args:
@@ -29,7 +29,7 @@ class JoinedQuery(Dimension):
 
     @property
     def identity(self) -> str:
-        return f"query {self.number}: {describe(self._query)}"
+        return f"query {self.number}: {described(self.query)}"
 
     @property
     def selection(self) -> str:
@@ -42,7 +42,7 @@ class JoinedQuery(Dimension):
         return MemoryDimensionReader(self.stream.to_arrow())
 
     @property
-    def _query(self) -> Node:
+    def query(self) -> Node:
         return self.stream._node
 
     def __repr__(self) -> str:

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from pyiceberg.table import Table
 
 from volley.errors import PlanError
-from volley.plan import graph, nodes
+from volley.plan import nodes
+from volley.plan.queried import described
 
 __all__ = ["CURSOR", "MODE", "QUERY", "VIEW", "Cursor", "SourcePosition", "fingerprint"]
 
@@ -93,4 +94,4 @@ _CURSOR = TypeAdapter(Cursor)
 
 def fingerprint(query: nodes.Node) -> str:
     """Return a text that is the same for equal queries only."""
-    return hashlib.sha256(graph.describe(query).encode()).hexdigest()[:16]
+    return hashlib.sha256(described(query).encode()).hexdigest()[:16]

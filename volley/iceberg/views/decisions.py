@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Literal, TypeGuard
 
 from pyiceberg.table import Table
 
@@ -25,6 +26,7 @@ from volley.iceberg.views.values import View, obstacles
 from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.places import naming
 from volley.plan.pushdown import used_columns, used_rows
+from volley.plan.queried import QueriedTable, queries_in, walk_all
 
 __all__ = [
     "Decision",
@@ -33,6 +35,7 @@ __all__ = [
     "compiled",
     "config_of",
     "decide",
+    "is_source",
     "positions_of",
     "sources_of",
 ]
@@ -43,7 +46,14 @@ Tables = dict[tuple[str, str], Table]
 
 def sources_of(query: nodes.Node) -> list[IcebergSourceConfig]:
     """Return the settings of a query's sources and joined tables, in plan order."""
-    return [config_of(node) for node in nodes.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
+    return [config_of(node) for node in walk_all(query) if is_source(node)]
+
+
+def is_source(node: nodes.Node) -> TypeGuard[nodes.Read | nodes.Join]:
+    """Return True for a source, and for a join with a table."""
+    return isinstance(node, nodes.Read) or (
+        isinstance(node, nodes.Join) and not isinstance(node.join.table, QueriedTable)
+    )
 
 
 def config_of(node: nodes.Read | nodes.Join) -> IcebergSourceConfig:
@@ -84,7 +94,7 @@ class Compiler:
             case keyed_nodes.Deduplicate():
                 return self._distinct(node)
             case nodes.Join():
-                return ViewJoin(node, self.operator(node.input), self._table(node))
+                return ViewJoin(node, self.operator(node.input), self._right(node))
         return self._steps(node)
 
     def _steps(self, node: nodes.Node) -> ViewOperator:
@@ -95,9 +105,23 @@ class Compiler:
         return ViewSteps(steps, self.operator(before))
 
     def _scan(self, node: nodes.Read) -> Scan:
-        config, followers = config_of(node), graph.followers_in(nodes.walk([self.query]))
-        columns, predicate = used_columns(followers, node), used_rows(followers, node)
+        config = config_of(node)
+        if any(node is query for query in self._queries):
+            return Scan(node, config, self.pin(config), None, None, self.tally)
+        columns, predicate = used_columns(self._followers, node), used_rows(self._followers, node)
         return Scan(node, config, self.pin(config), columns, predicate, self.tally)
+
+    @cached_property
+    def _queries(self) -> list[nodes.Node]:
+        return queries_in(self.query)
+
+    @cached_property
+    def _followers(self) -> graph.Followers:
+        return graph.followers_in(walk_all(self.query))
+
+    def _right(self, node: nodes.Join) -> ViewOperator:
+        table = node.join.table
+        return self.operator(table.query) if isinstance(table, QueriedTable) else self._table(node)
 
     def _table(self, node: nodes.Join) -> Scan:
         config, join = config_of(node), node.join

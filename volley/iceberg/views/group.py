@@ -18,7 +18,7 @@ from volley.columns.keys.equality import distinct, matching_rows
 from volley.columns.keys.normal import normal, plain
 from volley.errors import JobError
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, copies, plain_column, restricted_delta
+from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, copies, plain_column, restricted_delta, united
 from volley.iceberg.views.scan import Tally
 from volley.iceberg.views.states import KEPT, ROWS, Extreme, GroupState, GroupStates
 from volley.plan import keyed_nodes
@@ -123,11 +123,14 @@ class Group(ViewOperator):
 
     def delta(self) -> pa.Table:
         changed = self._inputs_of(self.inputs[0].delta())
-        return restricted_delta(self, Keys.of(changed, [] if self.is_single else self.states.keys))
+        if not len(changed):
+            return united([], self.schema)
+        return restricted_delta(self, None if self.is_single else Keys.of(changed, self.states.keys))
 
     def grouped(self, side: Side, keys: Keys | None = None) -> pa.Table:
         """Return the states of all groups, or of those with some keys and perhaps of others."""
         groups: list[pa.Table] = []
+        keys = keys and keys.renamed({name: name for name in self._sources})
         for rows in _chunks(self.inputs[0].rows(side, keys and keys.renamed(self._sources))):
             inputs = self._inputs_of(rows)
             if keys is not None:

@@ -13,7 +13,6 @@ from volley.columns.join_index import JoinBuckets, JoinIndex, build_index
 from volley.columns.joins import lower_join
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import WEIGHT, Side, ViewOperator, copies, united, weighted
-from volley.iceberg.views.scan import Scan
 from volley.plan import nodes
 from volley.plan.joins import TableJoin
 
@@ -43,7 +42,7 @@ class _RightRows:
 
 
 class ViewJoin(ViewOperator):
-    """An operator's rows with the columns of a table's rows of the same key.
+    """An operator's rows with the columns of the rows of a table, or of a query, of the same key.
 
     A row's result depends on that row and on the table's rows with its key. So the changes are: the left side's changed
     rows joined with the table after the refresh; and, of the keys whose rows in the table changed, the left side's rows
@@ -55,7 +54,7 @@ class ViewJoin(ViewOperator):
     how = "changed rows joined with the table's, and rows whose key the table has changed, both read by these keys"
     reads_before = True
 
-    def __init__(self, node: nodes.Join, left: ViewOperator, right: Scan) -> None:
+    def __init__(self, node: nodes.Join, left: ViewOperator, right: ViewOperator) -> None:
         self._node = node
         self._left, self._right = left, right
         _, schema = lower_join(self._node_with(no_table(right.schema)), left.schema)

@@ -119,8 +119,8 @@ class ViewOperator(ABC):
         return pa.Table.from_batches(self.rows(side, keys), self.schema)
 
 
-def restricted_delta(operator: ViewOperator, keys: Keys) -> pa.Table:
-    """Return the changes of the rows with some keys, by computing them before and after."""
+def restricted_delta(operator: ViewOperator, keys: Keys | None) -> pa.Table:
+    """Return the changes of the rows with some keys, or of all, by computing them before and after."""
     before, after = (operator.table(side, keys) for side in ("before", "after"))
     return united([weighted(after, 1), weighted(before, -1)], operator.schema)
 

@@ -52,7 +52,7 @@ from volley.iceberg.views.values import (
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import SnapshotFiles
 from volley.lineage.work import Work
-from volley.plan import graph
+from volley.plan.queried import described
 from volley.task.failpoints import reach
 
 __all__ = ["explain", "refresh", "status"]
@@ -252,7 +252,7 @@ class _Refresh(Stage[_StagedRefresh]):
             transaction = table.transaction()
             schema_changes.add_to(transaction)
             marks = {VIEW: cursor.view, CURSOR: cursor.to_json(), COSTS: measures.to_json()}
-            transaction.set_properties({**marks, QUERY: graph.describe(self._view.query)})
+            transaction.set_properties({**marks, QUERY: described(self._view.query)})
             if attempt.changes:
                 assert cursor.snapshot is not None
                 summary = {**config.snapshot_properties, **marks, MODE: attempt.decision.mode}

@@ -13,6 +13,7 @@ from volley.iceberg.source import IcebergSource
 from volley.iceberg.time_travel import IcebergDimension
 from volley.plan import keyed_nodes, nodes
 from volley.plan.nodes import Node
+from volley.plan.queried import QueriedTable, walk_all
 
 __all__ = [
     "RefreshMode",
@@ -47,7 +48,7 @@ def check_query(query: nodes.Node) -> None:
     Raises:
         PlanError: If a source is not an Iceberg table, or a view can't have one of the steps.
     """
-    for node in nodes.walk([query]):
+    for node in walk_all(query):
         if isinstance(node, nodes.Read):
             _check_source(node)
         elif isinstance(node, keyed_nodes.Aggregate):
@@ -67,7 +68,7 @@ def obstacle(node: nodes.Node) -> str | None:
 
 def obstacles(query: nodes.Node) -> list[str]:
     """Return why a query can't be kept up to date by changes alone; empty if it can."""
-    return [reason for node in nodes.walk([query]) if (reason := obstacle(node))]
+    return [reason for node in walk_all(query) if (reason := obstacle(node))]
 
 
 def _check_source(node: nodes.Read) -> None:
@@ -83,7 +84,7 @@ def _check_source(node: nodes.Read) -> None:
 
 
 def _check_join(node: nodes.Join) -> None:
-    if not isinstance(node.join.table, IcebergDimension):
+    if not isinstance(node.join.table, IcebergDimension | QueriedTable):
         raise PlanError(f"a view can't have the step {node.label()}", hint="join it with an Iceberg table")
     if node.join.by_history:
         raise PlanError(

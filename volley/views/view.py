@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from volley.checks import Duration, duration, flag, function, keep, of_type, one_of, text
+from volley.environment import Environment
 from volley.errors import ConfigError, PlanError, brief_methods
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MaterializedView"]
 
 _MODES: tuple[RefreshMode, ...] = get_args(RefreshMode)
+_TEXT_SAYS_IT: Any = None
 
 
 @brief_methods
@@ -36,7 +38,7 @@ class MaterializedView:
     sources' snapshots that the view now stands for: exactly once, without a checkpoint. Readers of any engine see a
     result that is equal to the query over those snapshots. Compactions and copies of rows change nothing.
 
-    The query is a stream of sources, filters, projections, unions and joins with Iceberg tables, with
+    The query is a text in SQL, or a stream of sources, filters, projections, unions and joins with Iceberg tables, with
     `key_by(…).aggregate(…)` of count, sum, avg, min and max, or `deduplicate` by all columns for distinct rows.
     Beside the query's columns, a table of groups has some whose names start with ``_volley_``, which later refreshes
     need; `to_source` leaves them out. Only the view may write to its table, apart from maintenance.
@@ -45,14 +47,18 @@ class MaterializedView:
 
     Args:
         name: The view's name, kept in its table.
-        query: The query.
+        query: The query; left out where `sql` says it.
         into: The table to keep it in; created by the first refresh.
         mode: ``"auto"`` computes the view anew where that is cheaper, by an estimate; ``"incremental"`` only where
             changes are not enough; ``"full"`` always.
         strict: True: raise where changes are not enough, instead of computing the view anew.
+        sql: The query in SQL, as for `Environment.sql`.
+        sources: The tables of the text, by the names that it gives them: an `IcebergTable`, a `TableRef`, an
+            `IcebergSource` or a stream of one.
 
     Raises:
         ConfigError: If an argument is wrong.
+        ExpressionError: If the text is wrong, or says what can't be translated, with the line and column.
         PlanError: If a view can't have the query, or a strict one can't.
 
     Example:
@@ -66,16 +72,23 @@ class MaterializedView:
         >>> print(view.refresh())  # doctest: +SKIP
         revenue: incremental refresh (about 2,000 rows to read for the changes of 20,000,000): 2,000 rows read, 1,894
         written
+        >>> text = "select customer, count(*) as n from orders where price > 5 group by customer"
+        >>> into = IcebergSinkConfig(namespace="db", table="large", storage=lake)
+        >>> large = MaterializedView("large", sql=text, sources={"orders": orders}, into=into)  # doctest: +SKIP
     """
 
     name: str
-    query: DataStream
-    into: IcebergSinkConfig
+    query: DataStream = _TEXT_SAYS_IT
+    into: IcebergSinkConfig = _TEXT_SAYS_IT
     mode: RefreshMode = "auto"
     strict: bool = False
+    sql: InitVar[str | None] = None
+    sources: InitVar[Mapping[str, Any] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, sql: str | None, sources: Mapping[str, Any] | None) -> None:
         keep(self, name=text, strict=flag)
+        if sql is not None or sources is not None:
+            object.__setattr__(self, "query", self._query_of(sql, sources))
         keep(self, query=of_type(DataStream, "Environment().from_source(IcebergSource(…))"))
         keep(self, into=of_type(IcebergSinkConfig, 'IcebergSinkConfig(namespace="db", table="revenue", storage=…)'))
         one_of(_MODES)("mode", self.mode)
@@ -91,6 +104,15 @@ class MaterializedView:
                 f"view {self.name!r} can't be kept up to date by changes alone: {[*against, 'mode is full'][0]}",
                 hint="strict=False computes it anew in each refresh",
             )
+
+    def _query_of(self, sql: str | None, sources: Mapping[str, Any] | None) -> DataStream:
+        """Return the query of a text."""
+        if sql is None or sources is None or self.query is not _TEXT_SAYS_IT:
+            raise ConfigError(
+                "a view has a query, or sql= and sources=",
+                hint='MaterializedView("name", sql="select …", sources={"orders": IcebergTable(…)}, into=…)',
+            )
+        return Environment().sql(sql, **of_type(dict, '{"orders": IcebergTable(…)}')("sources", sources))
 
     def refresh(self, mode: RefreshMode | None = None) -> ViewRefresh:
         """Bring the view up to the current snapshots of its sources, in one commit; return what was done.

@@ -1,0 +1,136 @@
+"""A view of a SQL text is what DuckDB computes for the text, after any changes of its sources."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.views.tables import Known, Query, Row, checked, same
+from volley import ConfigError, Environment, ExpressionError, IcebergTable, MaterializedView, PlanError
+from volley.iceberg import IcebergSinkConfig
+
+SCHEMAS = {
+    "a": pa.schema({"id": pa.int64(), "k": pa.int64(), "x": pa.int64(), "name": pa.string()}),
+    "b": pa.schema({"k": pa.int64(), "y": pa.int64(), "z": pa.int64()}),
+}
+_SMALL = st.sampled_from([None, 0, 1, 2, 3])
+ROWS: dict[str, st.SearchStrategy[Row]] = {
+    "a": st.fixed_dictionaries(
+        {"id": st.integers(0, 9), "k": _SMALL, "x": _SMALL, "name": st.sampled_from(["p", "q", None])}
+    ),
+    "b": st.fixed_dictionaries({"k": _SMALL, "y": _SMALL, "z": _SMALL}),
+}
+TEXTS = [
+    "select id, x * 2 as twice from a where x > 0 or name = 'p'",
+    "select name, count(*) as n, sum(x) as s, min(x) as low, max(id) as high from a group by name having count(*) > 1",
+    "select a.id, b.y from a join b on a.k = b.k where b.y > a.x",
+    "select a.id, b.y, b.z from a left join b on a.k = b.k and b.y > 1",
+    "select a.id, t.s from a join (select k, sum(y) as s from b group by k) t on t.k = a.k",
+    "select a.id, t.s from a left join (select k, max(y) as s from b where z > 0 group by k) t "
+    "on t.k = a.k and t.s > 1",
+    "select name, sum(t.y) as s from a join (select distinct k, y from b) t on a.k = t.k group by name",
+    "select id from a where k in (select k from b where y > 1)",
+    "select id, name from a where exists (select 1 from b where b.k = a.k and b.z < 2)",
+    "select id, name from a where not exists (select 1 from b where b.k = a.k and b.z < 2)",
+    "with t as (select k, sum(y) as s, count(*) as n from b group by k), "
+    "u as (select s, count(*) as groups from t group by s) select t.k, u.groups from t join u on t.s = u.s",
+    "select l.id, r.id as other from a as l join (select id, k from a where x > 1) as r on l.k = r.k",
+    "select n, count(*) as c from (select count(*) as n from b) as t group by n",
+    "select k, x from a union select k, y from b",
+    "select name, count(*) as n from (select k, name from a union all select y, 'b' as name from b) as u group by name",
+]
+
+
+def sql_view(text: str, sources: dict[str, Known], **options: Any) -> MaterializedView:
+    first = next(iter(sources.values()))
+    tables = {name: IcebergTable(source.files.ref) for name, source in sources.items()}
+    into = IcebergSinkConfig.from_table(first.files.ref.beside("view"))
+    return MaterializedView("view", sql=text, sources=tables, into=into, **options)
+
+
+def _query(text: str) -> Query:
+    return Query(lambda **streams: next(iter(streams.values())), text)
+
+
+def _named(text: str, folder: Path) -> dict[str, Known]:
+    named = {name: schema for name, schema in SCHEMAS.items() if f" {name} " in f"{text} " or f" {name})" in text}
+    return {name: Known(folder / name, schema) for name, schema in named.items()}
+
+
+def changed(data: st.DataObject, table: Known, rows: st.SearchStrategy[Row]) -> None:
+    """Insert, update and delete some rows, in one snapshot."""
+    live = table.rows
+    gone = data.draw(st.sets(st.integers(0, len(live) - 1), max_size=4)) if live else set[int]()
+    updated = [{**live[number], **data.draw(rows)} for number in gone if data.draw(st.booleans())]
+    table.change([*updated, *data.draw(st.lists(rows, max_size=4))], gone)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_a_view_of_a_text_is_what_duckdb_computes(text: str, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sources = _named(text, Path(folder))
+        for name, table in sources.items():
+            table.change(data.draw(st.lists(ROWS[name], max_size=8)))
+        view = sql_view(text, sources, mode="incremental")
+        checked(view, _query(text), sources)
+        for _ in range(data.draw(st.integers(1, 3))):
+            for name, table in sources.items():
+                changed(data, table, ROWS[name])
+            done = checked(view, _query(text), sources)
+            assert done.mode in ("incremental", "none")
+        for table in sources.values():
+            table.files.close()
+
+
+def test_another_text_computes_the_view_anew(tmp_path: Path) -> None:
+    """The query of a join is a part of the view's query: another one is another view."""
+    sources = {name: Known(tmp_path / name, schema) for name, schema in SCHEMAS.items()}
+    sources["a"].change([{"id": 1, "k": 1}, {"id": 2, "k": 2}])
+    sources["b"].change([{"k": 1, "y": 5}, {"k": 2, "y": 1}])
+    for least in (3, 0):
+        text = f"select a.id from a join (select k from b where y > {least}) t on a.k = t.k"
+        view = sql_view(text, sources, mode="incremental")
+        assert view.refresh().mode == "full"
+        same(view, _query(text), sources)
+        assert view.refresh().mode == "none"
+
+
+def test_explain_and_status_name_the_tables_of_all_queries(tmp_path: Path) -> None:
+    sources = {name: Known(tmp_path / name, schema) for name, schema in SCHEMAS.items()}
+    view = sql_view("select id from a where k in (select k from b where y > 1)", sources)
+    assert view.refresh().mode == "full"
+    sources["b"].change([{"k": 1, "y": 5}])
+    assert [source.snapshots_behind for source in view.status().sources] == [0, 1]
+    assert "filter col('y') > lit(1)" in str(view.explain())
+
+
+def test_what_a_view_of_a_text_can_not_have_is_refused(tmp_path: Path) -> None:
+    table = Known(tmp_path / "a", SCHEMAS["a"])
+    iceberg, stream = IcebergTable(table.files.ref), table.stream
+    into = IcebergSinkConfig.from_table(table.files.ref.beside("view"))
+    text = "select id from a"
+    both: dict[str, Any] = {"sql": text, "sources": {"a": iceberg}}
+    wrong: list[dict[str, Any]] = [{"sql": text}, {"sources": {"a": iceberg}}, {**both, "query": stream}]
+    for arguments in wrong:
+        with pytest.raises(ConfigError, match="a query, or sql= and sources="):
+            MaterializedView("view", into=into, **arguments)
+    with pytest.raises(ExpressionError, match="no column nam in line 2, column 2"):
+        MaterializedView("view", sql="select id,\n nam from a", sources={"a": iceberg}, into=into)
+    with pytest.raises(PlanError, match="only an Iceberg table"):
+        MaterializedView("view", sql=text, sources={"a": [{"id": 1}]}, into=into)
+    joined = "select a.id from a join b on a.id = b.id"
+    with pytest.raises(PlanError, match="join it with an Iceberg table"):
+        MaterializedView("view", sql=joined, sources={"a": iceberg, "b": [{"id": 1}]}, into=into)
+    in_a_query = "select a.id from a join (select id + 1 as n from b) t on a.id = t.n"
+    with pytest.raises(PlanError, match="only an Iceberg table"):
+        MaterializedView("view", sql=in_a_query, sources={"a": iceberg, "b": [{"id": 1}]}, into=into)
+    query = Environment().sql(text, a=iceberg)
+    assert MaterializedView("view", query, into) == MaterializedView("view", into=into, **both)

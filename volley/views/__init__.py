@@ -1,0 +1,1 @@
+"""Views: tables that are kept equal to a query."""
