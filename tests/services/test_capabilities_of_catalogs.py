@@ -15,7 +15,8 @@ from tests.services.lakes import SCHEMA, Lake, driver
 from volley import CatalogError, ConfigError, IcebergSinkConfig, SchemaMismatchError
 from volley.iceberg.catalogs.capabilities import FEATURES
 from volley.iceberg.commit.committer import IcebergCommitter
-from volley.iceberg.commit.tables import capabilities_of, open_table
+from volley.iceberg.commit.creation import capabilities_of
+from volley.iceberg.commit.tables import open_table
 
 OF_REQUESTS = [name for name, feature in FEATURES.items() if feature.endpoint]
 
@@ -65,7 +66,7 @@ def test_upper_case_in_names(lake: Lake) -> None:
     if lake.name == "seaweed":
         with pytest.raises(CatalogError, match="table name must start with") as caught:
             driver(config)
-        assert "if it is the name, choose one that this catalog takes" in str(caught.value.hint)
+        assert "choose names that it takes" in str(caught.value.hint)
         return
     fill(config, 1)
     fill(replace(config, table=name.lower()), 2)

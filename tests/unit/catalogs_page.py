@@ -57,6 +57,7 @@ _TOGETHER = "tests/services/test_transactions_of_catalogs.py"
 _REFUSED = "tests/unit/test_catalog_capabilities.py"
 _DECEIVED = "tests/recovery/test_catalogs_that_deceive.py"
 _NAMESPACES = "tests/recovery/test_namespaces.py"
+_PROPERTIES = "tests/services/test_refused_properties.py"
 
 PROVEN: Mapping[str, Sequence[str]] = {
     "tables": [_OPENED, _NAMESPACES],
@@ -68,6 +69,7 @@ PROVEN: Mapping[str, Sequence[str]] = {
     "upper_case": [_ANNOUNCED, _REFUSED],
     "expiry": ["tests/services/test_travel.py", _REFUSED],
     "format_3": ["tests/services/test_format_3_of_catalogs.py", _REFUSED],
+    "bounds": [_PROPERTIES],
     "transactions": [_TOGETHER, "tests/recovery/test_tables_together.py"],
 }
 """Where each is proven, on servers that run; refusals without one."""
@@ -79,6 +81,12 @@ before anything is written; so is one whose REST catalog announces its requests 
 job needs. *as the server* means that any server may stand behind it: what it does not announce is tried, a refusal is
 an error with the server's own text, and an answer without what was asked for (a branch, a snapshot, a format version)
 is found out.
+
+Of the properties of a new table, those that bound its metadata (`write.metadata.delete-after-commit.enabled`,
+`write.metadata.previous-versions-max`, `commit.manifest-merge.enabled`) are Volley's own: one that a catalog refuses is
+left out, with a warning, and the job's later tables are made without it at once. `explain()` says so afterwards, and
+`volley check` names those that a table lacks. A property that you ask for, and those in which a job keeps what it has
+written (`volley.…`), are an error with the catalog's text.
 
 `explain()` and `volley check` say what a job's catalog is known to lack, and whether it takes several tables in one
 commit.

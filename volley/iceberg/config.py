@@ -288,7 +288,8 @@ class IcebergSinkConfig(FromDocuments):
 
         Volley's defaults keep commits cheap in a table that gets a snapshot per minute for years: old metadata files
         are deleted except the last hundred (``write.metadata.delete-after-commit.enabled``), and small manifests are
-        merged (``commit.manifest-merge.enabled``). Set them to ``"false"`` for Iceberg's defaults.
+        merged (``commit.manifest-merge.enabled``). Set them to ``"false"`` for Iceberg's defaults. A catalog that
+        refuses one of them gets the table without it.
         """
         return replace(self, table_properties={**self.table_properties, **mapping("table_properties", properties)})
 

@@ -66,6 +66,11 @@ FEATURES = {
         "leave it to the catalog's own collection of files",
     ),
     "format_3": Feature("tables of format version 3", "makes tables up to format version 2", _ANOTHER),
+    "bounds": Feature(
+        "table properties that bound metadata",
+        "refuses the table properties that bound a table's metadata",
+        "let the catalog delete old metadata files and merge manifests",
+    ),
     "transactions": Feature(
         "several tables in one commit",
         "commits to one table at a time",
@@ -98,6 +103,7 @@ class Capabilities:
     upper_case: bool | None = True
     expiry: bool | None = True
     format_3: bool | None = True
+    bounds: bool | None = True
     transactions: bool | None = False
 
     def announced(self, endpoints: Collection[str] | None) -> Self:

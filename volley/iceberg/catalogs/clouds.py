@@ -52,7 +52,7 @@ class S3TablesCatalog(RestCatalog):
     title: ClassVar[str] = "S3 Tables"
     # The service compacts, expires and removes files itself.
     capabilities: ClassVar[Capabilities] = Capabilities(
-        nested_namespaces=False, upper_case=False, expiry=False, format_3=None
+        nested_namespaces=False, upper_case=False, expiry=False, format_3=None, bounds=None
     )
 
     uri: str | None = field(default=None, kw_only=True)  # type: ignore[assignment]
@@ -123,7 +123,9 @@ class BigLakeCatalog(RestCatalog):
 
     extra: ClassVar[str | None] = "gcs"
     title: ClassVar[str] = "BigLake"
-    capabilities: ClassVar[Capabilities] = Capabilities(nested_namespaces=None, upper_case=None, format_3=None)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        nested_namespaces=None, upper_case=None, format_3=None, bounds=None
+    )
 
     uri: str | None = field(default=None, kw_only=True)  # type: ignore[assignment]
     warehouse: str = field()

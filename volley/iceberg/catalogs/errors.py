@@ -198,10 +198,16 @@ def _rejected(address: str, text: str, table: str, subject: str = "table") -> Ca
             hint="the reason is the catalog's own: check address, warehouse and properties",
         )
     what = "table" if subject.startswith("table") else "the namespace of table"
-    return CatalogError(
-        f"catalog {address} rejected the request for {what} {table}: {text}",
-        hint="the reason is the catalog's own: if it is the name, choose one that this catalog takes",
-    )
+    return CatalogError(f"catalog {address} rejected the request for {what} {table}: {text}", hint=_way_out(what, text))
+
+
+def _way_out(what: str, text: str) -> str:
+    """Return what to do about a request that a catalog has rejected with this text."""
+    if mark := re.search(r"volley\.[a-z-]+", text):
+        return f"properties that begin with {mark[0]} keep which rows are in the table: have the catalog take them"
+    if what != "table":
+        return "the reason is the catalog's own: choose a name that it takes, of one level if it has no more"
+    return "the reason is the catalog's own: choose names that it takes, and leave out table_properties that it refuses"
 
 
 def _is_garbled(error: Exception) -> bool:

@@ -22,7 +22,7 @@ __all__ = [
 
 _ROLES = "PRINCIPAL_ROLE:ALL"
 # Of an Iceberg REST server that keeps metadata as Iceberg's own library does; what differs between releases is asked.
-_ICEBERG = Capabilities(format_3=None, transactions=True)
+_ICEBERG = Capabilities(format_3=None, bounds=None, transactions=True)
 
 
 def _with_path(uri: str, ending: str) -> str:

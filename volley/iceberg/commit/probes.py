@@ -18,7 +18,8 @@ from volley.contracts.reports import Probe
 from volley.errors import CommitConflictError, StorageError, TableNotFoundError
 from volley.iceberg.catalogs.answers import retry_reads
 from volley.iceberg.catalogs.values import RestCatalog
-from volley.iceberg.commit.tables import capabilities_of, check_table, has_namespace
+from volley.iceberg.commit.creation import capabilities_of, has_namespace, unbounded
+from volley.iceberg.commit.tables import check_table
 from volley.iceberg.commit.together import takes_tables
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
@@ -127,7 +128,8 @@ class _Looks:
             return self._absent(f"table {self._config.table_name}")
         snapshot = self._table.snapshot_by_name(self._config.branch)
         rows = "no snapshot yet" if snapshot is None else f"{rows_in(self._table.io, snapshot):,} rows"
-        return f"{self._config.table_name}, {rows}"
+        missing = ", ".join(unbounded(self._table))
+        return f"{self._config.table_name}, {rows}{missing and f', without the properties {missing}'}"
 
     def schema(self) -> str:
         if self._stream is None:

@@ -10,26 +10,23 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
-    ForbiddenError,
-    NoSuchNamespaceError,
     NoSuchTableError,
-    RESTError,
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from volley.errors import CatalogAuthError, TableNotFoundError
-from volley.iceberg.catalogs.answers import retry_reads, status_of
-from volley.iceberg.catalogs.capabilities import Capabilities
+from volley.errors import TableNotFoundError
+from volley.iceberg.catalogs.answers import retry_reads
+from volley.iceberg.commit.creation import capabilities_of, create_table, make_namespace
 from volley.iceberg.commit.loop import Stage, Staged, commit_to
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec, spec_of
 from volley.iceberg.modes import History, KeyedMode, Overwrite
-from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_known
+from volley.iceberg.pyiceberg_private.guarded import check_known
 from volley.iceberg.pyiceberg_private.snapshots import add_empty_snapshot
 from volley.iceberg.read.history import check_branch
 from volley.iceberg.schema.changes import Change, Evolution
@@ -42,22 +39,14 @@ from volley.iceberg.upsert.columns import check_keys, own_fields, own_renames, w
 from volley.iceberg.upsert.tombstones import check_versions
 
 __all__ = [
-    "capabilities_of",
     "change_schema",
     "check_columns",
     "check_table",
     "evolution",
-    "has_namespace",
     "open_table",
 ]
 
 _log = logging.getLogger(__name__)
-# These properties keep the cost and the leftovers of a commit from growing with the table's age.
-_BOUNDED = {
-    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
-    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
-    TableProperties.MANIFEST_MERGE_ENABLED: "true",
-}
 
 
 def open_table(
@@ -141,11 +130,6 @@ def _existing(config: IcebergSinkConfig) -> Table | None:
             return None
 
 
-def capabilities_of(ref: TableRef, catalog: Catalog) -> Capabilities:
-    """Return what an opened catalog can do: as its name tells, and as it announces."""
-    return ref.capabilities.announced(catalog.endpoints if isinstance(catalog, GuardedCatalog) else None)
-
-
 def _require(config: IcebergSinkConfig, catalog: Catalog, capability: str, fault: str) -> None:
     """Raise ConfigError if an opened catalog lacks a capability, without which the table has a fault."""
     named = f"catalog {config.ref.address}"
@@ -208,27 +192,14 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
     _check_creation(config)
     _require(config, catalog, "tables", "can't be made")
     schema, spec = _new_layout(config, stream)
-    _make_namespace(catalog, config.identifier[:-1], config.ref)
-    properties = {**_BOUNDED, **config.table_properties}
+    make_namespace(catalog, config.identifier[:-1], config.ref)
     try:
-        table = catalog.create_table(config.identifier, schema, partition_spec=spec, properties=properties)
+        table = create_table(catalog, config, schema, spec)
     except TableAlreadyExistsError:
         table = catalog.load_table(config.identifier)
-    else:
-        _warn_of_version(config, table)
     # If another job was faster, the table is its own; SeaweedFS 4.48 returns that one without an error.
     evolution(config, table, stream)
     return table
-
-
-def _warn_of_version(config: IcebergSinkConfig, table: Table) -> None:
-    """Warn if a catalog has made a table of another format version than asked for, as Nessie 0.99 does."""
-    made, asked = table.format_version, format_version(config.table_properties)
-    if made != asked:
-        _log.warning(
-            "table %s is of format version %d: %s makes no other, though the table property asks for %d",
-            *(config.table_name, made, config.ref.address, asked),
-        )
 
 
 def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evolution:
@@ -309,36 +280,3 @@ class _SchemaChange(Stage[_StagedSchema]):
 
     def landed(self, table: Table, staged: _StagedSchema) -> bool:
         return table.schema() == staged.schema
-
-
-def _make_namespace(catalog: Catalog, namespace: tuple[str, ...], ref: TableRef) -> None:
-    """Make a namespace, and those around it if the catalog needs them, unless it is there."""
-    if has_namespace(catalog, namespace):
-        return
-    missing = f"namespace {'.'.join(namespace)} is missing, and can't be made"
-    capabilities_of(ref, catalog).require("namespaces", f"catalog {ref.address}", missing)
-    try:
-        catalog.create_namespace_if_not_exists(namespace)
-    except ForbiddenError as error:
-        raise CatalogAuthError(
-            f"catalog {ref.address} shows no namespace {'.'.join(namespace)}, and refused to make it: {error}",
-            hint="create it, or grant the privilege to create namespaces (Polaris: NAMESPACE_CREATE); if it is there, "
-            "a privilege to see it is missing, and writing needs TABLE_WRITE_DATA",
-        ) from error
-    except (NoSuchNamespaceError, RESTError) as error:
-        if len(namespace) == 1 or not (isinstance(error, NoSuchNamespaceError) or status_of(error) == 404):
-            raise
-        # Nessie makes a namespace only inside one that is there.
-        _make_namespace(catalog, namespace[:-1], ref)
-        catalog.create_namespace_if_not_exists(namespace)
-
-
-def has_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> bool:
-    """Return True if a namespace is there, or if the catalog does not tell."""
-    try:
-        catalog.load_namespace_properties(namespace)
-    except NoSuchNamespaceError:
-        return False
-    except (ForbiddenError, NotImplementedError):
-        pass  # what can't be asked for may be there: the table's own request tells
-    return True

@@ -19,8 +19,8 @@ from volley.contracts.epoch import Epoch, WriteResult
 from volley.contracts.sink import Committer
 from volley.errors import CatalogUnreachableError, CommitStateUnknownError, VolleyError, message_of
 from volley.iceberg.catalogs.answers import commit_retry, retry_reads
+from volley.iceberg.commit.creation import capabilities_of
 from volley.iceberg.commit.loop import Attempts, Commit, Ready, Stage, UnknownOutcome, sending, turn
-from volley.iceberg.commit.tables import capabilities_of
 from volley.iceberg.pyiceberg_private.access import delete_manifests, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog
 from volley.iceberg.pyiceberg_private.transactions import TableChange, commit_all, load_committed
