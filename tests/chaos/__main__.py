@@ -25,6 +25,7 @@ from tests.chaos import (
     mariadb,
     mirror,
     routed,
+    together,
     viewed,
     webhooks,
 )
@@ -33,12 +34,15 @@ from tests.chaos.kinds import KINDS
 from tests.classes import java_options
 from tests.drivers import Drivers, start_jvm
 from tests.servers.iceberg_spark import IcebergSpark
+from tests.servers.rest_fixture import RestFixture
 from tests.servers.shared import own_server
+from tests.services import lakes
 
 # The seconds that a run which catches up may take, also beside other work.
 _RUN_SECONDS = 900
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
 _WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG, _MARIADB = "webhooks", "join", "database", "changelog", "mariadb"
+_TOGETHER = "together"
 _DEBEZIUM = {f"debezium_{name}": name for name in debezium.KINDS}
 
 
@@ -49,7 +53,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
     every = (
         *(*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _CHANGELOG, _ROUTED, _WEBHOOKS, _JOIN, _DATABASE),
-        *(_MARIADB, *_DEBEZIUM),
+        *(_MARIADB, *_DEBEZIUM, _TOGETHER),
     )
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
@@ -114,6 +118,13 @@ def main(arguments: list[str]) -> None:
         with start_jvm() as jvm:
             died = routed.run(Drivers(jvm, _RUN_SECONDS), folder / _ROUTED, kills, seed)
         print(f"chaos: many tables, made, widened, dropped and put back, no table differs after {dict(died)}")
+    if _TOGETHER in options.kinds:
+        kills = options.kills // 6 if kinds else options.kills
+        (folder / "rest-fixture").mkdir()
+        with own_server(RestFixture(folder / "rest-fixture")) as server, start_jvm() as jvm:
+            drivers, lake = Drivers(jvm, _RUN_SECONDS), lakes.on_rest(server)
+            died = together.run(drivers, folder / _TOGETHER, lake, kills, seed)
+        print(f"chaos: many tables in one commit, no epoch in a part of them, no table differs after {dict(died)}")
     if _WEBHOOKS in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.chaos.mirror import next_epoch
@@ -99,14 +100,18 @@ class Model:
         table[key] = row
         return {**row, "op": "u"}
 
-    def differing(self, catalog: SqlCatalog) -> list[str]:
+    def differing(self, catalog: Catalog, namespace: str = "db") -> list[str]:
         """Return the tables whose rows differ in any column."""
-        return [name for name, rows in self.rows.items() if _plain(catalog, name) != [rows[id] for id in sorted(rows)]]
+        return [
+            name
+            for name, rows in self.rows.items()
+            if _plain(catalog, f"{namespace}.{name}") != [rows[id] for id in sorted(rows)]
+        ]
 
 
-def _plain(catalog: SqlCatalog, name: str) -> list[dict[str, Any]]:
+def _plain(catalog: Catalog, name: str) -> list[dict[str, Any]]:
     """The rows of a table by their ids, without columns that they lack."""
-    rows = catalog.load_table(f"db.{name}").scan().to_arrow().sort_by("id").to_pylist()
+    rows = catalog.load_table(name).scan().to_arrow().sort_by("id").to_pylist()
     return [{column: value for column, value in row.items() if value is not None} for row in rows]
 
 

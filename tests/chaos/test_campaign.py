@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import debezium, maintained, mariadb, mirror, routed, webhooks
+from tests.chaos import debezium, maintained, mariadb, mirror, routed, together, webhooks
 from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
 from tests.servers.iceberg_spark import IcebergSpark
+from tests.services import lakes
 
 pytestmark = pytest.mark.nightly
 
@@ -35,6 +36,17 @@ def test_a_table_that_is_maintained(iceberg_spark: IcebergSpark, tmp_path: Path,
 @pytest.mark.usefixtures("spark")
 def test_many_tables(drivers: Drivers, tmp_path: Path) -> None:
     assert routed.run(drivers, tmp_path, kills=3, seed=2026, check_every=3, tables=4, made=2, columns=3).total() == 3
+
+
+@pytest.mark.services
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("lake", [lakes.rest, lakes.seaweed], ids=["fixture", "seaweed"])
+def test_many_tables_in_one_commit(
+    request: pytest.FixtureRequest, drivers: Drivers, tmp_path: Path, lake: lakes.Opener
+) -> None:
+    model = {"tables": 4, "made": 2, "columns": 3}
+    died = together.run(drivers, tmp_path, lake(request), kills=3, seed=2026, check_every=3, **model)
+    assert died.total() >= 3
 
 
 @pytest.mark.usefixtures("spark")

@@ -29,12 +29,12 @@ from tests.recovery.routed_job import FILES
 from tests.recovery.together_job import ROWS, run, run_epochs, write_input
 from tests.services import lakes
 from tests.services.fault_proxy import (
+    LIES,
     Answer,
     Exchange,
     Fault,
     FaultProxy,
     Server,
-    answer_after,
     answer_with,
     kill,
     lose_answer,
@@ -78,11 +78,15 @@ class Tables:
         return [self.lake.table(config) for config in self.configs]
 
 
-# In which jobs are killed; a start of Nessie takes minutes.
-SERVERS = [pytest.param(lakes.rest, id="fixture"), pytest.param(lakes.seaweed, id="seaweed")]
+# A start of Nessie takes minutes.
+SERVERS = [
+    pytest.param(lakes.rest, id="fixture"),
+    pytest.param(lakes.seaweed, id="seaweed"),
+    nightly(lakes.nessie, id="nessie"),
+]
 
 
-@pytest.fixture(params=[*SERVERS, nightly(lakes.nessie, id="nessie")])
+@pytest.fixture(params=SERVERS)
 def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
     lake: Lake = request.param(request)
     catalog = lake.documented.ref.catalog
@@ -120,20 +124,6 @@ def test_a_catalog_that_announces_nothing_is_asked_until_it_answers(tables: Tabl
     tables.proxy.arm(answer_with(404), "POST", TOGETHER)
     assert [ours[1].group is None for _ in range(2)] == [True, True]
     assert len(tables.proxy.asked("POST", TOGETHER)) == 4
-
-
-def twice(server: Server) -> Answer:
-    server()
-    return server()
-
-
-LIES: list[Fault] = [
-    lose_answer,
-    lose_request,
-    twice,
-    *map(answer_after, (400, 401, 403, 404, 408, 409, 419, 422, 429, 500, 501, 502, 503, 504)),
-    *map(answer_with, (409, 429, 500, 502, 503, 504)),
-]
 
 
 @pytest.mark.parametrize("fault", LIES, ids=lambda fault: fault.__name__)
@@ -421,11 +411,22 @@ def test_a_job_that_is_killed_at_every_point(tables: Tables, drivers: Drivers, t
         epochs = [_epochs(tables.lake, config) for config in tables.configs]
         assert epochs == [epochs[0]] * 3, point
     run(tmp_path, configs, f"db.{letters.table}")
-    assert [_epochs(tables.lake, config) for config in tables.configs] == [[str(each) for each in range(files)]] * 3
+    assert [_epochs(tables.lake, config) for config in tables.configs] == [_shown(tables.lake, range(files))] * 3
     assert tables.lake.ids(first) == tables.lake.ids(second) == list(range(files * ROWS))
     bad = tables.lake.table(letters).scan().to_arrow()["payload"].to_pylist()
     assert sorted(bad) == [f'{{"id": "bad {number}"}}' for number in range(files)]
-    assert not tables.proxy.asked("POST", ALONE)
+    assert _alone(tables) == []
+
+
+def _alone(tables: Tables) -> list[Exchange]:
+    """The commits of single tables; Nessie makes tables by such ones."""
+    return [] if tables.lake.name == "nessie" else tables.proxy.asked("POST", ALONE)
+
+
+def _shown(lake: Lake, epochs: range) -> list[str]:
+    """The epochs of the snapshots that a catalog shows of a table that has these; Nessie shows the last one."""
+    shown = epochs[-1:] if lake.name == "nessie" else epochs
+    return [str(epoch) for epoch in shown]
 
 
 def _epochs(lake: Lake, config: IcebergSinkConfig) -> list[str]:
@@ -433,7 +434,9 @@ def _epochs(lake: Lake, config: IcebergSinkConfig) -> list[str]:
     if not catalog.table_exists(config.identifier):
         return []
     snapshots = catalog.load_table(config.identifier).snapshots()
-    return [str(snapshot.summary["volley.epoch"]) for snapshot in snapshots if snapshot.summary]
+    epochs = [snapshot.summary["volley.epoch"] for snapshot in snapshots if snapshot.summary]
+    # A new table of Nessie has a snapshot without rows.
+    return [epoch for epoch in epochs if epoch is not None]
 
 
 ROUTED = ["after-files@0", "before-commit@1", "after-commit@1", "after-route-2@2", "before-checkpoint@3"]
@@ -464,5 +467,5 @@ def test_a_job_of_many_tables_that_is_killed(tables: Tables, drivers: Drivers, t
         if upsert:
             expected = sorted({row["key"]: row["id"] for row in rows if row["kind"] == name}.values())
         assert lake.ids(replace(config, table=name)) == expected
-        assert len(_epochs(lake, replace(config, table=name))) == FILES - max(0, int(name[1]) - 2)
-    assert not tables.proxy.asked("POST", ALONE)
+        assert _epochs(lake, replace(config, table=name)) == _shown(lake, range(max(0, int(name[1]) - 2), FILES))
+    assert _alone(tables) == []

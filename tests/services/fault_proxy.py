@@ -146,10 +146,26 @@ def kill(pid: Callable[[], int]) -> Fault:
     return named("kill", forward_and_kill)
 
 
+def twice(server: Server) -> Answer:
+    """The server is asked twice, and the client has the second answer, as of a gateway that repeats requests."""
+    server()
+    return server()
+
+
 def named(name: str, fault: Fault) -> Fault:
     """The fault under the name that exchanges show."""
     fault.__name__ = name
     return fault
+
+
+LIES: list[Fault] = [
+    lose_answer,
+    lose_request,
+    twice,
+    *map(answer_after, (400, 401, 403, 404, 408, 409, 419, 422, 429, 500, 501, 502, 503, 504)),
+    *map(answer_with, (409, 429, 500, 502, 503, 504)),
+]
+"""What a gateway makes of a commit that a client should try again, or find made."""
 
 
 @dataclass
