@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
 import uuid
@@ -34,6 +35,7 @@ from tests.services.fault_proxy import (
     Exchange,
     Fault,
     FaultProxy,
+    Request,
     Server,
     answer_with,
     kill,
@@ -345,6 +347,32 @@ def test_two_sinks_that_write_to_one_table(tables: Tables, shops: Routed) -> Non
         task.write(pa.RecordBatch.from_pylist(routed.rows("a", 100 + number), routed.SCHEMA))
         own.commit_together(epoch, [(own, [task.close()]), (many, spread)])
     assert ids(tables, shops, "a", "b") == [[0, 1, 2, 100, 101, 102], [0, 1, 2]]
+
+
+class IgnoresCase(FaultProxy):
+    """Before a catalog whose tables have names in lower case: takes those names in any case."""
+
+    def exchange(self, request: Request) -> Answer | None:
+        body = re.sub(rb'("identifier": ?\{[^}]*"name": ?)("[^"]*")', lambda m: m[1] + m[2].lower(), request.body)
+        path = re.sub("/tables/[^/?]+", lambda match: match[0].lower(), request.path)
+        return super().exchange(replace(request, path=path, body=body))
+
+
+def test_two_sinks_that_write_to_one_table_under_two_names(tables: Tables, shops: Routed) -> None:
+    with IgnoresCase(tables.proxy.uri) as proxy:
+        catalog = shops.config.ref.catalog
+        assert isinstance(catalog, RestCatalog)
+        folding = replace(catalog, uri=proxy.uri + urlsplit(catalog.uri).path)
+        shops.config = replace(shops.config, catalog=folding)
+        many = shops.driver()
+        routed.run(many, 0, routed.rows("a", 0) + routed.rows("b", 0))
+        own = driver(replace(shops.config, table="A"), routed.SCHEMA)
+        for number in range(1, 3):
+            epoch, spread = routed.write(many, number, routed.rows("a", number) + routed.rows("b", number))
+            task = own.writer(epoch).open(0)
+            task.write(pa.RecordBatch.from_pylist(routed.rows("a", 100 + number), routed.SCHEMA))
+            own.commit_together(epoch, [(own, [task.close()]), (many, spread)])
+        assert ids(tables, shops, "a", "b") == [[0, 1, 2, 101, 102], [0, 1, 2]]
 
 
 @pytest.mark.nightly

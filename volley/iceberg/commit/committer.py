@@ -158,7 +158,7 @@ class IcebergCommitter(GroupedCommitter):
         if not files:
             return []
         stage = EpochStage(self._config, self._context, epoch, files, self._changes(epoch, files))
-        return [Change(self._config.ref, stage, self._reload, partial(self.finish, epoch, results))]
+        return [Change(self._config.ref, self.identity, stage, self._reload, partial(self.finish, epoch, results))]
 
     def finish(self, epoch: Epoch, results: Sequence[WriteResult], commit: Commit[Any]) -> None:
         """Delete what a commit has left over, once its files belong to the table."""

@@ -47,6 +47,7 @@ class Change:
     """What is to be committed to one table.
 
     Args:
+        identity: The table's uuid: a catalog that ignores case has a table under several names.
         load: Loads the table.
         finish: Called with the commit that was made.
         submit: Runs work in the thread that has the table's catalog client; None = any thread may use it.
@@ -55,6 +56,7 @@ class Change:
     """
 
     ref: TableRef
+    identity: str
     stage: Stage[Any]
     load: Callable[[], Table]
     finish: Callable[[Commit[Any]], None]
@@ -125,12 +127,12 @@ def commit_together(changes: Sequence[Change]) -> None:
         CommitStateUnknownError: If the changes may or may not have landed, or some have; no file was deleted.
         VolleyError: If a table can't be loaded, or the `stage` of one raises it; nothing is changed then.
     """
-    rounds: list[dict[Sequence[str], Change]] = []
+    rounds: list[dict[str, Change]] = []
     for change in changes:
-        free = next((tables for tables in rounds if change.ref.identifier not in tables), None)
+        free = next((tables for tables in rounds if change.identity not in tables), None)
         if free is None:
             rounds.append(free := {})
-        free[change.ref.identifier] = change
+        free[change.identity] = change
     for number, tables in enumerate(rounds):
         _Group([*tables.values()], has_landed=number > 0).commit()
 
