@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,6 +67,15 @@ def _column(node: Column, schema: pa.Schema) -> CompiledExpression:
 
 def _comparison(compute: Callable[[Datum, Datum], Datum], on_floats: Callable[[Datum, Datum], Datum]) -> Any:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+        if _are_decimals(args):
+            parts = [as_decimal(arg.type) for arg in args]
+            scale = max(part.scale for part in parts)
+            precision = max(part.precision - part.scale for part in parts) + scale
+            if precision > _DIGITS:
+                exact, operands = pa.decimal256(precision, scale), map(to_type, args, parts)
+                return computed(
+                    pa.bool_(), lambda *values: compute(*(value.cast(exact) for value in values)), *operands
+                )
         common_type = operand_type(node, [arg.type for arg in args])
         if pa.types.is_nested(common_type) or common_type == pa.uuid():
             raise wrong_types(node, [arg.type for arg in args], "plain values")
@@ -92,24 +101,52 @@ def _float_gt_eq(left: Datum, right: Datum) -> Datum:
     return pc.or_(pc.greater_equal(left, right), pc.and_(pc.is_nan(left), pc.is_valid(right)))
 
 
+# The digits of a decimal column, and those that Arrow computes with.
+_DIGITS, _EXACT_DIGITS = 38, 76
+
+
 def _arithmetic(compute: Callable[[Datum, Datum], Datum], decimals: Callable[..., tuple[int, int]]) -> Any:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         types = [arg.type for arg in args]
-        common_type = operand_type(node, types)
+        common_type = types[0] if _are_decimals(args) else operand_type(node, types)
         if not is_number(common_type):
             raise wrong_types(node, types, "numbers")
-        if not pa.types.is_decimal(common_type):
+        if not _are_decimals(args) and not pa.types.is_decimal(common_type):
             return computed(common_type, compute, *(to_type(arg, common_type) for arg in args), can_fail=True)
         parts = [common_type if pa.types.is_null(data_type) else as_decimal(data_type) for data_type in types]
         precision, scale = decimals(*parts)
-        if precision > 38:
+        if precision > _EXACT_DIGITS:
             raise ExpressionError(
                 f"{node!r} needs decimal({precision},{scale})", hint="cast an operand to fewer digits"
             )
+        if precision > _DIGITS:
+            return _rounded(compute, precision, scale, *map(to_type, args, parts))
         out, operands = pa.decimal128(precision, scale), map(to_type, args, parts)
         return computed(out, lambda left, right: cast(compute(left, right), out), *operands, can_fail=True)
 
     return lower
+
+
+def _are_decimals(args: Sequence[CompiledExpression]) -> bool:
+    """Return True for decimals, and for a decimal and integers."""
+    types = [arg.type for arg in args]
+    return any(map(pa.types.is_decimal, types)) and all(
+        pa.types.is_decimal(data_type) or data_type in INT_DIGITS for data_type in types
+    )
+
+
+def _rounded(
+    compute: Callable[[Datum, Datum], Datum], precision: int, scale: int, *operands: CompiledExpression
+) -> CompiledExpression:
+    """Return a decimal of more than 38 digits, rounded to as many decimals as Spark gives it, but 6 if it has them."""
+    kept = max(_DIGITS - (precision - scale), min(scale, 6))
+    out = pa.decimal128(_DIGITS, kept)
+
+    def rounded(left: Datum, right: Datum) -> Datum:
+        exact = compute(*(value.cast(pa.decimal256(value.type.precision, value.type.scale)) for value in (left, right)))
+        return cast(exact if kept == scale else pc.round(exact, kept, "half_towards_infinity"), out)
+
+    return computed(out, rounded, *operands, can_fail=True)
 
 
 def _sum_digits(left: pa.Decimal128Type, right: pa.Decimal128Type) -> tuple[int, int]:
@@ -123,7 +160,7 @@ def _product_digits(left: pa.Decimal128Type, right: pa.Decimal128Type) -> tuple[
 
 def _div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
-    if not is_number(operand_type(node, types)) and not all(map(all_null, args)):
+    if not _are_decimals(args) and not is_number(operand_type(node, types)) and not all(map(all_null, args)):
         raise wrong_types(node, types, "numbers")
     operands = (to_type(arg, pa.float64()) for arg in args)
     return computed(pa.float64(), partial(_divide, node), *operands, can_fail=True)

@@ -106,7 +106,7 @@ def expression_of_tree(tree: exp.Expression) -> Expr:
     return _expr(tree)
 
 
-def written_paren(tree: exp.Expression) -> exp.Paren:
+def written_paren(tree: exp.Expr) -> exp.Paren:
     """Return a tree in parentheses, as if the text had them."""
     paren = exp.Paren(this=tree)
     paren.meta[_WRITTEN] = True

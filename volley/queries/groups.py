@@ -14,13 +14,13 @@ from volley.plan.event_times import follows_windows
 from volley.plan.expressions import Expr, col
 from volley.plan.sql_nodes import Mistake
 from volley.plan.windows import Window, session, sliding, tumbling
-from volley.queries.scope import Relation, Types, expression
+from volley.queries.scope import PLACEHOLDER, Relation, Types, expression
 from volley.types.arrow import type_name
 
 if TYPE_CHECKING:
     from volley.stream.stream import DataStream
 
-__all__ = ["Groups", "has_aggregates", "is_aggregated", "window_bound"]
+__all__ = ["Groups", "has_aggregates", "is_aggregate", "is_aggregated", "window_bound"]
 
 _AGGREGATES: dict[str, Callable[[Expr], Aggregation]] = {
     **{"count": count, "sum": sum_, "min": min_, "max": max_, "avg": avg, "mean": avg},
@@ -38,18 +38,21 @@ _TICK = timedelta(microseconds=1)
 
 def has_aggregates(trees: Sequence[exp.Expr]) -> bool:
     """Return True if a query with these expressions has groups, without GROUP BY too."""
-    return any(_is_aggregate(node) for tree in trees for node in tree.find_all(exp.Anonymous))
+    return any(
+        is_aggregate(node) for tree in trees for node in tree.walk(prune=lambda node: isinstance(node, exp.Query))
+    )
 
 
 def is_aggregated(column: exp.Column) -> bool:
     """Return True if a column stands in an aggregate."""
     before = column.parent
-    while before is not None and not _is_aggregate(before) and not isinstance(before, exp.Filter):
+    while before is not None and not is_aggregate(before) and not isinstance(before, exp.Filter):
         before = before.parent
     return before is not None
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
+    """Return True for the call of an aggregate."""
     return isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES
 
 
@@ -96,7 +99,7 @@ class Groups:
         """
         result = tree.transform(self._replaced)
         for column in result.find_all(exp.Column):
-            if column.name not in self._known:
+            if column.name not in self._known and PLACEHOLDER not in column.meta:
                 hint = f"group by {column.name}, or take an aggregate of it, such as max({column.name})"
                 raise Mistake(f"{column.name} is not a column of the groups", column, hint)
         assert isinstance(result, exp.Expression)
@@ -124,7 +127,7 @@ class Groups:
         for key, name in self._keys:
             if node == key:
                 return exp.column(name, quoted=True)
-        if isinstance(node, exp.Filter) or _is_aggregate(node):
+        if isinstance(node, exp.Filter) or is_aggregate(node):
             assert isinstance(node, exp.Expression)
             if node not in self._columns:
                 self._columns[node] = self._aggregate(node)
@@ -134,7 +137,7 @@ class Groups:
     def _aggregate(self, node: exp.Expression) -> exp.Expression:
         """Note an aggregate, and return the tree of its result."""
         call, where = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
-        if not _is_aggregate(call):
+        if not is_aggregate(call):
             raise Mistake("FILTER follows an aggregate", node, f"one of {', '.join(sorted(_AGGREGATES))}")
         if len(call.expressions) != 1:
             raise Mistake(f"{call.name} got {len(call.expressions)} arguments", node, f"call it as {call.name}(value)")
@@ -143,7 +146,7 @@ class Groups:
             is_distinct, (argument, *others) = True, argument.expressions
             if others or name in ("sum", "avg", "mean"):
                 raise Mistake(f"{name} of different values can't be computed", node, "it has count(distinct x)")
-        if nested := next((part for part in argument.walk() if _is_aggregate(part)), None):
+        if nested := next((part for part in argument.walk() if is_aggregate(part)), None):
             raise Mistake("an aggregate of an aggregate", nested, "compute one in a query in FROM")
         build = count_distinct if is_distinct and name == "count" else _AGGREGATES[name]
         column = f"_aggregate_{len(self._aggregates)}"

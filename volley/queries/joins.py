@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from sqlglot import exp
@@ -12,25 +13,64 @@ from volley.plan import nodes
 from volley.plan.event_times import follows_windows
 from volley.plan.expressions import col, lit
 from volley.plan.joins import How, TableJoin
-from volley.plan.sql_nodes import Mistake
+from volley.plan.sql_nodes import Mistake, written_paren
 from volley.queries.bounds import Bound, bound_of
 from volley.queries.scope import Item, Relation, Types, expression
 from volley.queries.tables import Tables
 from volley.stream.joins import MAX_BYTES
 
-__all__ = ["Condition", "Joiner", "conjuncts"]
+__all__ = ["Condition", "Joiner", "conjuncts", "has_queries", "names_only"]
 
 
 def conjuncts(tree: exp.Expression | None) -> Iterator[exp.Expression]:
-    """Yield the conditions that AND joins."""
+    """Yield the conditions that AND joins, those too that all sides of an OR have in common."""
+    for part in _joined_by_and(tree):
+        yield from _out_of_or(part)
+
+
+def _out_of_or(tree: exp.Expression) -> Iterator[exp.Expression]:
+    sides = [[*_joined_by_and(side)] for side in _joined_by_or(tree)]
+    common = [part for part in sides[0] if all(part in side for side in sides[1:])] if len(sides) > 1 else []
+    if not common:
+        yield tree
+        return
+    yield from common
+    rests = [[part for part in side if part not in common] for side in sides]
+    if all(rests):
+        yield reduce(_or, [reduce(_and, rest) for rest in rests])
+
+
+def _and(one: exp.Expression, other: exp.Expression) -> exp.Expression:
+    return written_paren(exp.And(this=written_paren(one.copy()), expression=written_paren(other.copy())))
+
+
+def _or(one: exp.Expression, other: exp.Expression) -> exp.Expression:
+    return written_paren(exp.Or(this=one.copy(), expression=other.copy()))
+
+
+def _joined_by_or(tree: exp.Expression) -> Iterator[exp.Expression]:
+    inner = tree.unnest() if isinstance(tree, exp.Paren) else tree
+    if isinstance(inner, exp.Or):
+        yield from _joined_by_or(inner.this)
+        yield from _joined_by_or(inner.expression)
+    else:
+        yield tree
+
+
+def _joined_by_and(tree: exp.Expression | None) -> Iterator[exp.Expression]:
     if isinstance(tree, exp.Paren):
-        inner = list(conjuncts(tree.this))
+        inner = list(_joined_by_and(tree.this))
         yield from inner if len(inner) > 1 else [tree]
     elif isinstance(tree, exp.And):
-        yield from conjuncts(tree.this)
-        yield from conjuncts(tree.expression)
+        yield from _joined_by_and(tree.this)
+        yield from _joined_by_and(tree.expression)
     elif tree is not None:
         yield tree
+
+
+def has_queries(tree: exp.Expression) -> bool:
+    """Return True if an expression has a query in it."""
+    return tree.find(exp.Query) is not None
 
 
 @dataclass
@@ -136,21 +176,33 @@ class Joiner:
         if not condition.pairs:
             hint = "compare a column of the query with one of the query around it: b.id = a.id"
             raise Mistake("EXISTS without an equality", node, hint)
-        schema = self._types.of(right.stream)
-        keys = [expression(tree, schema).alias(f"_key_{number}") for number, (_, tree) in enumerate(condition.pairs)]
-        names = [f"_key_{number}" for number in range(len(keys))]
-        distinct = right.stream.select(*keys).deduplicate(*names).with_column("_match", lit(True))
-        items = tuple(Item("", name, name) for name in (*names, "_match"))
-        by_name = [
-            (tree, exp.column(name, quoted=True)) for (tree, _), name in zip(condition.pairs, names, strict=True)
-        ]
-        matches = Relation(distinct, items)
-        needed, self._needed = self._needed, {"_match"}
-        joined = self.join(left, matches, Condition(list(by_name)), "left" if is_anti else "inner", node)
+        ours, theirs = zip(*condition.pairs, strict=True)
+        rows, names = self.matches(right, theirs)
+        pairs = [(tree, exp.column(name, quoted=True)) for tree, name in zip(ours, names, strict=True)]
+        joined, (match,) = self.looked_up(left, rows, pairs, ["_match"], "left" if is_anti else "inner", node)
+        return replace(joined, stream=joined.stream.filter(col(match).is_null())) if is_anti else joined
+
+    def matches(self, rows: Relation, trees: Sequence[exp.Expression]) -> tuple[Relation, list[str]]:
+        """Return the different values of some trees, and the names of their columns; the column `_match` is true."""
+        schema, names = self._types.of(rows.stream), [f"_key_{number}" for number in range(len(trees))]
+        keys = [expression(tree, schema).alias(name) for tree, name in zip(trees, names, strict=True)]
+        stream = rows.stream.select(*keys).deduplicate(*names).with_column("_match", lit(True))
+        return Relation(stream, tuple(Item("", name, name) for name in (*names, "_match"))), names
+
+    def looked_up(
+        self,
+        left: Relation,
+        rows: Relation,
+        pairs: Sequence[tuple[exp.Expression, exp.Expression]],
+        names: Sequence[str],
+        how: How,
+        node: exp.Expression,
+    ) -> tuple[Relation, list[str]]:
+        """Return the rows of a relation with columns of other rows, and the names of these columns in the stream."""
+        needed, self._needed = self._needed, {*names}
+        joined = self.join(left, rows, Condition(list(pairs)), how, node)
         self._needed = needed
-        (match,) = joined.items[len(left.items) :]
-        kept = joined.stream.filter(col(match.column).is_null()) if is_anti else joined.stream
-        return Relation(kept, left.items)
+        return Relation(joined.stream, left.items), [item.column for item in joined.items[len(left.items) :]]
 
     def filtered(self, relation: Relation, trees: Sequence[exp.Expression]) -> Relation:
         """Return the rows of a relation for which conditions of the text hold."""

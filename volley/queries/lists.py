@@ -27,6 +27,8 @@ def expanded(trees: Sequence[exp.Expression], relation: Relation) -> list[tuple[
             listed.append((tree.this, tree.alias))
         elif isinstance(tree, exp.Column):
             listed.append((tree, tree.name))
+        elif (name := _name_of_aggregate(tree)) is not None:
+            listed.append((tree, name))
         else:
             raise Mistake("a computed column has no name", tree, "give it one: … AS total")
     names = [name for _, name in listed]
@@ -34,6 +36,14 @@ def expanded(trees: Sequence[exp.Expression], relation: Relation) -> list[tuple[
         if name in names[:number]:
             raise Mistake(f"two columns are named {name!r}", tree, "give one of them another name by AS")
     return listed
+
+
+def _name_of_aggregate(tree: exp.Expression) -> str | None:
+    """Return the name that Spark gives an aggregate of a column; None for another expression."""
+    if has_aggregates([tree]) and isinstance(tree, exp.Anonymous) and len(tree.expressions) == 1:
+        (argument,) = tree.expressions
+        return f"{tree.name.lower()}({argument.name})" if isinstance(argument, exp.Column) else None
+    return None
 
 
 def _starred(star: exp.Star, items: Sequence[Item], node: exp.Expression) -> list[tuple[exp.Expression, str]]:

@@ -12,16 +12,15 @@ from volley.errors import ConfigError
 from volley.plan.sql_nodes import Mistake, mistakes_of
 from volley.queries.clauses import check_clauses
 from volley.queries.groups import Groups, has_aggregates
-from volley.queries.joins import Condition, Joiner, conjuncts, names_only
+from volley.queries.joins import Condition, Joiner, conjuncts, has_queries
 from volley.queries.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
 from volley.queries.parse import HINT, query_of
 from volley.queries.scope import Item, Relation, Types, expression
+from volley.queries.subqueries import Inlined, Named, Subqueries, placeholder, queries_in, replaced
 from volley.queries.tables import Tables
 from volley.stream.stream import DataStream
 
 __all__ = ["stream_of"]
-
-Named = Mapping[str, Relation]
 
 
 def stream_of(
@@ -51,6 +50,7 @@ class _Translator:
         has_star = any(not isinstance(star.parent, exp.Anonymous) for star in query.find_all(exp.Star))
         named = {identifier.name for identifier in query.find_all(exp.Identifier)}
         self._joiner = Joiner(tables, types, None if has_star else named, lateness)
+        self._subqueries = Subqueries(self.relation, self._source, self._joiner, types)
 
     def relation(self, query: exp.Expr, named: Named) -> Relation:
         """Return the rows of a query.
@@ -94,10 +94,7 @@ class _Translator:
         relation, conditions = self._from(query, named)
         for condition in conditions:
             relation = self._where(relation, condition, named)
-        for tree in (*query.expressions, *filter(None, [query.args.get("having")])):
-            if subquery := tree.find(exp.Subquery, exp.Exists):
-                raise Mistake("a query inside an expression", subquery, "join it in FROM, by an equality")
-        result = self._listed(query, relation)
+        result = self._listed(query, relation, named)
         if query.args.get("distinct"):
             if query.args["distinct"].args.get("on"):
                 raise Mistake("DISTINCT ON", query, "group by the columns")
@@ -133,7 +130,7 @@ class _Translator:
         pool.sort(key=lambda entry: not self.tables.is_endless(entry[0].stream))
         everything = Relation(pool[0][0].stream, tuple(item for relation, _ in pool for item in relation.items))
         for condition in conditions:
-            if not _queries(condition):
+            if not has_queries(condition):
                 _check_names(condition, everything)
         relation = pool.pop(0)[0]
         relation, conditions = self._met(relation, conditions, everything)
@@ -142,7 +139,7 @@ class _Translator:
             pool.remove(entry)
             pairs = _pairs(conditions, relation, entry[0], everything)
             both = Relation(relation.stream, (*relation.items, *entry[0].items))
-            trees = [tree for tree in conditions if not _queries(tree) and _is_of(tree, both, everything)]
+            trees = [tree for tree in conditions if not has_queries(tree) and _is_of(tree, both, everything)]
             conditions = [tree for tree in conditions if all(tree is not pair for pair in pairs)]
             matching = Condition.of(trees, relation, entry[0])
             relation = self._joiner.join(relation, entry[0], matching, "inner", entry[1])
@@ -153,7 +150,7 @@ class _Translator:
         self, relation: Relation, conditions: list[exp.Expression], everything: Relation
     ) -> tuple[Relation, list[exp.Expression]]:
         """Filter by the conditions that name nothing else, and return the others."""
-        ready = [tree for tree in conditions if not _queries(tree) and _is_of(tree, relation, everything)]
+        ready = [tree for tree in conditions if not has_queries(tree) and _is_of(tree, relation, everything)]
         rest = [tree for tree in conditions if all(tree is not other for other in ready)]
         return self._joiner.filtered(relation, ready), rest
 
@@ -180,7 +177,7 @@ class _Translator:
                 f"{side} {kind} JOIN".replace("  ", " "), join, "inner, left, right, semi and anti joins are there"
             )
         trees = list(conjuncts(join.args.get("on"))) or _using(join, left, right)
-        if any(_queries(tree) for tree in trees):
+        if any(has_queries(tree) for tree in trees):
             raise Mistake("a query inside ON", join, "put it into WHERE")
         for tree in trees:
             _check_names(tree, Relation(left.stream, (*left.items, *right.items)))
@@ -203,49 +200,10 @@ class _Translator:
         return self._joiner.filtered(relation, [*condition.left, *others])
 
     def _where(self, relation: Relation, tree: exp.Expression, named: Named) -> Relation:
-        """Return the rows for which a condition holds: an expression, IN (select …) or EXISTS."""
-        if not _queries(tree):
-            return self._joiner.filtered(relation, [tree])
-        is_anti = isinstance(tree, exp.Not)
-        inner = tree.this if is_anti else tree
-        if isinstance(inner, exp.Exists):
-            return self._exists(relation, inner, named, is_anti)
-        if isinstance(inner, exp.In) and inner.args.get("query") and not is_anti and not _queries(inner.this):
-            right = self.relation(inner.args["query"], named)
-            if len(right.items) != 1:
-                raise Mistake(f"IN of a query with {len(right.items)} columns", inner, "select one column")
-            item = exp.column(right.items[0].column, quoted=True)
-            condition = Condition([(relation.resolved(inner.this), item)])
-            return self._joiner.semi(relation, right, condition, inner, False)
-        if is_anti and isinstance(inner, exp.In):
-            hint = "a null in the query makes it true for no row; write NOT EXISTS (select 1 from b where b.x = a.x)"
-            raise Mistake("NOT IN (select …)", inner, hint)
-        raise Mistake("a query inside an expression", tree, "join it in FROM, by an equality")
-
-    def _exists(self, outer: Relation, node: exp.Exists, named: Named, is_anti: bool) -> Relation:
-        query = node.this
-        if not isinstance(query, exp.Select) or {name for name, value in query.args.items() if value} - {
-            *("expressions", "from_", "joins", "where", "kind", "hint")
-        }:
-            raise Mistake("EXISTS of such a query", node, "write EXISTS (select 1 from b where b.x = a.x)")
-        where = query.args.get("where")
-        trees = list(conjuncts(where and where.this))
-        bare = query.copy()
-        bare.set("where", None)
-        inner_names = Relation(outer.stream, self._from_items(query, named))
-        local = [tree for tree in trees if _queries(tree) or names_only(tree, inner_names)]
-        if local:
-            bare.set("where", exp.Where(this=exp.and_(*local, copy=True)))
-        relation, rest = self._from(bare, named)
-        for tree in rest:
-            relation = self._where(relation, tree, named)
-        others = [tree for tree in trees if all(tree is not other for other in local)]
-        condition = Condition.of(others, outer, relation)
-        return self._semi(outer, relation, condition, node, is_anti)
-
-    def _from_items(self, query: exp.Select, named: Named) -> tuple[Item, ...]:
-        sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
-        return tuple(item for source in sources for item in self._source(source, named).items)
+        """Return the rows for which a condition holds."""
+        if has_queries(tree):
+            return self._subqueries.where(relation, tree, named)
+        return self._joiner.filtered(relation, [tree])
 
     def _semi(
         self, left: Relation, right: Relation, condition: Condition, node: exp.Expression, is_anti: bool
@@ -257,12 +215,18 @@ class _Translator:
             )
         return self._joiner.semi(left, self._joiner.filtered(right, condition.right), condition, node, is_anti)
 
-    def _listed(self, query: exp.Select, relation: Relation) -> Relation:
+    def _listed(self, query: exp.Select, relation: Relation, named: Named) -> Relation:
         """Return the columns that a query lists, of groups if it has any."""
         listed = expanded(query.expressions, relation)
         having, group = query.args.get("having"), query.args.get("group")
         if group is None and having is None and not has_aggregates([tree for tree, _ in listed]):
+            for number, (tree, name) in enumerate(listed):
+                relation, tree = self._subqueries.met(relation, tree, named)
+                listed[number] = tree, name
             return self._projected(relation, [(tree, name) for tree, name in resolved_items(listed, relation)])
+        inlined = list[Inlined]()
+        listed = [(self._without_queries(tree, inlined, named), name) for tree, name in listed]
+        having = having and self._without_queries(having.this, inlined, named)
         if group is not None:
             check_clauses(group)
         groups = Groups(relation, self._types, self._lateness)
@@ -273,11 +237,27 @@ class _Translator:
         columns = [(groups.replaced(tree), name) for tree, name in resolved]
         condition = None
         if having is not None:
-            condition = groups.replaced(relation.resolved(with_aliases(having.this, resolved, relation, groups)))
-        stream = groups.stream()
+            condition = groups.replaced(relation.resolved(with_aliases(having, resolved, relation, groups)))
+        grouped = Relation(groups.stream(), ())
+        for number, query_ in enumerate(inlined):
+            grouped, value = self._subqueries.attached(grouped, query_)
+            columns = [(replaced(tree, placeholder(number), value), name) for tree, name in columns]
+            condition = condition and replaced(condition, placeholder(number), value)
         if condition is not None:
-            stream = stream.filter(expression(condition, self._types.of(stream)))
-        return self._projected(Relation(stream, ()), columns)
+            kept = grouped.stream.filter(expression(condition, self._types.of(grouped.stream)))
+            grouped = Relation(kept, ())
+        return self._projected(grouped, columns)
+
+    def _without_queries(self, tree: exp.Expression, inlined: list[Inlined], named: Named) -> exp.Expression:
+        """Return an expression over groups with placeholders for the queries in it, which are noted."""
+        for node in queries_in(tree):
+            query = self._subqueries.inlined(node, named)
+            if query.is_correlated:
+                hint = "group in a query in FROM, and compare its columns"
+                raise Mistake("a query in an expression over groups that names their columns", node, hint)
+            tree = replaced(tree, node, placeholder(len(inlined)))
+            inlined.append(query)
+        return tree
 
     def _projected(self, relation: Relation, columns: Sequence[tuple[exp.Expression, str]]) -> Relation:
         schema = self._types.of(relation.stream)
@@ -301,16 +281,12 @@ def _is_inner(join: exp.Join) -> bool:
     )
 
 
-def _queries(tree: exp.Expression) -> bool:
-    return tree.find(exp.Query) is not None
-
-
 def _pairs(
     conditions: Sequence[exp.Expression], left: Relation, right: Relation, everything: Relation
 ) -> list[exp.Expression]:
     """Return the conditions that say which columns of two relations are equal."""
     both = Relation(left.stream, (*left.items, *right.items))
-    trees = [tree for tree in conditions if not _queries(tree) and _is_of(tree, both, everything)]
+    trees = [tree for tree in conditions if not has_queries(tree) and _is_of(tree, both, everything)]
     return [tree for tree in trees if Condition.of([tree], left, right).pairs]
 
 

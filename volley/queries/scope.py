@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from volley.contracts.dimension import Dimension
     from volley.stream.stream import DataStream
 
-__all__ = ["BOUND", "Item", "Relation", "Types", "expression"]
+__all__ = ["BOUND", "PLACEHOLDER", "Item", "Relation", "Types", "expression"]
 
 BOUND = "bound"
 """Marks a column of groups, which no table has."""
+
+
+PLACEHOLDER = "placeholder"
+"""Marks what stands for a query in an expression over groups."""
 
 
 @dataclass(frozen=True)
