@@ -108,6 +108,15 @@ def rest_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixtu
 
 
 @server_fixture
+def rest_fixture_1_12(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixture]:
+    """The same on Iceberg 1.12.0, whose tags of tables are in quotes."""
+    from tests.servers.rest_fixture import RestFixture
+
+    with shared(tmp_path_factory, lambda folder: RestFixture(folder, "1.12.0"), "rest-1.12") as server:
+        yield server
+
+
+@server_fixture
 def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
     """Hive Metastore 3.1.3, from Maven."""
     from tests.servers.hive import HiveMetastore

@@ -7,11 +7,12 @@ from pathlib import Path
 from tests.servers.downloads import class_path, jars, java
 from tests.servers.process import ServerProcess, answers, free_ports
 
-_ARTIFACTS = (
+# The library comes first: of two versions of what it needs, Maven takes that of the first.
+_LIBRARY = ("org.apache.iceberg:iceberg-core:{}", "org.apache.iceberg:iceberg-bundled-guava:{}")
+# The server's own classes are published up to 1.11.0, and run on 1.12.0 too.
+_SERVER = (
     "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",
-    "org.apache.iceberg:iceberg-core:1.11.0",
     "org.apache.iceberg:iceberg-core:1.11.0:tests",
-    "org.apache.iceberg:iceberg-bundled-guava:1.11.0",
     "org.xerial:sqlite-jdbc:3.50.3.0",
     "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.2",
     "org.eclipse.jetty.compression:jetty-compression-server:12.1.2",
@@ -27,13 +28,15 @@ class RestFixture:
 
     Args:
         folder: Where that file is, and the log; tables are below its ``lake``.
+        version: The version of Iceberg's library that it runs on.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, version: str = "1.11.0") -> None:
         (port,) = free_ports(1)
         self.uri = f"http://127.0.0.1:{port}"
         self.lake = folder / "lake"
-        home = jars("rest-fixture-1.11.0", *_ARTIFACTS, source=Path(__file__).with_name("RestFixture.java"))
+        artifacts = (*(each.format(version) for each in _LIBRARY), *_SERVER)
+        home = jars(f"rest-fixture-{version}", *artifacts, source=Path(__file__).with_name("RestFixture.java"))
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-cp", class_path(home)]
         command = [java(), *options, "RestFixture", str(port), f"file://{self.lake}", f"{folder}/catalog.db"]
         self._process = ServerProcess("Iceberg's REST fixture", command, folder / "log")

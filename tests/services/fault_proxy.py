@@ -118,6 +118,8 @@ def with_config(settings: dict[str, str]) -> Fault:
 
     def configured(server: Server) -> Answer:
         answer = server()
+        if answer.status == 304:
+            return answer
         body = json.loads(answer.body)
         body["config"] = {**body.get("config", {}), **settings}
         return Answer(answer.status, answer.headers, json.dumps(body).encode())

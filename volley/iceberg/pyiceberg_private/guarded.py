@@ -42,6 +42,7 @@ __all__ = [
     "check_refs",
     "check_snapshots",
     "share_metadata",
+    "shared",
 ]
 
 
@@ -281,10 +282,17 @@ _SHALLOW: dict[type, Any] = {
 
 def share_metadata(table: Table) -> Table:
     """Return the same table, with metadata that is copied shallowly."""
-    metadata_type = _SHALLOW.get(type(table.metadata))
-    if metadata_type is not None:
-        table.metadata = metadata_type.model_construct(table.metadata.model_fields_set, **dict(table.metadata))
+    table.metadata = shared(table.metadata)
     return table
+
+
+def shared(metadata: TableMetadata) -> TableMetadata:
+    """Return the same metadata, which is copied shallowly."""
+    shallow = _SHALLOW.get(type(metadata))
+    if shallow is None:
+        return metadata
+    copy: TableMetadata = shallow.model_construct(metadata.model_fields_set, **dict(metadata))
+    return copy
 
 
 def _identified(table: Table) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,6 +36,7 @@ from requests import Response, Session
 from requests.exceptions import HTTPError, RequestException
 
 from volley.errors import CatalogAuthError, ConfigError
+from volley.iceberg.pyiceberg_private.conditional import TaggedTables
 from volley.iceberg.pyiceberg_private.foreign import REFUSED, mend
 from volley.iceberg.pyiceberg_private.guarded import (
     GuardedCatalog,
@@ -72,15 +74,19 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def __init__(self, name: str, timeouts: tuple[float, float], **properties: str) -> None:
         self._timeouts = timeouts
+        self._tagged = TaggedTables()
+        self._last = threading.local()
         super().__init__(name, **properties)
 
     def _fetch_config(self) -> None:
         super()._fetch_config()
-        # With the snapshots of references alone, files of the others would seem to be orphans.
-        self.properties[rest.SNAPSHOT_LOADING_MODE] = "all"
         # pyiceberg has these two sets for a catalog that announces nothing.
         if self._supported_endpoints not in (_UNANNOUNCED, _UNANNOUNCED | set(rest.VIEW_ENDPOINTS)):
             self.endpoints = frozenset(map(str, self._supported_endpoints))
+
+    def _note_answer(self, response: Response, **_: Any) -> None:
+        """Note this thread's last answer: pyiceberg does not pass on the headers of what a commit was answered."""
+        self._last.response = response
 
     def _note_keys(self, response: Response, **_: Any) -> None:
         """Note what pyiceberg does not read from the catalog's settings: that it knows requests again by their keys."""
@@ -144,13 +150,33 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         try:
-            table: Table = super().load_table(identifier)
+            return self._load(self.identifier_to_tuple(identifier))
         except REFUSED as refusal:
             table = self._load_foreign(identifier, refusal)
         except NoSuchTableError:
             self._check_no_view(identifier)
             raise
         check_snapshots(".".join(table.name()), table.metadata)
+        return table
+
+    def _load(self, identifier: Identifier) -> Table:
+        """Load a table as pyiceberg does, with all snapshots; one that has not changed, without its metadata."""
+        self._check_endpoint(rest.Capability.V1_LOAD_TABLE)
+        url = self.url(rest.Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
+        known = self._tagged.of(identifier)
+        # With the snapshots of references alone, files of the others would seem to be orphans.
+        asked = {"If-None-Match": known.tag} if known is not None else None
+        response = self._session.get(url, params={"snapshots": "all"}, headers=asked)
+        if response.status_code == 304 and known is not None:
+            return known.table(identifier, self)
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {404: NoSuchTableError})
+        answer = rest.TableResponse.model_validate_json(response.text)
+        table = self._response_to_table(identifier, answer)
+        check_snapshots(".".join(identifier), table.metadata)
+        self._tagged.keep(table, answer, response)
         return table
 
     def _check_no_view(self, identifier: str | Identifier) -> None:
@@ -192,10 +218,13 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         A table's own token signs in its commits: pyiceberg 0.12 puts it into the headers of all requests instead.
         """
         table, token = _without_token(table)
+        before = self._tagged.forget(table.name())
         with self._sign_in.by(token):
             for branch in _new_branches(table, updates):
                 requirements = self._with_branch(table, requirements, branch)
-            return super().commit_table(table, requirements, updates)
+            answer = super().commit_table(table, requirements, updates)
+        self._tagged.committed(before, table, answer, self._last.response)
+        return answer
 
     def commits_tables(self) -> bool:
         """Return True if the catalog takes a commit of no table, as SeaweedFS does, which announces nothing."""
@@ -209,6 +238,8 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
     def commit_tables(self, changes: Sequence[TableChanges]) -> None:
         """Commit changes of several tables, signed in as for the catalog: the request is of no single table."""
         body = {"table-changes": [self._change(*change) for change in changes]}
+        for table, _, _ in changes:
+            self._tagged.forget(table.name())
         response = self._session.post(self.url("transactions/commit"), json=body)
         if response.status_code in (500, 502, 504):
             raise CommitStateUnknownException(f"HTTP {response.status_code}: {response.text}")
@@ -249,9 +280,11 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         session = with_timeouts(super()._create_session(), self._timeouts, self.adapter)
         if not hasattr(self, "_supported_endpoints"):
             session.hooks["response"].append(self._note_keys)
-        elif self._keys is not None:
-            for prefix, adapter in list(session.adapters.items()):
-                session.mount(prefix, KeyedAdapter(adapter, self._keys))
+        else:
+            session.hooks["response"].append(self._note_answer)
+            if self._keys is not None:
+                for prefix, adapter in list(session.adapters.items()):
+                    session.mount(prefix, KeyedAdapter(adapter, self._keys))
         manager = self._auth_manager
         assert manager is not None
         if isinstance(manager, OAuth2AuthManager):
