@@ -99,10 +99,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         ExpressionError,
         "unknown column 'att'",
     ),
-    "a job without a window": (
-        lambda s: s.key_by("user").aggregate(n=count()).to_sink(MemorySink()).start("job"),
+    "the last value without a window": (
+        lambda s: s.key_by("user").aggregate(n=last("n")).to_sink(MemorySink()).start("job"),
         PlanError,
-        "without a window",
+        "goes by the time of rows, and has none without a window",
     ),
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from volley import (
     PlanError,
     col,
     count,
+    last,
     max_,
     previous,
     session,
@@ -242,7 +243,18 @@ def beside_a_table_with_windows(rows: DataStream) -> DataStream:
 
 
 REFUSED: dict[str, tuple[Callable[[], DataStream], str]] = {
-    "rows that replace earlier ones": (lambda: of_windows(updates(), 60), "whose rows replace earlier ones"),
+    "sessions of rows that change": (
+        lambda: updates().key_by().window(session(60), on="window_start").aggregate(n=sum_("n")),
+        "a session would fall apart",
+    ),
+    "an aggregate that can't take rows back": (
+        lambda: updates().key_by("k").window(tumbling(60), on="window_start").aggregate(n=last("n")),
+        "can't take back rows",
+    ),
+    "a function that takes rows that change": (
+        lambda: updates().map(dict).key_by("k").window(tumbling(60), on="window_start").aggregate(n=sum_("n")),
+        "can't take rows that replace earlier ones",
+    ),
     "their first rows": (lambda: updates().deduplicate("k"), "whose rows replace earlier ones"),
     "the start of sessions": (lambda: of_windows(visits(), 60), UNKNOWN.format("aggregate")),
     "a function": (lambda: of_windows(windows().map(dict), 60), UNKNOWN.format("map")),

@@ -7,6 +7,7 @@ import pyarrow as pa
 from volley.columns.compiled import CompiledExpression
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import sum_type
+from volley.columns.roles import ChangeColumns
 from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name
@@ -30,7 +31,8 @@ def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
     )
     aggregates = [pa.field(name, _column_type(aggregation, schema)) for name, aggregation in node.aggregates]
     changes = [pa.field(CHANGE, pa.string())] if node.has_changes else []
-    return pa.schema([*windows, *key_fields(node.keys, schema), *aggregates, *changes])
+    rows = pa.schema([*windows, *key_fields(node.keys, schema), *aggregates, *changes])
+    return ChangeColumns(operation=CHANGE).noted(rows) if node.emits_changes else rows
 
 
 def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:

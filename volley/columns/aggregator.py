@@ -1,6 +1,7 @@
-"""Compiles a windowed aggregate: rows to states, states of many rows to states of windows, those to rows again.
+"""Compiles an aggregate: rows to states, states of many rows to states of windows or groups, those to rows again.
 
-Between windows of a key that have rows, it fills the gaps: with rows for windows that have none of their own.
+Between windows of a key that have rows, it fills the gaps: with rows for windows that have none of their own. Where its
+input has changes, a deleted row counts as minus one; what has no row any more is gone.
 """
 
 from __future__ import annotations
@@ -21,44 +22,52 @@ from volley.columns.compiled import CompiledExpression, whole
 from volley.columns.dictionaries import is_encoded, make_batch
 from volley.columns.exact import restored, stored
 from volley.columns.expressions import compile_expression
-from volley.columns.groups import by_key
+from volley.columns.groups import are_among, by_key
 from volley.columns.keys.normal import normal
 from volley.columns.operators import Merged, Operator, Times
-from volley.columns.windows import END, START, Closing, Gaps, Grouping, Windows, windows_of
-from volley.plan.aggregates import Aggregation
+from volley.columns.weights import weighted_accumulator, weights_of
+from volley.columns.windows import END, START, Closing, Gaps, Grouping, Windows, groups_of, windows_of
+from volley.plan.aggregates import Aggregation, count
 from volley.plan.expression_nodes import Column
-from volley.plan.keyed_nodes import WINDOW_COLUMNS, Aggregate
-from volley.plan.windows import Session, Windowing, microseconds
+from volley.plan.keyed_nodes import CHANGE, WINDOW_COLUMNS, Aggregate
+from volley.plan.windows import Session, microseconds
 
 __all__ = ["Aggregator", "key_values"]
 
 
 @dataclass(frozen=True)
 class Aggregator(Operator):
-    """A windowed aggregate compiled for rows of one schema: an `Operator` with one input."""
+    """An aggregate compiled for rows of one schema: an `Operator` with one input."""
 
     folder: ClassVar[str] = "windows"
     faults: ClassVar[tuple[str, str]] = ("it is in no window", "its windows are closed")
     node: Aggregate
     input: pa.Schema
 
-    @property
-    def timing(self) -> Windowing:
-        """The window and how it is used."""
-        assert self.node.windowing is not None
-        return self.node.windowing
-
     @cached_property
     def windows(self) -> Windows:
         """What computes its windows."""
-        return windows_of(self.timing.window, self._gaps)
+        windowing = self.node.windowing
+        return groups_of(self.node.retention.ttl) if windowing is None else windows_of(windowing.window, self._gaps)
 
     @property
     def _gaps(self) -> Gaps | None:
-        window, longest = self.timing.window, self.timing.fill_gaps
-        if longest is None or isinstance(window, Session):
+        windowing = self.node.windowing
+        if windowing is None or windowing.fill_gaps is None or isinstance(windowing.window, Session):
             return None
-        return Gaps(microseconds(window.size), microseconds(longest))
+        return Gaps(microseconds(windowing.window.size), microseconds(windowing.fill_gaps))
+
+    @property
+    def is_timed(self) -> bool:  # type: ignore[override]
+        return self.node.windowing is not None
+
+    @property
+    def follows_clock(self) -> bool:
+        return self.node.windowing is None and self.node.retention.ttl is not None
+
+    @property
+    def waits_for_rows(self) -> bool:
+        return self.node.windowing is None
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -86,18 +95,20 @@ class Aggregator(Operator):
         names = [*self.windows.times, *self.grouping.keys, *self.grouping.state_names]
         return pa.schema(zip(names, [pa.int64()] * len(self.windows.times) + keys + types, strict=True))
 
-    def time_column(self, input: int) -> str:
-        return self.timing.on
+    def time_column(self, input: int) -> str | None:
+        return None if self.node.windowing is None else self.node.windowing.on
 
     def ends(self, times: Times) -> Times:
         return self.windows.ends(times)
 
-    def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
+    def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array | None) -> pa.Table:
         keys = [self._key_of(batch, number) for number in range(len(self._keys))]
+        known = np.zeros(len(batch), np.int64) if times is None else times.to_numpy()
+        numbers = weights_of(batch) if self.node.takes_changes else times
         columns = [
-            *self.windows.columns(times.to_numpy(), all(pa.types.is_dictionary(key.type) for key in keys)),
+            *self.windows.columns(known, all(pa.types.is_dictionary(key.type) for key in keys)),
             *keys,
-            *(column for part in self._accumulators for column in part.states(batch, times)),
+            *(column for part in self._accumulators for column in part.states(batch, numbers)),
         ]
         return pa.Table.from_batches([make_batch(columns, self._states)])
 
@@ -115,11 +126,27 @@ class Aggregator(Operator):
         return key_values(key, batch)
 
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
-        updates = self.timing.emit == "updates"
-        closing = self.windows.close(old[0], new[0], self.grouping, before, watermark, updates)
-        rest = closing.open.select(self._states.names).cast(self._states)
-        rows = self._come_out(closing) if self._gaps is None else self._with_gaps(closing.windows, self._gaps, before)
-        return Merged(rows, (rest,))
+        known = self.windows.kept(old[0], watermark)
+        closing = self.windows.close(known, new[0], self.grouping, before, watermark, self.node.replaces_rows)
+        rest = self._with_rows(closing.open).select(self._states.names).cast(self._states)
+        if self._gaps is not None:
+            return Merged(self._with_gaps(self._with_rows(closing.windows), self._gaps, before), (rest,))
+        deleted = self._replaced(known, closing, before, watermark) if self.node.emits_changes else closing.absorbed
+        return Merged(self._come_out(deleted, self._with_rows(closing.windows)), (rest,))
+
+    def _with_rows(self, states: pa.Table) -> pa.Table:
+        """Return the states of windows and groups that have a row; one group of all rows stays without."""
+        if not self.node.takes_changes or not (self.grouping.keys or self.windows.times):
+            return states
+        (rows,) = self.grouping.states[-1][1]
+        return states.filter(pc.not_equal(states[rows], 0))
+
+    def _replaced(self, known: pa.Table, closing: Closing, before: int, watermark: int) -> pa.Table:
+        """Return the windows and groups of the states before that have come out, and come out otherwise now."""
+        earlier = self.windows.close(known.slice(0, 0), known, self.grouping, before, watermark, updates=True).windows
+        names = [*self.grouping.keys, *({START}.intersection(earlier.column_names))]
+        changed = [table.select(names) for table in (closing.windows, closing.absorbed) if table is not None]
+        return earlier.filter(pa.array(are_among(earlier.select(names), pa.concat_tables(changed))))
 
     @property
     def held(self) -> int:
@@ -127,12 +154,22 @@ class Aggregator(Operator):
 
     def closing(self, latest: int) -> int | None:
         # The end of the last window that has a row.
-        return int(self.windows.ends(np.array([latest]))[0]) if self.timing.emit == "final" else None
+        return None if self.node.replaces_rows else int(self.windows.ends(np.array([latest]))[0])
 
-    def _come_out(self, closing: Closing) -> Iterator[pa.RecordBatch]:
-        for table in (closing.absorbed, closing.windows):
-            if table is not None and table.num_rows:
-                yield self._rows(table)
+    def _come_out(self, deleted: pa.Table | None, windows: pa.Table) -> Iterator[pa.RecordBatch]:
+        before = None if deleted is None or not deleted.num_rows else self._rows(deleted, "delete")
+        after = self._rows(windows) if windows.num_rows else None
+        if before is not None and after is not None:
+            before, after = self._different(before, after)
+        yield from (rows for rows in (before, after) if rows is not None and rows.num_rows)
+
+    def _different(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return the rows that are not in both."""
+        names = [field.name for field in self.output if field.name != CHANGE]
+        if any(pa.types.is_nested(self.output.field(name).type) for name in names):
+            return before, after
+        old, new = (pa.table([normal(rows[name]) for name in names], names) for rows in (before, after))
+        return before.filter(pa.array(~are_among(old, new))), after.filter(pa.array(~are_among(new, old)))
 
     def _with_gaps(self, windows: pa.Table, gaps: Gaps, before: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of windows, and of those without rows between two of a key."""
@@ -143,25 +180,26 @@ class Aggregator(Operator):
         if rows.num_rows:
             yield rows
 
-    def _rows(self, windows: pa.Table) -> pa.RecordBatch:
-        """Return the rows of windows; of a table without states, those of deleted sessions."""
-        times = [windows[name].cast(self.output.field(0).type) for name in (START, END)]
+    def _rows(self, windows: pa.Table, change: str = "update_after") -> pa.RecordBatch:
+        """Return the rows of windows and groups; without states, those of deleted sessions, only their keys."""
+        spans = (START, END) if self.node.windowing else ()
+        times = [windows[name].cast(self.output.field(0).type) for name in spans]
         types = (field.type for field in key_fields(self.node.keys, self.input))
         keys = [
             restored(whole(windows[name]), data_type) for name, data_type in zip(self.grouping.keys, types, strict=True)
         ]
-        is_deleted = not set(self.grouping.state_names) <= set(windows.column_names)
-        results = self._nothing(len(windows)) if is_deleted else self._results(windows)
+        has_states = set(self.grouping.state_names) <= set(windows.column_names)
+        results = self._results(windows) if has_states else self._nothing(len(windows))
         columns = [whole(column) for column in (*times, *keys, *results)]
         if self.node.has_changes:
-            columns.append(pa.repeat("delete" if is_deleted else "update_after", len(windows)))
+            columns.append(pa.repeat(change, len(windows)))
         return pa.RecordBatch.from_arrays(columns, schema=self.output)
 
     def _results(self, windows: pa.Table) -> list[pa.Array]:
         results = [
             part.finish([whole(windows[name]) for name in names])
             for part, (_, names) in zip(self._accumulators, self.grouping.states, strict=True)
-        ]
+        ][: len(self.node.aggregates)]
         # A column that is interpolated has doubles.
         return [
             result.cast(self.output.field(name).type)
@@ -169,7 +207,7 @@ class Aggregator(Operator):
         ]
 
     def _nothing(self, rows: int) -> list[pa.Array]:
-        return [pa.nulls(rows, part.result) for part in self._accumulators]
+        return [pa.nulls(rows, part.result) for part in self._accumulators[: len(self.node.aggregates)]]
 
     @cached_property
     def _keys(self) -> Sequence[CompiledExpression]:
@@ -177,7 +215,11 @@ class Aggregator(Operator):
 
     @cached_property
     def _accumulators(self) -> Sequence[Accumulator]:
-        return [accumulator(aggregation, self.input) for _, aggregation in self.node.aggregates]
+        aggregates = [aggregation for _, aggregation in self.node.aggregates]
+        if not self.node.takes_changes:
+            return [accumulator(aggregation, self.input) for aggregation in aggregates]
+        # The last one counts the rows.
+        return [weighted_accumulator(aggregation, self.input) for aggregation in (*aggregates, count())]
 
 
 def key_values(key: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:

@@ -17,9 +17,9 @@ from volley.columns.dictionaries import decode_rows
 from volley.errors import ExpressionError
 
 __all__ = [
-    *("ArrowMerge", "Merge", "GroupBounds", "RowMerge", "StateColumns", "as_lists", "by_key", "combine", "items_of"),
-    *("list_items", "merge_distinct", "merge_lists", "merge_top", "narrowed", "offsets_of", "rows_of_groups"),
-    *("sum_type", "widened"),
+    *("ArrowMerge", "Merge", "GroupBounds", "RowMerge", "StateColumns", "are_among", "as_lists", "by_key", "combine"),
+    *("items_of", "list_items", "merge_distinct", "merge_lists", "merge_top", "narrowed", "offsets_of"),
+    *("rows_of_groups", "sum_type", "widened"),
 ]
 
 GroupBounds = npt.NDArray[np.int64]
@@ -115,6 +115,16 @@ def rows_of_groups(keys: pa.Table | pa.RecordBatch) -> pa.ListArray:
     table = pa.table([*keys.columns, numbers], [*keys.schema.names, _ROW])
     grouped = table.group_by(keys.schema.names, use_threads=False).aggregate([(_ROW, "list")])
     return grouped[f"{_ROW}_list"].combine_chunks()
+
+
+def are_among(keys: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return for each row whether other rows have its values; both tables have the same columns, perhaps none."""
+    if not keys.num_columns:
+        return np.full(keys.num_rows, others.num_rows > 0)
+    lists = rows_of_groups(pa.concat_tables([keys, others]).combine_chunks())
+    groups = np.empty(keys.num_rows + others.num_rows, np.int64)
+    groups[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists)))
+    return np.isin(groups[: keys.num_rows], groups[keys.num_rows :])
 
 
 def offsets_of(lists: pa.ListArray) -> GroupBounds:

@@ -52,8 +52,7 @@ class Operator(ABC):
     folder: ClassVar[str]
     """The beginning of the name of the folder for its state."""
     is_timed: ClassVar[bool] = True
-    """False if what it follows is no time: its watermark is no figure for users, and nothing is to be done in an epoch
-    that leaves it where it is."""
+    """False if what it follows is no event time: its watermark is no figure for users."""
     fills_states: ClassVar[bool] = False
     """True if states that were kept may lack columns, which are null then."""
     faults: ClassVar[tuple[str, str]] = ("", "")
@@ -64,7 +63,6 @@ class Operator(ABC):
     @property
     def timing(self) -> Timing:
         """How it follows event time."""
-        assert self.node.timing is not None
         return self.node.timing
 
     @property
@@ -87,9 +85,20 @@ class Operator(ABC):
         return self.states
 
     @property
+    def follows_clock(self) -> bool:
+        """True if its watermark is the time of the computer's clock, as the plan of the epoch has it."""
+        return False
+
+    @property
     def appends(self) -> bool:
         """True if states only become more: `merge` then returns those to add, and sees none before without new ones."""
         return False
+
+    @property
+    def waits_for_rows(self) -> bool:
+        """True if nothing comes out in an epoch without rows, and no state changes: by default that of a step that
+        appends."""
+        return self.appends
 
     @property
     def most(self) -> int | None:

@@ -3,7 +3,8 @@
 A table of states has columns for the time, a column for each key, and the columns of the aggregates' states. For
 windows of a fixed length the time is ``pane``: a row is in one pane, and a window is some panes side by side. With a
 size of 10 minutes and a distance of 4, a pane has 2 minutes, their greatest common divisor, and a window 5 panes. For
-sessions the time is ``first`` and ``last``, the times of the first and last row. Times are microseconds since 1970.
+sessions the time is ``first`` and ``last``, the times of the first and last row. Groups without a window have none, or
+``seen``, when their last row came. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 import numpy as np
@@ -20,15 +22,15 @@ import pyarrow.compute as pc
 
 from volley.columns.dictionaries import decode_rows
 from volley.columns.groups import ArrowMerge, Merge, by_key, combine
-from volley.columns.operators import BEFORE_ALL, Times
+from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Times
 from volley.plan.windows import Session, Window, microseconds
 
-__all__ = ["END", "START", "Closing", "Gaps", "Grouping", "Windows", "windows_of"]
+__all__ = ["END", "START", "Closing", "Gaps", "Grouping", "Windows", "groups_of", "windows_of"]
 
 START, END = "start", "end"
 # Rows that span this many panes keep their times: a dictionary of the panes could be as large as the rows.
 _MOST_ENCODED = 1 << 10
-_CHANGED, _SESSION, _PLACE = "changed", "session", "place"
+_CHANGED, _SESSION, _PLACE, _SEEN, _ALL = "changed", "session", "place", "seen", "all"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Closing:
     """What comes out of the states of a bucket at the end of an epoch.
 
     Args:
-        windows: The states of the windows that come out, with START and END.
+        windows: The states of the windows that come out, with START and END; of groups without a window, without both.
         absorbed: START, END and keys of sessions that came out before and are parts of longer ones now.
         open: The states to keep.
     """
@@ -84,6 +86,9 @@ class Windows(Protocol):
 
     def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
         """Return the window's columns for at least one row with these event times; `encoded` allows dictionaries."""
+
+    def kept(self, old: pa.Table, watermark: int) -> pa.Table:
+        """Return those of the states that were kept which an epoch with this watermark at its end still has."""
 
     def ends(self, times: Times) -> Times:
         """Return the end of the last window of each time; of a session, if it has no other row."""
@@ -133,6 +138,9 @@ class _Spans:
             return [pa.array(numbers * pane)]
         indices = pa.array((numbers - first).astype(np.int32))
         return [pa.DictionaryArray.from_arrays(indices, pa.array(np.arange(first, last + 1) * pane))]
+
+    def kept(self, old: pa.Table, watermark: int) -> pa.Table:
+        return old
 
     def ends(self, times: Times) -> Times:
         return times // self.every * self.every + self.size
@@ -209,6 +217,9 @@ class _Sessions:
     def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
         return [pa.array(times), pa.array(times)]
 
+    def kept(self, old: pa.Table, watermark: int) -> pa.Table:
+        return old
+
     def ends(self, times: Times) -> Times:
         return times + self.gap
 
@@ -259,6 +270,52 @@ class _Sessions:
         grouped = both.group_by(names, use_threads=False).aggregate([("last", "max"), (_CHANGED, "max")])
         gone = grouped.filter(pc.invert(grouped[f"{_CHANGED}_max"])).drop_columns([f"{_CHANGED}_max"])
         return gone.rename_columns({"last_max": "last"})
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """One window of all rows that never ends; without a row of a key for `ttl` microseconds, the key's begins anew."""
+
+    ttl: int | None
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        return () if self.ttl is None else (_SEEN,)
+
+    @property
+    def held(self) -> int:
+        return 0
+
+    def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
+        return [] if self.ttl is None else [pa.array(times)]
+
+    def kept(self, old: pa.Table, watermark: int) -> pa.Table:
+        return old if self.ttl is None else old.filter(pc.greater(old[_SEEN], watermark - self.ttl))
+
+    def ends(self, times: Times) -> Times:
+        return np.full(len(times), AFTER_ALL)
+
+    def merged(self, table: pa.Table, grouping: Grouping) -> pa.Table:
+        last = [] if self.ttl is None else [(ArrowMerge(("max",)), (_SEEN,))]
+        if grouping.keys:
+            return combine(table, grouping.keys, [*grouping.states, *last])
+        alike = table.append_column(_ALL, pa.array(np.zeros(len(table), np.int8)))
+        return combine(alike, [_ALL], [*grouping.states, *last]).drop_columns([_ALL])
+
+    def close(
+        self, old: pa.Table, new: pa.Table, grouping: Grouping, before: int, watermark: int, updates: bool
+    ) -> Closing:
+        if self.ttl is not None:
+            seen = pa.array(np.full(len(new), watermark))
+            new = new.set_column(new.schema.get_field_index(_SEEN), _SEEN, seen)
+        grouping, table = _with_changed(old, new, grouping, updates)
+        groups = self.merged(table, grouping)
+        return Closing(_only_changed(groups), None, _without_changed(groups))
+
+
+def groups_of(ttl: timedelta | None) -> Windows:
+    """Return what computes groups without a window, which are kept so long after their last row; None = for ever."""
+    return _Groups(None if ttl is None else microseconds(ttl))
 
 
 def windows_of(window: Window, gaps: Gaps | None = None) -> Windows:

@@ -22,6 +22,7 @@ from volley.engine.levels import Levels, keyed_states
 from volley.errors import PlanError
 from volley.metrics.metrics import Metrics
 from volley.plan import graph, keyed_nodes, nodes
+from volley.plan.changes import with_changes
 from volley.plan.expression_nodes import Literal
 from volley.plan.pushdown import used_columns, used_rows
 from volley.plan.windows import Windowing, tumbling
@@ -91,7 +92,7 @@ def _collected(write: nodes.Write, limit: int | None, state: str) -> pa.Table | 
     known = {id(read): reader.schema for read, reader in zip(reads, readers, strict=True)}
     # Check every step before the tables are read: joins that don't fit can't be indexed.
     Schemas(lambda read: known[id(read)]).known(write)
-    job = graph.JobGraph.of(with_rows([write]))
+    job = graph.JobGraph.of(with_rows(with_changes([write])))
     run, rows = _Run(job, readers, Schemas(lambda read: known[id(read)]), mkdtemp(dir=state)), _KeptRows(limit)
     with suppress(_Enough):
         if not run.feed(rows):

@@ -196,10 +196,9 @@ class KeyedState:
         Args:
             moved: True if the watermark has moved.
         """
-        if not self.operator.is_timed:
-            return moved
-        # A step that appends has nothing to do without rows.
-        return not self.operator.appends or any(partial.files for _, inputs in partials for partial in inputs)
+        if self.operator.waits_for_rows:
+            return any(partial.files for _, inputs in partials for partial in inputs)
+        return moved or self.operator.is_timed
 
     def _merged(
         self,
@@ -300,6 +299,8 @@ class KeyedState:
 
     def _watermark(self, before: int, clocks: Sequence[Clock], outputs: Outputs, plan: EpochPlan) -> int:
         """Return the watermark after an epoch that is not the end."""
+        if self.operator.follows_clock:
+            return plan.now
         timing = self.operator.timing
         idle = plan.now - microseconds(timing.idle_after) if timing.idle_after else None
         reached: list[int | None] = []

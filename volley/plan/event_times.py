@@ -18,7 +18,6 @@ from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, output
 from volley.plan.keyed_nodes import (
     WINDOW_COLUMNS,
     Aggregate,
-    CompareExtracts,
     Deduplicate,
     JoinStreams,
     Keyed,
@@ -26,7 +25,7 @@ from volley.plan.keyed_nodes import (
 )
 from volley.plan.windows import Session, microseconds
 
-__all__ = ["EventTime", "changes_rows", "event_times", "follows_windows"]
+__all__ = ["EventTime", "event_times", "follows_windows"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 24 * 3600 * 1_000_000
@@ -133,12 +132,6 @@ def follows_windows(node: nodes.Node, column: str) -> bool:
         return all(at is not None for _, at in _traced("", node, column))
     except PlanError:
         return False
-
-
-def changes_rows(step: Keyed) -> bool:
-    """Return True if a row that comes out of a step can replace one that came out before."""
-    is_updated = isinstance(step, Aggregate) and step.windowing is not None and step.windowing.emit == "updates"
-    return is_updated or isinstance(step, CompareExtracts)
 
 
 def _times_of(step: Keyed) -> Sequence[str | None]:
@@ -271,7 +264,7 @@ def _is_time(step: Aggregate, key: ExprNode) -> bool:
 def _of_windows(step: Aggregate, is_end: bool) -> tuple[_Change, ...] | None:
     windowing = step.windowing
     # A window without rows comes out with the next one of its key, long after its end.
-    if windowing is None or windowing.emit != "final" or windowing.fill_gaps:
+    if windowing is None or windowing.fill_gaps:
         return None
     if isinstance(windowing.window, Session):
         # It comes out a gap behind its end; when its first row came, no watermark says.

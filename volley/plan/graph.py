@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from volley.contracts.sink import Sink
 from volley.contracts.source import SparkSource
 from volley.errors import PlanError
-from volley.plan.event_times import changes_rows, event_times
+from volley.plan.changes import changes_rows, starts_of
+from volley.plan.event_times import event_times
 from volley.plan.keyed_nodes import Aggregate, CompareExtracts, Keyed
 from volley.plan.nodes import Apply, Expect, Node, Read, Write, walk
 
@@ -17,6 +18,7 @@ __all__ = ["Followers", "JobGraph", "describe", "followers_in", "levels_of", "re
 
 Followers = Mapping[int, Sequence[Node]]
 """The steps that take a node's output, by the node's id."""
+_ORDERED = ("first", "last", "list", "top")
 
 
 def rebuilt(roots: Sequence[Node], change: Callable[[Node], Node]) -> list[Node]:
@@ -108,7 +110,7 @@ class JobGraph:
         """Return the graph of a job.
 
         Raises:
-            PlanError: If a sink or a target is there twice, an aggregate has no window, a keyed step or a union follows
+            PlanError: If a sink or a target is there twice, a keyed step other than an aggregate or a union follows
                 one whose rows replace earlier ones, it is not known how late rows of an earlier step can be, or late
                 rows have no dead letter.
         """
@@ -127,7 +129,7 @@ class JobGraph:
             followers=followers_in(nodes),
             ends=dict(enumerate([*writes, *(intake for step in keyed for intake in step.intakes)])),
             sinks_behind=_sinks_behind(writes),
-            starts=tuple(tuple(_starts(write)) for write in writes),
+            starts=tuple(tuple(starts_of(write)) for write in writes),
             is_bounded=all(read.source.bounded for read in reads),
             worker_modules=frozenset(
                 name
@@ -164,7 +166,7 @@ class JobGraph:
             _check_step(step)
             self._check_late_rows(step)
         for write, starts in zip(self.writes, self.starts, strict=True):
-            if len(starts) > 1 and any(isinstance(start, Keyed) and changes_rows(start) for start in starts):
+            if len(starts) > 1 and any(map(changes_rows, starts)):
                 raise PlanError(
                     f"a union of rows that replace earlier ones with others:\n{describe(write)}",
                     hint="write them to two sinks, in one job: execute(name, first, second)",
@@ -204,12 +206,21 @@ class JobGraph:
                 )
 
     def _check_late_rows(self, step: Keyed) -> None:
-        to_letters = step.timing is not None and step.timing.late == "dead_letter"
-        if to_letters and not any(self.writes[sink].dead_letter for sink in self.sinks_behind[id(step)]):
+        sinks = [self.writes[sink] for sink in self.sinks_behind[id(step)]]
+        if step.timing.late == "dead_letter" and not any(write.dead_letter for write in sinks):
             raise PlanError(
                 f'{step.label()} has late="dead_letter", and no sink behind it has a dead letter',
                 hint="give the sink one: to_sink(sink, dead_letter=…)",
             )
+
+
+def _check_aggregates(step: Aggregate) -> None:
+    ordered = next((value for _, value in step.aggregates if value.function in _ORDERED), None)
+    if step.windowing is None and ordered is not None:
+        raise PlanError(
+            f"{step.label()}: {ordered!r} goes by the time of rows, and has none without a window",
+            hint='group by time, too: key_by(…).window(tumbling("1d"), on="at", emit="updates").aggregate(…)',
+        )
 
 
 def _letters(writes: Sequence[Write]) -> tuple[Sink, ...]:
@@ -245,30 +256,20 @@ def _sinks_behind(writes: Sequence[Write]) -> dict[int, tuple[int, ...]]:
 
 
 def _check_step(step: Keyed) -> None:
-    if isinstance(step, Aggregate) and step.windowing is None:
-        raise PlanError(
-            f"a job can't run {step.label()}: without a window, a key's row is never final",
-            hint='group by time, too: key_by(…).window(tumbling("1m"), on="at").aggregate(…); or keep the result up to '
-            "date as a materialised view",
-        )
+    if isinstance(step, Aggregate):
+        _check_aggregates(step)
+    else:
+        for intake in step.intakes:
+            if changing := next((start for start in starts_of(intake) if changes_rows(start)), None):
+                raise PlanError(
+                    f"{step.label()} follows a step whose rows replace earlier ones: {changing.label()}",
+                    hint='let final rows come out of it: emit="final"; or write it to a table, and read that in '
+                    "another job",
+                )
     before = [node for node in walk(step.inputs) if isinstance(node, Keyed)]
-    if changing := next(filter(changes_rows, before), None):
-        raise PlanError(
-            f"{step.label()} follows a step whose rows replace earlier ones: {changing.label()}",
-            hint='let final rows come out of it: emit="final"; or write it to a table, and read that in another job',
-        )
     if isinstance(step, CompareExtracts) and (earlier := next((node for node in before if not node.passes_rows), None)):
         raise PlanError(
             f"{step.label()} follows another step that keeps state: {earlier.label()}",
             hint="compare the extracts before that",
         )
     event_times(step)
-
-
-def _starts(node: Node) -> Iterator[Node]:
-    """Yield the reads and keyed steps whose rows get to a node without another keyed step between."""
-    for source in node.inputs:
-        if isinstance(source, Read | Keyed):
-            yield source
-        else:
-            yield from _starts(source)

@@ -13,7 +13,7 @@ from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, column
 from volley.plan.joins import StreamJoin
 from volley.plan.nodes import Expect, Node, Step
 from volley.plan.series import SeriesFunction, SeriesTiming
-from volley.plan.windows import Session, Timing, Windowing
+from volley.plan.windows import Retention, Session, Timing, Windowing
 
 __all__ = [
     *(
@@ -34,8 +34,8 @@ WINDOW_COLUMNS = ("window_start", "window_end")
 """The columns of a windowed aggregate before its keys."""
 
 CHANGE = "_change"
-"""The last column of updates of sessions: ``delete`` for one that has become a part of another, else ``update_after``;
-and that of changes between extracts: ``insert``, ``update_after`` or ``delete``.
+"""The last column of changes of groups and sessions: ``delete`` for a row that came out before and is not valid any
+more, else ``update_after``; and that of changes between extracts: ``insert``, ``update_after`` or ``delete``.
 """
 
 
@@ -52,8 +52,8 @@ class Keyed(Node):
 
     @property
     @abstractmethod
-    def timing(self) -> Timing | None:
-        """How it follows event time; None if it does not, so that a job can't run it."""
+    def timing(self) -> Timing:
+        """How it follows event time, and how its state is divided."""
 
     @property
     @abstractmethod
@@ -65,20 +65,33 @@ class Keyed(Node):
 class Aggregate(Step, Keyed):
     """Reduces the rows of each key, and of each window of time, to one row of aggregates.
 
-    `aggregates` are pairs of a column's name and its aggregate; without `windowing`, a key's row is never final.
+    Args:
+        aggregates: Pairs of a column's name and its aggregate.
+        windowing: The windows of time; None = a key's row is never final.
+        retention: How long a key's row can change, if there are no windows.
+        takes_changes: True if its input tells by the column CHANGE which rows are not valid any more.
+        emits_changes: True if its rows do; of each row that changes, the one before is deleted first.
     """
 
     keys: tuple[ExprNode, ...]
     aggregates: tuple[tuple[str, Aggregation], ...]
     windowing: Windowing | None = None
+    retention: Retention = field(default=Retention())
+    takes_changes: bool = False
+    emits_changes: bool = False
 
     @property
     def intakes(self) -> tuple[Node, ...]:
         return (self,)
 
     @property
-    def timing(self) -> Timing | None:
-        return self.windowing
+    def timing(self) -> Timing:
+        return self.windowing or self.retention
+
+    @property
+    def replaces_rows(self) -> bool:
+        """True if a row that comes out can replace one that came out before."""
+        return self.windowing is None or self.windowing.emit == "updates"
 
     @property
     def names(self) -> list[str]:
@@ -90,7 +103,8 @@ class Aggregate(Step, Keyed):
     @property
     def used_columns(self) -> set[str]:
         """The names of the columns that it uses of its input."""
-        return self.used_values.union(*map(column_names, self.keys))
+        changes = {CHANGE} if self.takes_changes else set()
+        return self.used_values.union(changes, *map(column_names, self.keys))
 
     @property
     def used_values(self) -> set[str]:
@@ -100,18 +114,19 @@ class Aggregate(Step, Keyed):
 
     @property
     def has_changes(self) -> bool:
-        """True if a row that came out can be deleted later."""
+        """True if its rows have the column CHANGE."""
         windowing = self.windowing
-        return windowing is not None and windowing.emit == "updates" and isinstance(windowing.window, Session)
+        are_sessions = windowing is not None and isinstance(windowing.window, Session)
+        return self.emits_changes or (are_sessions and self.replaces_rows)
 
     @property
     def state(self) -> str:
-        buckets = f", in {self.windowing.buckets} buckets" if self.windowing else ""
-        return f"{self._groups()}{buckets}"
+        return f"{self._groups()}, in {self.timing.buckets} buckets"
 
     def label(self) -> str:
-        emission = f", emit {self.windowing.emit}" if self.windowing else ""
-        return f"{self._groups()}{emission}"
+        if self.windowing is None:
+            return f"{self._groups()}{f', kept for {self.retention.ttl}' if self.retention.ttl else ''}"
+        return f"{self._groups()}, emit {self.windowing.emit}"
 
     def _groups(self) -> str:
         groups = [repr(key) for key in self.keys]

@@ -11,7 +11,7 @@ from volley.checks import Duration, count, duration, duration_or_zero, keep, one
 from volley.errors import ConfigError, brief
 
 __all__ = [
-    *("Emission", "LateRows", "Session", "Spans", "Timing", "Window", "Windowing"),
+    *("Emission", "LateRows", "Retention", "Session", "Spans", "Timing", "Window", "Windowing"),
     *("microseconds", "session", "sliding", "tumbling"),
 ]
 
@@ -178,6 +178,21 @@ class Windowing(Timing):
                 f"{self.window!r} with emit {self.emit!r} can't fill gaps",
                 hint='tumbling windows with emit="final" can: their neighbours never change',
             )
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Retention(Timing):
+    """How long the groups of a stream are kept; the arguments of `KeyedStream.retain`, checked.
+
+    Args:
+        ttl: How long a group is kept after its last row, by the computer's clock; None = for ever.
+    """
+
+    ttl: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, ttl=optional(duration))
         super().__post_init__()
 
 

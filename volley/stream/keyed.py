@@ -13,14 +13,15 @@ from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column, ExprNode, output_name
 from volley.plan.expressions import Expr
 from volley.plan.series import SeriesFunction, SeriesTiming
-from volley.plan.windows import Emission, LateRows, Timing, Window, Windowing
+from volley.plan.windows import Emission, LateRows, Retention, Timing, Window, Windowing
 from volley.stream.pipeline import as_html
 from volley.stream.steps import RowSteps, under_name
 from volley.stream.verbs import MAX_AHEAD, check_bounded, check_text
 
-__all__ = ["KeyedSteps", "KeyedStream", "SeriesStream", "WindowedStream"]
+__all__ = ["KeyedSteps", "KeyedStream", "RetainedStream", "SeriesStream", "WindowedStream"]
 
 S = TypeVar("S", bound=RowSteps)
+_FOR_EVER = Retention()
 
 
 @brief_methods
@@ -116,14 +117,39 @@ class KeyedStream(Generic[S]):
         ordering = SeriesTiming(on, pause, **timing, buckets=buckets)  # type: ignore[arg-type]
         return SeriesStream(self._stream, self._keys, ordering)
 
-    def aggregate(self, **aggregates: Aggregation) -> S:
-        """Return one row for each key, with these aggregates: a query for a materialised view.
-
-        A streaming job can't run it: a key's row would never be final. Use `window` before it there. `show`, `to_arrow`
-        and the like compute it over all rows that the sources have now.
+    def retain(self, ttl: Duration | None = None, buckets: int = 16) -> RetainedStream[S]:
+        """Say how long a job keeps the groups that have no window; without it, it keeps them for ever.
 
         Args:
-            aggregates: Aggregate functions by the name of their column.
+            ttl: How long a group is kept after its last row, by the computer's clock: a timedelta, seconds or a text
+                such as ``"30d"``; None = for ever. Its row stays in the table; the next row of its key begins the group
+                anew, and replaces that.
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
+                change while a job has a checkpoint.
+
+        Raises:
+            ConfigError: If an argument is wrong.
+
+        Example:
+            >>> from volley import Environment, MemorySource, sum_
+            >>> orders = Environment().from_source(MemorySource([{"customer": 1, "price": 2}]))
+            >>> print(orders.key_by("customer").retain("30d").aggregate(spent=sum_("price")))
+            aggregate spent=sum_(col('price')) by col('customer'), kept for 30 days, 0:00:00
+              read MemorySource(1 row)
+        """
+        return RetainedStream(self._stream, self._keys, Retention(ttl=ttl, buckets=buckets))  # type: ignore[arg-type]
+
+    def aggregate(self, **aggregates: Aggregation) -> S:
+        """Return one row for each key, with these aggregates.
+
+        A job emits after each epoch the rows of the keys that had rows in it, for a sink that upserts by the keys. A
+        step behind it takes back what it had before: aggregates of aggregates are those of the last rows. `show`,
+        `to_arrow` and the like compute all rows that the sources have now, and materialised views keep them up to date.
+
+        Args:
+            aggregates: Aggregate functions by the name of their column. In a job, not those that go by the time of
+                rows: `first`, `last`, `list_` and `top`; and behind a step whose rows change, `count`, `sum_`, `avg`,
+                `min_`, `max_`, `count_distinct` and `variance`.
 
         Raises:
             ExpressionError: If there is none, or one has the name of a key.
@@ -132,6 +158,30 @@ class KeyedStream(Generic[S]):
 
     def _repr_html_(self) -> str:
         return _as_html("key_by", self._stream, *self._keys)
+
+
+@brief_methods
+@dataclass(frozen=True)
+class RetainedStream(Generic[S]):
+    """A keyed stream whose groups are kept for some time, created by `KeyedStream.retain`: a frozen value."""
+
+    _stream: S
+    _keys: tuple[ExprNode, ...]
+    _retention: Retention
+
+    def aggregate(self, **aggregates: Aggregation) -> S:
+        """Return one row for each key, with these aggregates; see `KeyedStream.aggregate`.
+
+        Args:
+            aggregates: Aggregate functions by the name of their column.
+
+        Raises:
+            ExpressionError: If there is none, or one has the name of a key.
+        """
+        return _aggregated(self._stream, self._keys, aggregates, None, self._retention)
+
+    def _repr_html_(self) -> str:
+        return _as_html("retain", self._stream, *self._keys, self._retention.ttl)
 
 
 @brief_methods
@@ -218,7 +268,11 @@ def _as_html(verb: str, stream: RowSteps, *by: object) -> str:
 
 
 def _aggregated(
-    stream: S, keys: tuple[ExprNode, ...], aggregates: dict[str, Aggregation], windowing: Windowing | None
+    stream: S,
+    keys: tuple[ExprNode, ...],
+    aggregates: dict[str, Aggregation],
+    windowing: Windowing | None,
+    retention: Retention = _FOR_EVER,
 ) -> S:
     if not aggregates:
         raise ExpressionError("aggregate without aggregates", hint="name at least one: aggregate(n=count())")
@@ -232,7 +286,7 @@ def _aggregated(
             raise ExpressionError(
                 f"{name}={aggregation!r} without windows that fill gaps", hint='window(…, fill_gaps="1h")'
             )
-    node = keyed_nodes.Aggregate(stream._node, keys, tuple(aggregates.items()), windowing)
+    node = keyed_nodes.Aggregate(stream._node, keys, tuple(aggregates.items()), windowing, retention)
     if twice := sorted({name for name in node.names if node.names.count(name) > 1}):
         raise ExpressionError(f"aggregate has two columns named {twice[0]!r}", hint="rename one of them")
     return stream._then(node)
@@ -299,7 +353,7 @@ class KeyedSteps(RowSteps):
         return self._then(keyed_nodes.Deduplicate(self._node, keys, event_time, span, timing=timing))
 
     def key_by(self, *keys: str | Expr, **named: str | Expr) -> KeyedStream[Self]:
-        """Group the rows by key, for aggregates: of each window of time, or of each key for a materialised view.
+        """Group the rows by key, for aggregates: of each window of time, or of all rows of each key.
 
         Null is a key like any other; so is NaN, and -0.0 is the same as 0.0.
 

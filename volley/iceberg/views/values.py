@@ -99,6 +99,8 @@ def _check_aggregate(node: keyed_nodes.Aggregate) -> None:
             "a view can't have windows of event time",
             hint='group by a time: key_by(minute=col("at").dt.truncate("minute"))',
         )
+    if node.retention.ttl is not None:
+        raise PlanError(f"a view can't have {node.label()}: it has all rows", hint="leave retain(…) out")
     for name, aggregate in node.aggregates:
         if aggregate.function not in FUNCTIONS:
             raise PlanError(f"a view can't have {name}={aggregate!r}", hint=f"it can have {', '.join(FUNCTIONS)}")

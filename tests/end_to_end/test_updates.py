@@ -1,0 +1,212 @@
+"""Groups without a window, and steps behind rows that change: after random epochs, tables have what DuckDB computes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.duck import query
+from tests.recovery.runs import load
+from volley import (
+    DataStream,
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    MemorySource,
+    Upsert,
+    avg,
+    col,
+    count,
+    count_distinct,
+    lit,
+    max_,
+    min_,
+    session,
+    sliding,
+    sum_,
+    tumbling,
+    variance,
+)
+
+START = datetime(2026, 1, 1)
+DISORDER = 20
+"""How much later than a later row a row comes, in seconds."""
+NAMES = [{"k": "a", "name": "Ada"}, {"k": "b", "name": "Bob"}]
+SCHEMA = pa.schema(
+    {"k": pa.string(), "v": pa.int64(), "d": pa.float64(), "m": pa.decimal128(9, 2), "t": pa.timestamp("us")}
+)
+
+
+def groups(rows: DataStream) -> DataStream:
+    by_key = rows.key_by("k")
+    numbers = {"least": min_("v"), "most": max_("d"), "kinds": count_distinct("v"), "mean": avg("v")}
+    return by_key.aggregate(n=count(), known=count("d"), total=sum_("v"), money=sum_("m"), **numbers)
+
+
+def totals(rows: DataStream) -> DataStream:
+    return rows.key_by("k", "v").aggregate(n=count(), d=sum_("d"), m=max_("m"))
+
+
+def filtered(rows: DataStream) -> DataStream:
+    return rows.key_by("k").aggregate(total=sum_("v")).filter(col("total") > 3)
+
+
+def groups_of_groups(rows: DataStream) -> DataStream:
+    return totals(rows).key_by("n").aggregate(
+        groups=count(), least=min_("v"), most=max_("m"), kinds=count_distinct("k"), total=sum_("v"), money=sum_("m"),
+        mean=avg("v"), doubles=sum_("d"), middle=avg("d"), spread=variance("v"),
+    )  # fmt: skip
+
+
+def means_of_extremes(rows: DataStream) -> DataStream:
+    """Nexmark's query 4."""
+    return rows.key_by("k", "v").aggregate(most=max_("d")).key_by("k").aggregate(mean=avg("most"), n=count("most"))
+
+
+def three_levels(rows: DataStream) -> DataStream:
+    second = totals(rows).key_by("n").aggregate(groups=count())
+    return second.key_by("groups").aggregate(sizes=count(), most=max_("n"))
+
+
+def behind_a_filter(rows: DataStream) -> DataStream:
+    named = (
+        totals(rows)
+        .filter((col("n") > 1) & col("v").is_not_null())
+        .select("v", twice=col("n") * 2)
+        .rename({"twice": "two"})
+    )
+    return named.key_by("v").aggregate(groups=count(), twos=sum_("two"))
+
+
+def behind_a_table(rows: DataStream) -> DataStream:
+    named = totals(rows).join(MemorySource(NAMES), on="k").with_column("n", col("n") + 1).drop("k")
+    return named.key_by("name").aggregate(n=sum_("n"), least=min_("n"))
+
+
+def beside_rows(rows: DataStream) -> DataStream:
+    both = totals(rows).select("k", "n").union(rows.select("k", n=col("v")))
+    return both.key_by("k").aggregate(rows=count(), n=sum_("n"), most=max_("n"))
+
+
+def of_all(rows: DataStream) -> DataStream:
+    return (
+        totals(rows)
+        .filter(col("n") > 2)
+        .key_by()
+        .aggregate(groups=count(), n=sum_("n"), most=max_("m"))
+        .with_column("one", lit(1))
+    )
+
+
+def windows(rows: DataStream) -> DataStream:
+    window = rows.key_by("k").window(tumbling(10), on="t", lateness=DISORDER, emit="updates")
+    return window.aggregate(n=count(), total=sum_("v"))
+
+
+def groups_of_windows(rows: DataStream) -> DataStream:
+    return windows(rows).key_by("k").aggregate(windows=count(), n=sum_("n"), most=max_("n"), least=min_("total"))
+
+
+def windows_of_windows(rows: DataStream) -> DataStream:
+    """Final rows behind rows that change: Upsert takes them, too."""
+    minutes = windows(rows).key_by().window(tumbling(60), on="window_start")
+    return minutes.aggregate(windows=count(), n=sum_("n"), most=max_("total"))
+
+
+def changing_windows_of_windows(rows: DataStream) -> DataStream:
+    hops = windows(rows).key_by("k").window(sliding(60, every=20), on="window_start", emit="updates")
+    return hops.aggregate(windows=count(), most=max_("n"))
+
+
+def groups_of_sessions(rows: DataStream) -> DataStream:
+    visits = rows.key_by("k").window(session(7), on="t", lateness=DISORDER, emit="updates").aggregate(n=count())
+    return visits.key_by("k").aggregate(visits=count(), most=max_("n"), n=sum_("n"))
+
+
+def busy_windows(rows: DataStream) -> DataStream:
+    return windows(rows).filter(col("total") > 2)
+
+
+WINDOWS = (
+    """(select time_bucket(interval '10 seconds', t) s, k, count(*) n, sum(v)::bigint total from rows group by all)"""
+)
+TOTALS = "(select k, v, count(*) n, sum(d) d, max(m) m from rows group by all)"
+CHAINS: dict[Callable[[DataStream], DataStream], tuple[list[str], str]] = {
+    groups: (["k"], """select k, count(*), count(d), sum(v)::bigint, sum(m), min(v), max(d), count(distinct v), avg(v)
+        from rows group by k"""),
+    filtered: (["k"], "select k, sum(v)::bigint as total from rows group by k having total > 3"),
+    groups_of_groups: (["n"], f"""select n, count(*), min(v), max(m), count(distinct k), sum(v)::bigint, sum(m), avg(v),
+        sum(d), avg(d), var_samp(v) from {TOTALS} group by n"""),
+    means_of_extremes: (["k"], """select k, avg(most), count(most) from (
+        select k, v, max(d) most from rows group by all) group by k"""),
+    three_levels: (["groups"], f"""select groups, count(*), max(n) from (
+        select n, count(*) as groups from {TOTALS} group by n) group by groups"""),
+    behind_a_filter: (["v"], f"""select v, count(*), sum(2 * n)::bigint from {TOTALS}
+        where n > 1 and v is not null group by v"""),
+    behind_a_table: (["name"], f"""select case k when 'a' then 'Ada' else 'Bob' end, sum(n + 1)::bigint, min(n + 1)
+        from {TOTALS} where k in ('a', 'b') group by k"""),
+    beside_rows: (["k"], f"""select k, count(*), sum(n)::bigint, max(n) from (
+        select k, n from {TOTALS} union all select k, v from rows) group by k"""),
+    of_all: (["one"], f"select count(*), sum(n)::bigint, max(m), 1 from {TOTALS} where n > 2 having count(*) > 0"),
+    groups_of_windows: (["k"], f"""select k, count(*), sum(n)::bigint, max(n), min(total) from {WINDOWS} group by k"""),
+    windows_of_windows: (["window_start"], f"""select time_bucket(interval '1 minute', s) w, w + interval '1 minute',
+        count(*), sum(n)::bigint, max(total) from {WINDOWS} group by w"""),
+    changing_windows_of_windows: (["window_start", "k"], f"""select w, w + interval '1 minute', k, count(*), max(n)
+        from {WINDOWS}, (select unnest(range(timestamp '2025-12-31 23:00:00', timestamp '2026-01-01 02:00:00',
+            interval '20 seconds')) w) where s >= w and s < w + interval '1 minute' group by all"""),
+    groups_of_sessions: (["k"], """select k, count(*), max(n), sum(n)::bigint from (
+        select k, count(*) n from (select k, sum(begins) over (partition by k order by t) as visit
+            from (select *, (coalesce(t - lag(t) over (partition by k order by t), interval '1 day')
+                >= interval '7 seconds')::int begins from rows)) group by k, visit) group by k"""),
+    busy_windows: (["window_start", "k"], f"""select s, s + interval '10 seconds', k, n, total
+        from {WINDOWS} where total > 2"""),
+}  # fmt: skip
+
+
+def random_rows(draw: random.Random) -> pa.Table:
+    """Rows that come up to DISORDER late, no two at one time, with nulls and values that cancel out."""
+    at, times = 0.0, []
+    for _ in range(draw.randrange(5, 80)):
+        at += draw.choice([0, 0.5, 1, 3, 11 * (draw.random() < 0.2)])
+        times.append(at)
+    arrived = sorted(times, key=lambda time: time + draw.random() * DISORDER * 0.99)
+    doubles = [None, -0.0, 0.1, 1e6, -1e6, 2.5, -3.0, float("nan")]
+    columns = {
+        "k": [draw.choice("abcd") for _ in times],
+        "v": [draw.choice([None, -4, -1, 0, 1, 2, 5]) for _ in times],
+        "d": [draw.choice(doubles) for _ in times],
+        "m": pa.array([draw.choice([None, -125, 1, 300, 9999]) for _ in times]).cast(pa.decimal128(21, 2)),
+        "t": [START + timedelta(seconds=time, microseconds=number) for number, time in enumerate(arrived)],
+    }
+    return pa.table(columns).cast(SCHEMA)
+
+
+def comparable(row: dict[str, Any]) -> list[Any]:
+    return [f"{round(value, 6) + 0.0:.6g}" if isinstance(value, float) else value for value in row.values()]
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(3, 60))])
+def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    rows = random_rows(draw)
+    stream = native.from_source(MemorySource(rows, rows_per_epoch=draw.choice([8, 20, 40])))
+    lake = IcebergStorage.Local(str(tmp_path / "lake"))
+    pipelines = []
+    for chain, (keys, _) in CHAINS.items():
+        config = IcebergSinkConfig(namespace=["db"], table=chain.__name__, storage=lake)
+        pipelines.append(chain(stream).to_sink(IcebergSink(config.with_commit_mode(Upsert(keys)))))
+    job = native.execute("updates", *pipelines)
+    assert job.metrics.rows_late == 0
+    for chain, (_, sql) in CHAINS.items():
+        expected = query(sql, rows=rows).to_arrow_table()
+        found = load(tmp_path, f"db.{chain.__name__}").scan().to_arrow()
+        assert sorted(map(repr, map(comparable, found.to_pylist()))) == sorted(
+            map(repr, map(comparable, expected.rename_columns(found.column_names).to_pylist()))
+        ), chain.__name__
