@@ -158,7 +158,7 @@ if TYPE_CHECKING:
     from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
     from volley.plan.windows import session, sliding, tumbling
-    from volley.stream.keyed import KeyedStream, SeriesStream, WindowedStream
+    from volley.stream.keyed import KeyedStream, RetainedStream, SeriesStream, WindowedStream
     from volley.stream.pipeline import Pipeline
     from volley.stream.stream import DataStream
     from volley.views.view import MaterializedView
@@ -261,6 +261,7 @@ __all__ = [
     "Ref",
     "RestCatalog",
     "Restart",
+    "RetainedStream",
     "RoutedSink",
     "S3Storage",
     "S3TablesCatalog",
@@ -394,7 +395,7 @@ _MODULES = {
     "formats.packed_rows": ["pack_rows"],
     "iceberg.views.following": ["ViewFollower"],
     "iceberg.views.values": ["ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
-    "stream.keyed": ["KeyedStream", "SeriesStream", "WindowedStream"],
+    "stream.keyed": ["KeyedStream", "RetainedStream", "SeriesStream", "WindowedStream"],
     "contracts.reports": ["Lag", "MaintenanceReport", "MaintenanceRun"],
     "metrics.metrics": ["Metrics"],
     "metrics.snapshot": ["MetricsSnapshot"],

@@ -1,5 +1,5 @@
-"""Kinds of jobs with series, filled gaps, the top rows of windows and windows behind windows; DuckDB says what their
-tables have to hold."""
+"""Kinds of jobs with series, filled gaps, the top rows of windows, windows behind windows and groups behind groups;
+DuckDB says what their tables have to hold."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.duck import query
 from tests.recovery.rows import SCHEMA, Row
 from volley import (
     DataStream,
+    Upsert,
     avg,
     col,
     count,
@@ -30,7 +31,7 @@ from volley import (
 )
 from volley.task.failpoints import WINDOW_POINTS
 
-__all__ = ["FILLED", "LEVELS", "SERIES"]
+__all__ = ["FILLED", "LEVELS", "SERIES", "UPDATES"]
 
 _FUNCTIONS = {
     "total": rolling("15m", sum_("amount")),
@@ -117,6 +118,29 @@ _BUSIEST = f"""
 """
 
 
+def _sizes(stream: DataStream) -> DataStream:
+    rows = stream.select("id", "at", "amount", key=col("id") % KEYS)
+    windows = rows.key_by("key").window(tumbling("1m"), on="at", lateness=LATENESS, late="dead_letter", emit="updates")
+    minutes = windows.aggregate(n=count(), highest=max_("amount"))
+    totals = minutes.key_by("key").aggregate(minutes=count(), n=sum_("n"), highest=max_("highest"))
+    # Keys move from one size to the next, and the small ones end without a key.
+    sizes = (
+        totals.filter(col("n") > 7)
+        .key_by(id="n")
+        .aggregate(keys=count(), minutes=sum_("minutes"), highest=max_("highest"))
+    )
+    return sizes.select("id", "keys", "minutes", "highest")
+
+
+_SIZES = f"""
+    with minutes as (select time_bucket(interval '1 minute', "at") as start, id % {KEYS} as key, count(*) as n,
+        max(amount) as highest from events group by all),
+    totals as (select key, count(*) as minutes, sum(n)::bigint as n, max(highest) as highest from minutes group by key)
+    select n as id, count(*) as keys, sum(minutes)::bigint as minutes, max(highest) as highest from totals
+    where n > 7 group by n
+"""
+
+
 def _of(sql: str, files: Sequence[list[Row]]) -> Iterator[Row]:
     """The rows of a query over those that are not late; `place` is the order in which they come."""
     rows = [{name: row[name] for name in ("id", "at", "amount")} for row in on_time(files)]
@@ -146,6 +170,15 @@ LEVELS = Kind(
     _busiest,
     lambda files: _of(_BUSIEST, files),
     columns=("window_start", "id", "n", "minutes"),
+    bad=late_rows,
+    points=WINDOW_POINTS,
+)
+UPDATES = Kind(
+    with_late_rows,
+    _sizes,
+    lambda files: _of(_SIZES, files),
+    columns=("id", "keys", "minutes", "highest"),
+    mode=Upsert("id"),
     bad=late_rows,
     points=WINDOW_POINTS,
 )

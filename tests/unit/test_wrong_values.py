@@ -546,6 +546,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     ),
     (STREAM.key_by, {"keys": "id"}, {"keys": "x", "named": "x"}),
     (STREAM.key_by("id").aggregate, {}, {"aggregates": ""}),
+    (STREAM.key_by("id").retain, {}, {"ttl": f"None {DURATION}", "buckets": "5"}),
+    (STREAM.key_by("id").retain("1d").aggregate, {}, {"aggregates": ""}),
     (
         STREAM.key_by("id").window,
         {"window": tumbling("1m"), "on": "at"},
@@ -785,6 +787,7 @@ TAKE_NOTHING = {
     "ConfiguredPipeline",
     "Dataset",
     "KeyedStream",
+    "RetainedStream",
     "RoutedSink",
     "SeriesFunction",
     "SeriesStream",

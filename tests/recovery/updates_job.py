@@ -1,0 +1,50 @@
+"""The job whose steps behind changing rows the recovery tests prove."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    Job,
+    Upsert,
+    col,
+    count,
+    max_,
+    sum_,
+    tumbling,
+)
+
+__all__ = ["LATENESS", "main"]
+
+LATENESS = 30
+
+
+def main(folder: Path, master: str = "local[2]") -> Job:
+    """One run, over a file in each epoch."""
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
+    events = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
+
+    def sink(table: str, *keys: str) -> IcebergSink:
+        storage = IcebergStorage.Local(str(folder / "lake"))
+        config = IcebergSinkConfig(namespace=["db"], table=table, storage=storage)
+        return IcebergSink(config.with_commit_mode(Upsert(keys)))
+
+    users = events.key_by("user").aggregate(n=count(), total=sum_("count"))
+    tens = events.key_by("user").window(tumbling("10s"), on="at", lateness=LATENESS, emit="updates")
+    windows = tens.aggregate(n=count(), total=sum_("count"))
+    sizes = windows.filter(col("n") > 3).key_by("n").aggregate(windows=count(), most=max_("total"))
+    minutes = windows.key_by("user").window(tumbling("1m"), on="window_start").aggregate(n=sum_("n"), most=max_("n"))
+    kinds = sizes.key_by("windows").aggregate(sizes=count(), most=max_("n"))
+    return environment.execute(
+        "updates",
+        users.to_sink(sink("users", "user")),
+        windows.to_sink(sink("windows", "window_start", "user")),
+        sizes.to_sink(sink("sizes", "n")),
+        minutes.to_sink(sink("minutes", "window_start", "user")),
+        kinds.to_sink(sink("kinds", "windows")),
+    )
