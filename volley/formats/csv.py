@@ -23,7 +23,7 @@ from volley.formats.options import CsvOptions
 
 __all__ = ["batches", "check", "header", "infer", "reason", "rules"]
 
-_BLOCK = 4 << 20
+_BLOCK = 2 << 20
 _LONGEST_NAME = 128 << 10
 # Most files have a quote in the last bytes of a block, which are faster to look at than all.
 _TAIL = 4096

@@ -26,7 +26,7 @@ __all__ = ["Block", "Positions", "blocks"]
 
 Positions = npt.NDArray[np.int64]
 
-_SIZE, _ROWS = 1 << 20, 10_000
+_SIZE, _ROWS = 2 << 20, 10_000
 _NEWLINE, _RETURN = ord("\n"), ord("\r")
 
 
@@ -64,10 +64,9 @@ class Block:
         """Return the line that a row starts at."""
         return int(self._lines[number])
 
-    def row(self, number: int) -> RawRow:
-        """Return a row with its line and its end."""
-        text = self._data[self._starts[number] : self._ends[number]].decode(errors="surrogateescape")
-        return RawRow(self.line(number), text, self.faults.get(number))
+    def text(self, number: int) -> bytes:
+        """Return a row without its end."""
+        return self._data[self._starts[number] : self._ends[number]].rstrip(b"\r\n")
 
     def joined(self, numbers: Sequence[int] | Positions) -> bytes:
         """Return some rows, each with an end: without one, Arrow may read an empty last value as a text."""
@@ -97,22 +96,21 @@ def blocks(file: InputFile, options: CsvOptions, skip: int) -> Iterator[Block]:
 
 
 def _all(file: InputFile, options: CsvOptions) -> Iterator[Block]:
-    line, at = 1, 0
+    line = 1
     with file.open() as stream:
         data, ended = _read(stream, _SIZE)
         data = data.removeprefix(BOM_UTF8)
-        while at < len(data) or not ended:
-            piece = data[at : at + _SIZE]
-            taken = _plain(piece, line, ended and at + len(piece) == len(data), options)
-            block, size, lines = taken or _one_by_one(data[at:], line, ended, options)
+        while data or not ended:
+            block, taken, lines = _plain(data, line, ended, options) or _one_by_one(data, line, ended, options)
             if len(block):
                 yield block
-            line, at = line + lines, at + size
-            if not size and is_too_long(len(data) - at):
+            line, data = line + lines, data[taken:]
+            if not taken and is_too_long(len(data)):
                 break
-            if not size or (len(data) - at < _SIZE and not ended):
-                more, ended = _read(stream, max(_SIZE, len(data) - at))
-                data, at = data[at:] + more, 0
+            if not ended:
+                # A row that is longer than what was read needs more.
+                more, ended = _read(stream, max(_SIZE, 0 if taken else 2 * len(data)) - len(data))
+                data += more
         else:
             return
     rest = records_behind(file, line - 1, options)

@@ -174,31 +174,22 @@ def first_misread(
     return None
 
 
-def misread(field: pa.Field, texts: pa.Array) -> Iterator[tuple[int, str]]:
+def misread(field: pa.Field, texts: pa.Array, values: pa.Array | None, hexadecimal: bool) -> Iterator[tuple[int, str]]:
     """Yield the rows of numbers that Arrow reads as others in a column, with the reason.
 
     Args:
-        texts: Its values as texts; some may be no number.
+        texts: Its values as texts.
+        values: Its values; None if some texts are no number.
+        hexadecimal: True if a hexadecimal number may be in the rows.
     """
     if pa.types.is_integer(field.type):
-        rows = _true(is_hexadecimal(texts)) if _has(texts, "x") or _has(texts, "X") else []
-    elif pa.types.is_floating(field.type) and _may_be_infinite(field, texts):
+        rows = _true(is_hexadecimal(texts)) if hexadecimal else []
+    elif pa.types.is_floating(field.type) and (values is None or pc.any(pc.is_inf(values)).as_py()):
         rows = [row for row in _true(pc.match_substring_regex(texts, _LONG_NUMBER)) if _is_infinite(field, texts[row])]
     else:
         rows = []
     for row in rows:
         yield row, _fault(field, texts[row].as_py())
-
-
-def _has(texts: pa.Array, character: str) -> bool:
-    return bool(pc.any(pc.match_substring(texts, character)).as_py())
-
-
-def _may_be_infinite(field: pa.Field, texts: pa.Array) -> bool:
-    try:
-        return bool(pc.any(pc.is_inf(pc.cast(pc.ascii_trim_whitespace(texts), field.type))).as_py())
-    except pa.ArrowInvalid:
-        return True
 
 
 def _true(mask: pa.Array) -> list[int]:

@@ -183,11 +183,6 @@ class RawRow:
         """The text of the row as a dead letter keeps it."""
         return self.text.rstrip("\r\n").encode(errors="surrogateescape").decode(errors="replace")
 
-    @property
-    def is_whole(self) -> bool:
-        """True if the payload is the row as it stands in the file: nothing is cut, and all of it is UTF-8."""
-        return self.fault is None and self.payload == self.text.rstrip("\r\n")
-
     def fields(self, options: CsvOptions) -> list[str]:
         """Return its fields by Python's reader, which is good enough for names.
 
