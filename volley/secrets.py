@@ -95,7 +95,8 @@ downcast-ns-timestamp-to-us-on-write dynamodb-region echo format gcs-access gcs-
 gcs-default-bucket-location gcs-project-id gcs-requester-pays gcs-service-host gcs-version-aware glue-endpoint
 glue-id glue-region glue-retry-mode glue-skip-archive hdfs-host hdfs-port hdfs-user hive-hive2-compatible
 hive-kerberos-authentication hive-kerberos-service-name init-catalog-tables io-impl oauth2-server-uri pool-pre-ping
-prefix proxy py-io-impl resource rest-sigv4-enabled rest-signing-name rest-signing-region s3-anonymous s3-endpoint
+prefix proxy py-io-impl resource rest-metrics-reporting-enabled rest-sigv4-enabled rest-signing-name
+rest-signing-region s3-anonymous s3-endpoint
 s3-force-virtual-addressing s3-proxy-uri s3-region s3-resolve-region s3-server-side-encryption s3-signer
 s3-signer-endpoint s3-signer-uri s3-path-style-access scope snapshot-loading-mode type uri warehouse
 

@@ -152,7 +152,8 @@ def test_two_tables_with_a_token_each(behind: Behind) -> None:
         for table in tables:
             table.append(rows)
     catalog.load_table(configs[1].identifier)
-    signed = [(method, path[-1], header) for method, path, header in front.signed]
+    # Reports are sent whenever their thread gets to it.
+    signed = [(method, path[-1], header) for method, path, header in front.signed if not path.endswith("/metrics")]
     ours = signed[-1][2]
     assert ours.startswith("Bearer token-")
     assert [said for said in signed if said[0] == "POST"] == [("POST", "a", "Bearer A"), ("POST", "b", "Bearer B")] * 2

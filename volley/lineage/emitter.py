@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-
-# The client imports it, in a thread; it can't be imported any more once the program's last line has run.
-import concurrent.futures.thread  # noqa: F401
 import importlib.util
 import logging
 import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from volley.metrics.sender import Sender
 from volley.secrets import redact_uri
 
 if TYPE_CHECKING:
@@ -30,12 +25,11 @@ Events = Callable[[], Iterable[Any]]
 
 _MOST_WAITING = 1_000
 _SECONDS_AT_EXIT = 5.0
-_LOOK_SECONDS = 0.05
 # The client itself writes variables of this name into the environment.
 _OWN = "OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__"
 
 
-class Emitter:
+class Emitter(Sender):
     """Makes and sends events one after the other; those for which there is no room are dropped, with a warning.
 
     Args:
@@ -43,67 +37,26 @@ class Emitter:
     """
 
     def __init__(self, most: int = _MOST_WAITING) -> None:
-        self._waiting: queue.Queue[Events] = queue.Queue(most)
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._dropped = 0
-        self._failed = False
-        self._client: OpenLineageClient | None = None
+        super().__init__("lineage", "event", most)
 
     def emit(self, events: Events) -> None:
         """Let the thread make events and send them; return at once."""
-        try:
-            self._waiting.put_nowait(events)
-        except queue.Full:
-            self._dropped += 1
-            if self._dropped == 1:
-                _log.warning("lineage: events are dropped, as %d wait for its endpoint", self._waiting.maxsize)
-            return
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="volley-lineage", daemon=True)
-                self._thread.start()
-                atexit.register(self._close)
+        self.send(partial(self._emit, events))
 
-    def flush(self, seconds: float) -> bool:
-        """Wait until all events are sent, at most so long, and not for an endpoint that has just failed.
+    @cached_property
+    def _client(self) -> OpenLineageClient | None:
+        return _client()
 
-        Returns:
-            True if none is left.
-        """
-        until = time.monotonic() + seconds
-        with self._waiting.all_tasks_done:
-            while self._waiting.unfinished_tasks and not self._failed:
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                # The queue tells of its last task alone, and a failure may come before that.
-                self._waiting.all_tasks_done.wait(min(left, _LOOK_SECONDS))
-            return not self._waiting.unfinished_tasks
+    def _emit(self, events: Events) -> None:
+        if self._client is not None:
+            for event in events():
+                self._client.emit(_masked(self._client.add_source_code_location_facet(event)))
 
     def _close(self) -> None:
-        """Let the last events arrive at the end of the process."""
         until = time.monotonic() + _SECONDS_AT_EXIT
         if self.flush(_SECONDS_AT_EXIT) and self._client is not None:
             # Transports of Kafka and of asynchronous HTTP have queues of their own; -1 would be no limit.
             self._client.close(max(until - time.monotonic(), 0.1))
-
-    def _run(self) -> None:
-        self._client = _client()
-        while True:
-            events = self._waiting.get()
-            try:
-                if self._client is not None:
-                    for event in events():
-                        self._client.emit(_masked(self._client.add_source_code_location_facet(event)))
-                self._failed = False
-            except Exception as error:
-                # It is said once that the endpoint fails, and once again after it has worked.
-                if not self._failed:
-                    _log.warning("lineage: an event was not sent: %s", redact_uri(f"{type(error).__name__}: {error}"))
-                self._failed = True
-            finally:
-                self._waiting.task_done()
 
 
 def _masked(event: Any) -> Any:

@@ -6,7 +6,7 @@ by a clock that is behind the table's takes the table's time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import is_
@@ -92,6 +92,14 @@ class GuardedCatalog(Catalog):
             CommitFailedException: If a requirement of one table does not hold; no table is changed then.
         """
         raise NotImplementedError
+
+    def report(self, identifier: Identifier, make: Callable[[], Mapping[str, Any]], scan: Hashable = None) -> None:
+        """Let a catalog that takes reports of metrics have one, sometime; whether it arrives does not matter.
+
+        Args:
+            make: Makes the report; called in the thread that sends it.
+            scan: What is the same when a scan is planned again; it is reported once. None = no scan.
+        """
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:

@@ -6,8 +6,10 @@ import copy
 import json
 import pickle
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pyiceberg.catalog import TOKEN, rest
@@ -49,9 +51,11 @@ from volley.iceberg.pyiceberg_private.guarded import (
 from volley.iceberg.pyiceberg_private.idempotency import IdempotencyKeys, KeyedAdapter
 from volley.iceberg.pyiceberg_private.renewing import FILE_IO as RENEWING
 from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, Given, RenewingFileIO, Vended, are_vended, nearest
+from volley.iceberg.pyiceberg_private.reports import REPORTS, REPORTS_ENABLED, commit_report
 from volley.iceberg.pyiceberg_private.signing import FILE_IO, SIGNER, SIGNS_BY_REST
 from volley.iceberg.pyiceberg_private.timeouts import TimeoutAdapter, with_timeouts
 from volley.iceberg.pyiceberg_private.tokens import BearerManager, SignIn, TokenProvider, TokenServer
+from volley.metrics.sender import Sender
 
 __all__ = ["TimeoutRestCatalog"]
 
@@ -59,6 +63,8 @@ _UNANNOUNCED = set(rest.DEFAULT_ENDPOINTS)
 
 _SIGNS = "s3.remote-signing-enabled"
 _EXCHANGES = "token-exchange-enabled"
+_METRICS = "namespaces/{namespace}/tables/{table}/metrics"
+_reports = Sender("metrics", "report")
 
 
 class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
@@ -70,11 +76,13 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     adapter: type[TimeoutAdapter] = TimeoutAdapter
     _takes_transactions: bool | None = None
+    _takes_reports = False
     _keys: IdempotencyKeys | None = None
 
     def __init__(self, name: str, timeouts: tuple[float, float], **properties: str) -> None:
         self._timeouts = timeouts
         self._tagged = TaggedTables()
+        self._scans: dict[Identifier, Hashable] = {}
         self._last = threading.local()
         super().__init__(name, **properties)
 
@@ -83,6 +91,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         # pyiceberg has these two sets for a catalog that announces nothing.
         if self._supported_endpoints not in (_UNANNOUNCED, _UNANNOUNCED | set(rest.VIEW_ENDPOINTS)):
             self.endpoints = frozenset(map(str, self._supported_endpoints))
+            self._takes_reports = REPORTS in self.endpoints and property_as_bool(self.properties, REPORTS_ENABLED, True)
 
     def _note_answer(self, response: Response, **_: Any) -> None:
         """Note this thread's last answer: pyiceberg does not pass on the headers of what a commit was answered."""
@@ -222,7 +231,9 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         with self._sign_in.by(token):
             for branch in _new_branches(table, updates):
                 requirements = self._with_branch(table, requirements, branch)
+            began = time.perf_counter()
             answer = super().commit_table(table, requirements, updates)
+        self._report_commit(table.name(), updates, time.perf_counter() - began)
         self._tagged.committed(before, table, answer, self._last.response)
         return answer
 
@@ -240,13 +251,34 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         body = {"table-changes": [self._change(*change) for change in changes]}
         for table, _, _ in changes:
             self._tagged.forget(table.name())
+        began = time.perf_counter()
         response = self._session.post(self.url("transactions/commit"), json=body)
+        seconds = time.perf_counter() - began
         if response.status_code in (500, 502, 504):
             raise CommitStateUnknownException(f"HTTP {response.status_code}: {response.text}")
         try:
             response.raise_for_status()
         except HTTPError as error:
             _handle_non_200_response(error, {409: CommitFailedException})
+        for table, _, updates in changes:
+            self._report_commit(table.name(), updates, seconds)
+
+    def _report_commit(self, identifier: Identifier, updates: Sequence[TableUpdate], seconds: float) -> None:
+        for snapshot in (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)):
+            self.report(identifier, partial(commit_report, ".".join(identifier), snapshot, seconds))
+
+    def report(self, identifier: Identifier, make: Callable[[], Mapping[str, Any]], scan: Hashable = None) -> None:
+        is_known = scan is not None and self._scans.get(identifier) == scan
+        if self._takes_reports and not is_known:
+            self._scans[identifier] = scan
+            url = self.url(_METRICS, prefixed=True, **self._split_identifier_for_path(identifier))
+            _reports.send(partial(self._send_report, url, make))
+
+    def _send_report(self, url: str, make: Callable[[], Mapping[str, Any]]) -> None:
+        response = self._session.post(url, data=json.dumps(make()).encode())
+        # If one is refused, so are the others.
+        self._takes_reports = self._takes_reports and not 400 <= response.status_code < 429
+        response.raise_for_status()
 
     def _change(
         self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]

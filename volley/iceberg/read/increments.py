@@ -12,6 +12,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import NestedField
 
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, SourceError
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
@@ -25,7 +26,7 @@ from volley.iceberg.read.entries import (
     own_manifests,
 )
 from volley.iceberg.read.history import Way, changes_rows, check_same_table, snapshots_between, way_between
-from volley.iceberg.read.planning import plan
+from volley.iceberg.read.reports import reported_plan
 from volley.iceberg.read.rows import file_task
 from volley.iceberg.read.scope import Position
 from volley.iceberg.source_config import OnChanges, OnExpired, OnRollback
@@ -76,6 +77,7 @@ class Increments:
         row_filter: Leaves out files without matching rows.
         on_expired: What to do if snapshots that were not read have expired.
         on_rollback: What to do if snapshots that were read are no more in the branch's history.
+        columns: The columns that are read; None = all.
     """
 
     table: Table
@@ -86,6 +88,7 @@ class Increments:
     on_expired: OnExpired = "fail"
     keys: Sequence[str] = ()
     on_rollback: OnRollback = "fail"
+    columns: Sequence[NestedField] | None = None
 
     def goal(self, start: Position, end: Position) -> Position:
         """Return the position to read to: the end, unless a scan has to begin or to go on.
@@ -242,7 +245,8 @@ class Increments:
         return Increment(end.at_its_end(), _by_path(files), divisible=False)
 
     def _plan(self, snapshot: Snapshot, added_only: bool = False) -> list[PlannedFile]:
-        return plan(self._io, self.table.metadata, snapshot, self.row_filter, self.schema, added_only).files
+        columns = self.schema.fields if self.columns is None else self.columns
+        return reported_plan(self.table, snapshot, self.row_filter, self.schema, added_only, columns).files
 
     def _live_of(self, numbers: range) -> list[PlannedFile]:
         """Return the live files that were written by snapshots of these sequence numbers."""

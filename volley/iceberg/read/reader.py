@@ -231,7 +231,10 @@ class IcebergReader(Reader):
         config = self.config
         filtered = self.table_schema, self.row_filter
         head = head_snapshot(table, config)
-        return Increments(table, head, *filtered, config.changes, config.on_expired, config.keys, config.on_rollback)
+        increments = Increments(
+            table, head, *filtered, config.changes, config.on_expired, config.keys, config.on_rollback
+        )
+        return replace(increments, columns=self.rows.rows.schema.fields)
 
     def _limited(self, increments: Increments, start: Position, goal: Position, limit: int) -> Position:
         """Return the last position up to the goal that the limits allow; at least one file is read."""
