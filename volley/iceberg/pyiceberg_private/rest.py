@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pyiceberg.catalog import TOKEN, rest
 from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, OAuth2AuthManager
@@ -36,6 +36,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.properties import property_as_bool
 from requests import Response, Session
 from requests.exceptions import HTTPError, RequestException
+from tenacity import retry
 
 from volley.errors import CatalogAuthError, ConfigError
 from volley.iceberg.pyiceberg_private.conditional import TaggedTables
@@ -65,6 +66,8 @@ _SIGNS = "s3.remote-signing-enabled"
 _EXCHANGES = "token-exchange-enabled"
 _METRICS = "namespaces/{namespace}/tables/{table}/metrics"
 _reports = Sender("metrics", "report")
+# As pyiceberg does: a server may have answered a new token that is the refused one, within a second.
+_once_more: Callable[[Callable[..., Table]], Callable[..., Table]] = retry(**cast(Any, rest._RETRY_ARGS))
 
 
 class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
@@ -168,6 +171,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         check_snapshots(".".join(table.name()), table.metadata)
         return table
 
+    @_once_more
     def _load(self, identifier: Identifier) -> Table:
         """Load a table as pyiceberg does, with all snapshots; one that has not changed, without its metadata."""
         self._check_endpoint(rest.Capability.V1_LOAD_TABLE)
