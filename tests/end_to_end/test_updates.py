@@ -19,6 +19,7 @@ from volley import (
     IcebergSink,
     IcebergSinkConfig,
     IcebergStorage,
+    MemorySink,
     MemorySource,
     Upsert,
     avg,
@@ -105,6 +106,12 @@ def of_all(rows: DataStream) -> DataStream:
     )
 
 
+def all_of_all(rows: DataStream) -> DataStream:
+    """A group of all rows, whose row changes, feeds another one."""
+    of_groups = totals(rows).key_by().aggregate(n=count(), most=max_("n"))
+    return of_groups.key_by().aggregate(rows=count(), n=sum_("n"), most=max_("most")).with_column("one", lit(1))
+
+
 def windows(rows: DataStream) -> DataStream:
     window = rows.key_by("k").window(tumbling(10), on="t", lateness=DISORDER, emit="updates")
     return window.aggregate(n=count(), total=sum_("v"))
@@ -155,6 +162,7 @@ CHAINS: dict[Callable[[DataStream], DataStream], tuple[list[str], str]] = {
     beside_rows: (["k"], f"""select k, count(*), sum(n)::bigint, max(n) from (
         select k, n from {TOTALS} union all select k, v from rows) group by k"""),
     of_all: (["one"], f"select count(*), sum(n)::bigint, max(m), 1 from {TOTALS} where n > 2 having count(*) > 0"),
+    all_of_all: (["one"], f"select 1, count(*), max(n), 1 from {TOTALS}"),
     groups_of_windows: (["k"], f"""select k, count(*), sum(n)::bigint, max(n), min(total) from {WINDOWS} group by k"""),
     windows_of_windows: (["window_start"], f"""select time_bucket(interval '1 minute', s) w, w + interval '1 minute',
         count(*), sum(n)::bigint, max(total) from {WINDOWS} group by w"""),
@@ -210,3 +218,37 @@ def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed
         assert sorted(map(repr, map(comparable, found.to_pylist()))) == sorted(
             map(repr, map(comparable, expected.rename_columns(found.column_names).to_pylist()))
         ), chain.__name__
+
+
+def test_an_upsert_takes_the_keys_of_groups(native: Environment, tmp_path: Path) -> None:
+    values = [{"k": "a", "v": 3}, {"k": "b", "v": 9}, {"k": "a", "v": -3}]
+    rows = native.from_source(MemorySource(values, rows_per_epoch=1))
+    config = IcebergSinkConfig(namespace=["db"], table="totals", storage=IcebergStorage.Local(str(tmp_path / "lake")))
+    totals = rows.key_by("k").aggregate(total=sum_("v")).filter(col("total") > 1)
+    native.execute("totals", totals.to_sink(IcebergSink(config.with_commit_mode(Upsert()))))
+    assert load(tmp_path, "db.totals").scan().to_arrow().to_pylist() == [{"k": "b", "total": 9}]
+
+
+def test_a_sink_that_appends_gets_a_changelog_where_rows_are_deleted(native: Environment) -> None:
+    rows = native.from_source(MemorySource([{"v": 3}, {"v": 9}, {"v": -12}], rows_per_epoch=1))
+    sink = MemorySink("totals")
+    native.execute("log", rows.key_by().aggregate(total=sum_("v")).filter(col("total") > 1).to_sink(sink))
+    assert [(row["total"], row["_change"]) for row in sink.rows()] == [
+        *((3, "update_after"), (3, "delete"), (12, "update_after"), (12, "delete")),
+    ]
+
+
+def test_a_query_of_groups_of_groups_runs_as_a_job(native: Environment, tmp_path: Path) -> None:
+    """That of Nexmark's query 4, without its join."""
+    rows = random_rows(random.Random(4))
+    stream = native.from_source(MemorySource(rows, rows_per_epoch=9))
+    text = """select v, avg(most) as mean, count(*) as keys from (
+        select k, v, max(d) as most from rows where v is not null group by k, v) group by v having count(*) > 1"""
+    config = IcebergSinkConfig(namespace=["db"], table="means", storage=IcebergStorage.Local(str(tmp_path / "lake")))
+    means = native.sql(text, rows=stream).to_sink(IcebergSink(config.with_commit_mode(Upsert("v"))))
+    native.execute("means", means)
+    found = load(tmp_path, "db.means").scan().to_arrow()
+    expected = query(text.replace("rows", "events"), events=rows).to_arrow_table()
+    assert sorted(map(repr, map(comparable, found.to_pylist()))) == sorted(
+        map(repr, map(comparable, expected.to_pylist()))
+    )

@@ -14,6 +14,9 @@ from volley import (
     DataStream,
     Environment,
     ExpressionError,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
     MemorySink,
     MemorySource,
     PlanError,
@@ -98,6 +101,12 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         lambda s: s.key_by().window(tumbling(1), on="att").aggregate(n=count()).schema,
         ExpressionError,
         "unknown column 'att'",
+    ),
+    "a sink that appends": (
+        lambda s: s.key_by("user").aggregate(n=count()).to_sink(IcebergSink(IcebergSinkConfig(
+            namespace="db", table="t", storage=IcebergStorage.Local("lake")))).start("job"),
+        PlanError,
+        "would get a row for each change of aggregate",
     ),
     "the last value without a window": (
         lambda s: s.key_by("user").aggregate(n=last("n")).to_sink(MemorySink()).start("job"),

@@ -12,6 +12,7 @@ from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name
 from volley.plan.keyed_nodes import CHANGE, WINDOW_COLUMNS, Aggregate
+from volley.plan.windows import Session
 from volley.types.arrow import is_number, type_name
 
 __all__ = ["aggregate_type", "aggregated_schema", "key_fields", "time_type", "value_of"]
@@ -32,7 +33,12 @@ def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
     aggregates = [pa.field(name, _column_type(aggregation, schema)) for name, aggregation in node.aggregates]
     changes = [pa.field(CHANGE, pa.string())] if node.has_changes else []
     rows = pa.schema([*windows, *key_fields(node.keys, schema), *aggregates, *changes])
-    return ChangeColumns(operation=CHANGE).noted(rows) if node.emits_changes else rows
+    if node.windowing is not None and not node.emits_changes:
+        return rows
+    # A session changes its end.
+    are_sessions = node.windowing is not None and isinstance(node.windowing.window, Session)
+    keys = [*rows.names[: 1 if are_sessions else len(windows)], *map(output_name, node.keys)]
+    return ChangeColumns(keys, operation=CHANGE if node.emits_changes else None).noted(rows)
 
 
 def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:

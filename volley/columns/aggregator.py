@@ -131,7 +131,10 @@ class Aggregator(Operator):
         rest = self._with_rows(closing.open).select(self._states.names).cast(self._states)
         if self._gaps is not None:
             return Merged(self._with_gaps(self._with_rows(closing.windows), self._gaps, before), (rest,))
-        deleted = self._replaced(known, closing, before, watermark) if self.node.emits_changes else closing.absorbed
+        deleted = closing.absorbed
+        if self.node.emits_changes:
+            touched = known.filter(pa.array(are_among(known, new[0], self.grouping.keys)))
+            deleted = self._replaced(touched, closing, before, watermark)
         return Merged(self._come_out(deleted, self._with_rows(closing.windows)), (rest,))
 
     def _with_rows(self, states: pa.Table) -> pa.Table:
@@ -142,11 +145,17 @@ class Aggregator(Operator):
         return states.filter(pc.not_equal(states[rows], 0))
 
     def _replaced(self, known: pa.Table, closing: Closing, before: int, watermark: int) -> pa.Table:
-        """Return the windows and groups of the states before that have come out, and come out otherwise now."""
+        """Return the windows and groups that have come out, and come out otherwise now.
+
+        Args:
+            known: The states that were kept of the keys that have rows.
+        """
         earlier = self.windows.close(known.slice(0, 0), known, self.grouping, before, watermark, updates=True).windows
         names = [*self.grouping.keys, *({START}.intersection(earlier.column_names))]
-        changed = [table.select(names) for table in (closing.windows, closing.absorbed) if table is not None]
-        return earlier.filter(pa.array(are_among(earlier.select(names), pa.concat_tables(changed))))
+        changed = closing.windows
+        if closing.absorbed is not None:
+            changed = pa.concat_tables([table.select(names) for table in (changed, closing.absorbed)])
+        return earlier.filter(pa.array(are_among(earlier, changed, names)))
 
     @property
     def held(self) -> int:
@@ -169,7 +178,7 @@ class Aggregator(Operator):
         if any(pa.types.is_nested(self.output.field(name).type) for name in names):
             return before, after
         old, new = (pa.table([normal(rows[name]) for name in names], names) for rows in (before, after))
-        return before.filter(pa.array(~are_among(old, new))), after.filter(pa.array(~are_among(new, old)))
+        return before.filter(pa.array(~are_among(old, new, names))), after.filter(pa.array(~are_among(new, old, names)))
 
     def _with_gaps(self, windows: pa.Table, gaps: Gaps, before: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of windows, and of those without rows between two of a key."""

@@ -117,14 +117,15 @@ def rows_of_groups(keys: pa.Table | pa.RecordBatch) -> pa.ListArray:
     return grouped[f"{_ROW}_list"].combine_chunks()
 
 
-def are_among(keys: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return for each row whether other rows have its values; both tables have the same columns, perhaps none."""
-    if not keys.num_columns:
-        return np.full(keys.num_rows, others.num_rows > 0)
-    lists = rows_of_groups(pa.concat_tables([keys, others]).combine_chunks())
-    groups = np.empty(keys.num_rows + others.num_rows, np.int64)
+def are_among(table: pa.Table, others: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return for each row whether another table has one with the same values in some columns, perhaps none."""
+    if not names:
+        return np.full(len(table), len(others) > 0)
+    both = pa.concat_tables([rows.select(names) for rows in (table, others)])
+    lists = rows_of_groups(both.combine_chunks())
+    groups = np.empty(len(both), np.int64)
     groups[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists)))
-    return np.isin(groups[: keys.num_rows], groups[keys.num_rows :])
+    return np.isin(groups[: len(table)], groups[len(table) :])
 
 
 def offsets_of(lists: pa.ListArray) -> GroupBounds:

@@ -364,6 +364,12 @@ class Sink(ABC):
         """True if the first rows of a bounded run replace earlier ones: its epochs then name their run."""
         return False
 
+    @property
+    def replaces_rows(self) -> bool | None:
+        """True if a row takes the place of an earlier one of its key, and one that is deleted too; False if both stay;
+        None = what reads them decides."""
+        return None
+
     def explain(self) -> str | None:
         """Return one line about what becomes of rows, such as which of several stays, for `DataStream.explain`.
 

@@ -157,6 +157,10 @@ class IcebergSink(Sink, Rows):
     def overwrites(self) -> bool:
         return isinstance(self.config.commit_mode, Overwrite)
 
+    @property
+    def replaces_rows(self) -> bool | None:
+        return isinstance(self.config.commit_mode, Upsert | History)
+
     def explain(self) -> str | None:
         return _joined(_which_stays(self.config.commit_mode), _catalog_of(self.config))
 
@@ -343,6 +347,10 @@ class RoutedSink(Sink):
     @property
     def overwrites(self) -> bool:
         return isinstance(self.config.commit_mode, Overwrite)
+
+    @property
+    def replaces_rows(self) -> bool | None:
+        return isinstance(self.config.commit_mode, Upsert | History)
 
     @property
     def target(self) -> str:

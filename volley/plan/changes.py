@@ -45,8 +45,8 @@ def with_changes(writes: Sequence[Write]) -> list[Write]:
     """Return the graph of a job whose aggregates emit and take changes where that is needed: its writes.
 
     Raises:
-        PlanError: If a function or an expectation stands where deleted rows have to pass, or an aggregate can't take
-            rows back.
+        PlanError: If a function or an expectation stands where deleted rows have to pass, an aggregate can't take rows
+            back, or a sink can't replace rows.
     """
     if not any(isinstance(node, Aggregate) and node.replaces_rows for node in nodes.walk(writes)):
         return list(writes)
@@ -82,11 +82,13 @@ class _Changes:
         between = list(_between(write))
         leaving = next(filter(_leaves_out, between), None)
         if leaving is None and id(start) not in self._taking:
+            _check_sink(write, start)
             return False
-        if taker := next((step for step in between if isinstance(step, _TAKE_ANY)), None):
-            # Windows had functions behind them before rows could be deleted.
-            if start.windowing is not None and id(start) not in self._taking:
-                return False
+        taker = next((step for step in between if isinstance(step, _TAKE_ANY)), None)
+        if start.windowing is not None and id(start) not in self._taking and (taker or not write.sink.replaces_rows):
+            # Jobs of earlier versions have such steps and sinks.
+            return False
+        if taker is not None:
             raise _refused(taker, start)
         self._emitting.add(id(start))
         return True
@@ -167,6 +169,14 @@ def _check(step: Aggregate, start: Aggregate) -> None:
         raise PlanError(
             f"{step.label()} can't take back rows that {start.label()} replaces: a session would fall apart",
             hint='let final rows come out of the earlier step: emit="final"',
+        )
+
+
+def _check_sink(write: Write, start: Aggregate) -> None:
+    if start.windowing is None and write.sink.replaces_rows is False:
+        raise PlanError(
+            f"{write.sink!r} would get a row for each change of {start.label()}",
+            hint="let it keep the last one of each key: with_commit_mode(Upsert())",
         )
 
 
