@@ -302,7 +302,7 @@ def gathered(items: Iterable[PositionedBatch | BadRow]) -> Iterator[PositionedBa
             yield item
             continue
         held.append(item)
-        rows, size = rows + count, size + item.batch.nbytes
+        rows, size = rows + count, size + pa.ipc.get_record_batch_size(item.batch)
     if held:
         yield _joined(held)
 
