@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from tests.recovery.lake import write
 from tests.servers.s3 import BUCKET, S3, Keys
 from tests.services.documented import documented
@@ -63,13 +61,8 @@ class ByBucket(FaultProxy):
         return super().exchange(request)
 
 
-@pytest.mark.parametrize("may_ask", [True, False])
-def test_data_files_in_another_bucket(
-    s3_server: S3, everywhere: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, may_ask: bool
-) -> None:
+def test_data_files_in_another_bucket(s3_server: S3, everywhere: Callable[[str, str], None]) -> None:
     everywhere("AWS_EC2_METADATA_DISABLED", "true")
-    if not may_ask:
-        monkeypatch.setattr("volley.iceberg.pyiceberg_private.rest._travels", lambda manager: False)
     metadata, data = s3_server.temporary_keys(), s3_server.temporary_keys()
     assert metadata.session_token != data.session_token
     tokens = {"lake": str(metadata.session_token), BUCKET: str(data.session_token)}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from volley.iceberg.pyiceberg_private import renewing
-from volley.iceberg.pyiceberg_private.renewing import Vended, are_vended
+from volley.iceberg.pyiceberg_private.access import file_system
+from volley.iceberg.pyiceberg_private.renewing import VENDED, RenewingFileIO, Vended, are_vended
 
 
 class Catalog:
@@ -96,9 +101,53 @@ def test_they_travel_with_their_end(clock: Catalog) -> None:
         ({"s3.session-token": "x"}, True),
         ({"gcs.oauth2.token": "x"}, True),
         ({"adls.sas-token.account.dfs.core.windows.net": "x"}, True),
+        ({"adls.token": "x"}, True),
         ({"s3.access-key-id": "x", "s3.secret-access-key": "y", "s3.endpoint": "z"}, False),
         ({}, False),
     ],
 )
 def test_what_is_vended(properties: dict[str, str], are: bool) -> None:
     assert are_vended(properties) is are
+
+
+def entra(end: float) -> str:
+    """A token that says its end, as those of Microsoft Entra do."""
+    claims = base64.urlsafe_b64encode(json.dumps({"aud": "https://storage.azure.com", "exp": int(end)}).encode())
+    return f"head.{claims.decode().rstrip('=')}.signature"
+
+
+def test_a_token_of_azure_says_its_end_itself(clock: Catalog) -> None:
+    vended = Vended(lambda: {"adls.token": entra(9000)}, {"adls.token": entra(5000)})
+    assert vended.ends.timestamp() == 5000
+    clock.now = 4701.0
+    assert vended.current() == {"adls.token": entra(9000)}
+    assert vended.ends.timestamp() == 9000
+
+
+def test_a_token_of_azure_that_does_not_is_renewed_after_some_minutes(clock: Catalog) -> None:
+    vended = Vended(lambda: {"adls.token": "second"}, {"adls.token": "first"})
+    clock.now += 440
+    assert vended.current() == {"adls.token": "first"}
+    clock.now += 20
+    assert vended.current() == {"adls.token": "second"}
+
+
+def test_files_in_azure_are_reached_with_the_token_that_is_good(clock: Catalog) -> None:
+    first, second = entra(5000), entra(9000)
+    vended = Vended(Answer({"adls.token": second}), {"adls.token": first})
+    properties = {"adls.account-name": "account", "adls.token": "of the table's first answer", VENDED: {"": vended}}
+    io = pickle.loads(pickle.dumps(RenewingFileIO(properties)))
+    files: Any = file_system(io, "abfss://lake@account.dfs.core.windows.net/table")
+    assert asyncio.run(files.credential.get_token()) == (first, 5000)
+    clock.now = 4701.0
+    assert asyncio.run(files.credential.get_token("https://storage.azure.com/.default")) == (second, 9000)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a catalog gives; it travels."""
+
+    properties: dict[str, Any]
+
+    def __call__(self) -> dict[str, Any]:
+        return self.properties

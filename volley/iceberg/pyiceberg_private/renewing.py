@@ -21,6 +21,7 @@ from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.io import (
     ADLS_CREDENTIAL,
     ADLS_SAS_TOKEN,
+    ADLS_TOKEN,
     AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY,
     AWS_SESSION_TOKEN,
@@ -34,7 +35,8 @@ from pyiceberg.typedef import Properties
 from requests import Session
 from requests.exceptions import HTTPError
 
-from volley.iceberg.pyiceberg_private.tokens import SignIn
+from volley.iceberg.pyiceberg_private.sigv4 import SigningAdapter, Signs
+from volley.iceberg.pyiceberg_private.tokens import SignIn, token_end
 
 __all__ = ["FILE_IO", "VENDED", "Asking", "Given", "RenewingFileIO", "Vended", "are_vended", "nearest"]
 
@@ -46,7 +48,7 @@ VENDED = "volley.vended"
 _KEYS = (S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY, S3_SESSION_TOKEN)
 _BY_HOST = ("abfs", "abfss")
 _CLIENT_KEYS = (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)
-_CREDENTIALS = (*_KEYS, *_CLIENT_KEYS, GCS_TOKEN, ADLS_SAS_TOKEN)
+_CREDENTIALS = (*_KEYS, *_CLIENT_KEYS, GCS_TOKEN, ADLS_SAS_TOKEN, ADLS_TOKEN)
 _ENDS = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms")
 # The shortest life that AWS gives a session is 15 minutes.
 _UNKNOWN_SECONDS = 600.0
@@ -58,7 +60,9 @@ _log = logging.getLogger(__name__)
 
 def are_vended(properties: Mapping[str, Any]) -> bool:
     """Return True if there are credentials of a limited time among a table's properties."""
-    return any(name in (S3_SESSION_TOKEN, GCS_TOKEN) or name.startswith(ADLS_SAS_TOKEN) for name in properties)
+    return any(
+        name in (S3_SESSION_TOKEN, GCS_TOKEN, ADLS_TOKEN) or name.startswith(ADLS_SAS_TOKEN) for name in properties
+    )
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Asking:
         verify: The file of authorities that its certificate is checked by; True = those of the system.
         cert: The client's certificate, if the catalog asks for one.
         timeouts: The timeouts of a connection and of a response, in seconds.
+        signs: How the requests are signed; None = they are not.
     """
 
     urls: tuple[str, ...]
@@ -82,6 +87,7 @@ class Asking:
     verify: Any
     cert: Any = field(repr=False)
     timeouts: tuple[float, float]
+    signs: Signs | None = None
 
     def __call__(self) -> dict[str, Any]:
         """Return the credentials as properties of a FileIO.
@@ -92,6 +98,8 @@ class Asking:
         with Session() as session:
             session.headers.update(self.headers)
             session.verify, session.cert, session.auth = self.verify, self.cert, SignIn(self.manager)
+            if self.signs is not None:
+                self._sign(session, self.signs)
             for url in self.urls:
                 response = session.get(url, params={"snapshots": "refs"}, timeout=self.timeouts)
                 # Some announce the address of credentials, and don't serve it.
@@ -108,6 +116,19 @@ class Asking:
         if not are_vended(found):
             raise OSError(f"the catalog gave no new credentials for {self.location}: its answer has none")
         return found
+
+    def _sign(self, session: Session, signs: Signs) -> None:
+        """Have the requests of a session signed by the keys that this process has."""
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            adapter = SigningAdapter(signs)
+            has_keys = adapter.has_keys
+        except BotoCoreError as error:
+            raise OSError(f"AWS' credentials to ask the catalog with, for {self.location}: {error}") from error
+        if not has_keys:
+            raise OSError(f"there are no credentials of AWS to ask the catalog with, for {self.location}")
+        session.mount(signs.uri, adapter)
 
 
 class Vended:
@@ -176,7 +197,9 @@ def _end_of(properties: Mapping[str, Any], now: float) -> float:
                 return float(value) / 1000
             except (TypeError, ValueError):
                 break
-    return now + _UNKNOWN_SECONDS
+    # Entra's tokens tell it themselves; no property does.
+    own = token_end(str(properties.get(ADLS_TOKEN, "")))
+    return now + _UNKNOWN_SECONDS if own is None else own
 
 
 Given = Mapping[str, Vended | Mapping[str, Any]]
@@ -268,6 +291,31 @@ def _gs(properties: Properties, vended: Vended, scheme: str, hostname: str | Non
 
 
 def _azure(properties: Properties, vended: Vended, scheme: str, hostname: str | None) -> AbstractFileSystem:
+    bare = {name: value for name, value in properties.items() if not name.startswith((ADLS_SAS_TOKEN, ADLS_TOKEN))}
+    given = vended.current()
+    credential = _azure_token(vended) if ADLS_TOKEN in given else _azure_signature(vended)
+    return _forgotten(_adls({**bare, ADLS_CREDENTIAL: credential}, hostname))
+
+
+def _azure_token(vended: Vended) -> Any:
+    from azure.core.credentials import AccessToken
+    from azure.core.credentials_async import AsyncTokenCredential
+
+    class Renewed(AsyncTokenCredential):
+        async def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
+            given = await asyncio.to_thread(vended.current)
+            return AccessToken(given[ADLS_TOKEN], int(vended.ends.timestamp()))
+
+        async def close(self) -> None:
+            pass
+
+        async def __aexit__(self, *error: Any) -> None:
+            pass
+
+    return Renewed()
+
+
+def _azure_signature(vended: Vended) -> Any:
     from azure.core.credentials import AzureSasCredential
 
     class Renewed(AzureSasCredential):
@@ -275,8 +323,7 @@ def _azure(properties: Properties, vended: Vended, scheme: str, hostname: str | 
         def signature(self) -> str:
             return _sas(vended.current())
 
-    bare = {name: value for name, value in properties.items() if not name.startswith(ADLS_SAS_TOKEN)}
-    return _forgotten(_adls({**bare, ADLS_CREDENTIAL: Renewed(_sas(vended.current()))}, hostname))
+    return Renewed(_sas(vended.current()))
 
 
 def _sas(properties: Mapping[str, Any]) -> str:

@@ -54,8 +54,9 @@ from volley.iceberg.pyiceberg_private.renewing import FILE_IO as RENEWING
 from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, Given, RenewingFileIO, Vended, are_vended, nearest
 from volley.iceberg.pyiceberg_private.reports import REPORTS, REPORTS_ENABLED, commit_report
 from volley.iceberg.pyiceberg_private.signing import FILE_IO, SIGNER, SIGNS_BY_REST
+from volley.iceberg.pyiceberg_private.sigv4 import SigningAdapter, Signs
 from volley.iceberg.pyiceberg_private.timeouts import TimeoutAdapter, with_timeouts
-from volley.iceberg.pyiceberg_private.tokens import BearerManager, SignIn, TokenProvider, TokenServer
+from volley.iceberg.pyiceberg_private.tokens import BearerManager, HandedManager, SignIn, TokenProvider, TokenServer
 from volley.metrics.sender import Sender
 
 __all__ = ["TimeoutRestCatalog"]
@@ -119,7 +120,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
             # Files travel to tasks, what signs in to the catalog need not, and some of these can't.
             file_io.properties.pop(AUTH_MANAGER, None)
         elif self._auth_manager is not None:
-            _check_travels(self._auth_manager)
+            file_io.properties[AUTH_MANAGER] = _for_tasks(self._auth_manager)
         return file_io
 
     def _response_to_table(self, identifier_tuple: Identifier, table_response: rest.TableResponse) -> Table:
@@ -134,15 +135,13 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def _given(self, identifier: Identifier, answer: rest.TableResponse) -> Given:
         """Return the credentials of a table's files, by place."""
-        is_signed = property_as_bool(self.properties, rest.SIGV4, False)
-        may_ask = not is_signed and _travels(self._auth_manager)
         several = {each.prefix: {**answer.config, **each.config} for each in answer.storage_credentials}
         given: dict[str, Vended | Mapping[str, Any]] = {
-            prefix: Vended(self._asking(identifier, prefix), settings) if may_ask and are_vended(settings) else settings
+            prefix: Vended(self._asking(identifier, prefix), settings) if are_vended(settings) else settings
             for prefix, settings in several.items()
         }
         location = str(answer.metadata_location)
-        if are_vended(answer.config) and may_ask:
+        if are_vended(answer.config):
             given.setdefault("", Vended(self._asking(identifier, location), answer.config))
         elif nearest(given, location):
             # As pyiceberg does, where a place has none of its own.
@@ -156,9 +155,11 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         paths = [*([rest.Endpoints.load_credentials] if has_credentials else []), rest.Endpoints.load_table]
         urls = tuple(self.url(path, prefixed=True, **names) for path in paths)
         headers = {name: str(value) for name, value in session.headers.items()}
-        manager = self._auth_manager
-        assert manager is not None
-        return Asking(urls, location, manager, headers, session.verify, session.cert, self._timeouts)
+        assert self._auth_manager is not None
+        manager = _for_tasks(self._auth_manager)
+        is_signed = property_as_bool(self.properties, rest.SIGV4, False)
+        signs = Signs(self.uri, self.properties).for_tasks() if is_signed else None
+        return Asking(urls, location, manager, headers, session.verify, session.cert, self._timeouts, signs)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         try:
@@ -341,13 +342,13 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         return known if isinstance(known, BearerManager) and known.settings == manager.settings else manager
 
     def _init_sigv4(self, session: Session) -> None:
-        super()._init_sigv4(session)
-        adapter: Any = session.adapters[self.uri]
-        if adapter._boto_session.get_credentials() is None:
+        adapter = SigningAdapter(Signs(self.uri, self.properties))
+        if not adapter.has_keys:
             raise CatalogAuthError(
                 f"catalog {self.uri} takes requests that are signed by AWS' credentials, and there are none",
                 hint="give keys to the S3Storage, or set profile or AWS' environment variables",
             )
+        session.mount(self.uri, adapter)
 
 
 def _without_token(table: Table) -> tuple[Table, str | None]:
@@ -360,24 +361,13 @@ def _without_token(table: Table) -> tuple[Table, str | None]:
     return bare, token
 
 
-def _travels(manager: AuthManager | None) -> bool:
-    """Return True if tasks can have what signs in to the catalog, to ask for new credentials."""
+def _for_tasks(manager: AuthManager) -> AuthManager:
+    """Return what signs in to the catalog as tasks can have it."""
     try:
         pickle.dumps(manager)
-    except Exception:
-        return False
-    return True
-
-
-def _check_travels(manager: AuthManager) -> None:
-    """Raise ConfigError if tasks can't have what signs in to the catalog, which signs their requests to the storage."""
-    try:
-        pickle.dumps(manager)
-    except Exception as error:
-        raise ConfigError(
-            f"the catalog signs requests to its storage, a {type(manager).__name__} can't be sent to tasks: {error}",
-            hint='sign in by credential=, token= or {"type": "oauth2"}, or give the storage keys of its own',
-        ) from error
+    except Exception:  # whatever a manager of a user's own raises
+        return HandedManager(manager)
+    return manager
 
 
 def _new_branches(table: Table, updates: tuple[TableUpdate, ...]) -> list[SetSnapshotRefUpdate]:

@@ -20,7 +20,16 @@ from pyiceberg.exceptions import OAuthError
 from requests import PreparedRequest, Response
 from requests.exceptions import HTTPError
 
-__all__ = ["BearerManager", "EntraManager", "GoogleManager", "SignIn", "TokenProvider", "TokenServer"]
+__all__ = [
+    "BearerManager",
+    "EntraManager",
+    "GoogleManager",
+    "HandedManager",
+    "SignIn",
+    "TokenProvider",
+    "TokenServer",
+    "token_end",
+]
 
 _REFUSALS = (401, 403, 419)
 _MARGIN_SECONDS = 60.0
@@ -150,12 +159,18 @@ class BearerManager(auth.AuthManager):
 
 def _end_of(token: str) -> float:
     """Return when to renew a JSON web token, by its ``exp``; infinity if it says nothing of its end."""
+    end = token_end(token)
+    return math.inf if end is None else ends_at(end - time.time())
+
+
+def token_end(token: str) -> float | None:
+    """Return when a JSON web token ends, by its ``exp``, in seconds since the epoch; None if it does not say."""
     try:
         part = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-        return ends_at(claims["exp"] - time.time())
+        return float(claims["exp"])
     except (IndexError, KeyError, TypeError, ValueError):
-        return math.inf
+        return None
 
 
 class TokenProvider(auth.OAuth2TokenProvider):
@@ -268,6 +283,33 @@ class EntraManager(auth.EntraAuthManager):
             raise OAuthError(f"Entra's credentials: {error}") from error
         except AzureError as error:
             raise ConnectionError(f"Entra's token service: {error}") from error
+
+
+class HandedManager(auth.AuthManager):
+    """Signs in like another manager that can't be sent to tasks; they get what that one signs in by at that time.
+
+    Args:
+        manager: The other one.
+    """
+
+    def __init__(self, manager: auth.AuthManager) -> None:
+        self._manager = manager
+
+    def __reduce__(self) -> Any:
+        return _Handed, (self.auth_header(),)
+
+    def auth_header(self) -> str | None:
+        return self._manager.auth_header()
+
+
+class _Handed(auth.AuthManager):
+    """Signs in by one header, as long as that is good."""
+
+    def __init__(self, header: str | None) -> None:
+        self._header = header
+
+    def auth_header(self) -> str | None:
+        return self._header
 
 
 class SignIn(auth.AuthManagerAdapter):
