@@ -212,6 +212,45 @@ def _shown(value: Any) -> Any:
     return value.isoformat()[:19] if hasattr(value, "isoformat") and len(value.isoformat()) > 10 else str(value)
 
 
+IN_ORDER = [
+    "select id, customer from orders order by customer, id desc",
+    "select id, customer as c from orders order by c desc nulls first, id",
+    "select id, n from orders order by n nulls last, 1 desc limit 7",
+    "select item, sum(price) as s from orders group by item order by sum(price) desc, 1 limit 3;",
+    "select item from orders group by item order by count(*) desc, max(id)",
+    "select id from orders o order by price * 2 desc nulls last, o.id limit 5",
+    "select distinct customer from orders order by customer desc",
+    "select id as k from customers union select country from countries order by k nulls last limit 4",
+    "select id, heat from orders order by heat desc, id",
+    "select o.id from orders o join (select order_id, quantity from lines order by quantity desc limit 2) l "
+    "on l.order_id = o.id order by o.id",
+    "select -id as id from orders order by id limit 2",
+    "select id from orders order by (select max(x) from nothing), id desc limit 2",
+    "with t as (select id, price from orders order by price limit 4) select count(*) as n from t",
+]
+
+
+@pytest.mark.parametrize("text", IN_ORDER)
+def test_sorted_rows_have_the_order_of_spark(text: str, session: SparkSession) -> None:
+    rows = Environment().sql(text, **_named(text)).to_arrow()
+    in_spark = session.sql(text.rstrip(";")).toArrow()
+    assert [list(map(_shown, row.values())) for row in rows.to_pylist()] == [
+        list(map(_shown, row.values())) for row in in_spark.to_pylist()
+    ]
+
+
+def test_many_rows_are_sorted() -> None:
+    rows = pa.table({"id": pa.array([number * 7919 % 300_007 for number in range(300_007)], pa.int64())})
+    ordered = Environment().sql("select id + 1 as n from t order by id desc", t=rows).to_arrow()["n"]
+    assert ordered.to_pylist() == list(range(300_007, 0, -1))
+
+
+def test_sorted_rows_are_not_for_a_job(tmp_path: Path) -> None:
+    stream = Environment(checkpoint_dir=tmp_path).sql("select id from c order by id", c=TABLES["customers"])
+    with pytest.raises(PlanError, match="a job can't run order by 'id asc'"):
+        stream.to_sink(MemorySink("out")).execute("sorted")
+
+
 # Spark gives false where the value is null, or one of the query's.
 IN_THE_LIST = [
     "select id, customer in (select order_id from lines) as f from orders",
@@ -261,7 +300,15 @@ REFUSED = [
     ("select sum(count(*)) as n from customers", "an aggregate of an aggregate", "FROM"),
     ("select id from customers where sum(id) > 1", "no function 'sum'", ""),
     ("select id + 1 as x from customers where x > 1", "no column x", ""),
-    ("select id from customers order by id", "ORDER can't be translated", "no order"),
+    ("select id from customers order by nme", "no column nme in line 1", "did you mean 'name'"),
+    ("select id from customers order by 2", "the list has no position 2", "1 to 1"),
+    ("select distinct id from customers order by name", "ORDER BY of DISTINCT", "of the list"),
+    (
+        "select id from customers union select country from countries order by 0 - id",
+        "ORDER BY of UNION",
+        "of the list",
+    ),
+    ("select id from customers order by id limit 2 offset 1", "OFFSET can't be translated", ""),
     ("select id from customers c join countries l", "a join without an equality", "a.id = b.id"),
     ("select c.id from customers c full join countries l on c.country = l.country", "FULL JOIN", "left"),
     ("select id from customers where id > (select country from countries)", "several rows or columns", "max(x)"),

@@ -237,8 +237,8 @@ def _repartition(node: nodes.Repartition, schema: pa.Schema) -> tuple[_Function,
     return lambda batch: batch, schema
 
 
-def _sort_within_epoch(node: nodes.SortWithinEpoch, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    # Only a check: the task sorts its rows when it has all of them.
+def _sort_within_epoch(node: nodes.SortWithinEpoch | nodes.Ordered, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    # Only a check: rows are sorted when all of them are there.
     sort_keys(node.order, schema)
     return lambda batch: batch, schema
 
@@ -358,4 +358,5 @@ _LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.
     nodes.Join: lower_join,
     nodes.Repartition: _repartition,
     nodes.SortWithinEpoch: _sort_within_epoch,
+    nodes.Ordered: _sort_within_epoch,
 }

@@ -162,7 +162,7 @@ def _step(node: nodes.Node, inputs: Sequence[Columns], names: Names) -> Columns:
         case nodes.Apply():
             everything = before.origins(before.values, "TRANSFORMATION")
             return replace(before, values=dict.fromkeys(names(node), everything))
-        case nodes.SortWithinEpoch():
+        case nodes.SortWithinEpoch() | nodes.Ordered():
             return before.after((column.rpartition(" ")[0] or column for column in node.order), "SORT")
         case nodes.Explode():
             items = before.origins([node.column], "TRANSFORMATION")

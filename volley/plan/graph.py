@@ -12,7 +12,7 @@ from volley.errors import PlanError
 from volley.plan.changes import changes_rows, starts_of
 from volley.plan.event_times import event_times
 from volley.plan.keyed_nodes import Aggregate, CompareExtracts, Keyed
-from volley.plan.nodes import Apply, Expect, Node, Read, Write, walk
+from volley.plan.nodes import Apply, Expect, Node, Ordered, Read, Write, walk
 
 __all__ = ["Followers", "JobGraph", "describe", "followers_in", "levels_of", "rebuilt"]
 
@@ -162,6 +162,11 @@ class JobGraph:
     def _check(self) -> None:
         self._check_sinks()
         self._check_expectations()
+        if order := next((node for node in self.nodes if isinstance(node, Ordered)), None):
+            raise PlanError(
+                f"a job can't run {order.label()}: rows come epoch by epoch",
+                hint="sort what is read of its table; or keep the first rows in a materialised view",
+            )
         for step in self.keyed:
             _check_step(step)
             self._check_late_rows(step)

@@ -24,6 +24,7 @@ __all__ = [
     "Map",
     "MapBatches",
     "Node",
+    "Ordered",
     "Read",
     "Rename",
     "Repartition",
@@ -264,6 +265,23 @@ class SortWithinEpoch(Step):
 
     def label(self) -> str:
         return f"sort_within_epoch by {', '.join(map(repr, self.order))}"
+
+
+@dataclass(frozen=True)
+class Ordered(Step):
+    """Sorts all rows, and keeps the first ones; no job has it, as its rows never end.
+
+    Args:
+        order: The columns, each with ``asc`` or ``desc``.
+        rows: How many rows it keeps; None = all.
+    """
+
+    order: tuple[str, ...]
+    rows: int | None = None
+
+    def label(self) -> str:
+        first = "" if self.rows is None else f", the first {self.rows:,}"
+        return f"order by {', '.join(map(repr, self.order))}{first}"
 
 
 @dataclass(frozen=True)

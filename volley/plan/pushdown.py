@@ -71,6 +71,8 @@ def used_columns(followers: Followers, read: nodes.Read) -> frozenset[str] | Non
                 own = frozenset(step.columns)
             case keyed_nodes.Deduplicate():
                 own = step.used_columns
+            case nodes.Ordered():
+                own = frozenset(column.rpartition(" ")[0] for column in step.order)
             case nodes.Union() | keyed_nodes.Limit():
                 own = frozenset()
             case nodes.Join():

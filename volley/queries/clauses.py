@@ -9,8 +9,8 @@ from volley.plan.sql_nodes import Mistake
 __all__ = ["check_clauses"]
 
 _CLAUSES = {
-    exp.Select: {"expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "with_"},
-    exp.Union: {"this", "expression", "distinct", "with_"},
+    exp.Select: {"expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "order", "with_"},
+    exp.Union: {"this", "expression", "distinct", "with_", "order", "limit"},
     exp.Table: {"this", "alias"},
     exp.Subquery: {"this", "alias"},
     exp.Join: {"this", "side", "kind", "on", "using"},
@@ -18,9 +18,10 @@ _CLAUSES = {
     exp.Star: {"except_"},
     exp.With: {"expressions"},
     exp.Distinct: {"expressions"},
+    exp.Order: {"expressions"},
+    exp.Ordered: {"this", "desc", "nulls_first"},
 }
 _INSTEAD = {
-    "order": "rows of streams and tables have no order: sort the result, or take top(…) as an aggregate",
     "qualify": "group by the key, and take min, max or top of the rows",
     "recursive": "a query can't name itself",
     "laterals": "make rows of a list by stream.explode(column), and query the result",

@@ -14,6 +14,7 @@ from volley.queries.clauses import check_clauses
 from volley.queries.groups import Groups, has_aggregates
 from volley.queries.joins import Condition, Joiner, conjuncts, has_queries
 from volley.queries.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
+from volley.queries.order import Listed, order_of
 from volley.queries.parse import HINT, query_of
 from volley.queries.scope import Item, Relation, Types, expression
 from volley.queries.subqueries import Inlined, Named, Subqueries, placeholder, queries_in, replaced
@@ -47,6 +48,10 @@ class _Translator:
 
     def __init__(self, tables: Tables, types: Types, query: exp.Query, lateness: Any) -> None:
         self.tables, self._types, self._lateness = tables, types, lateness
+        for inner in query.find_all(exp.Select, exp.Union):
+            # The rows of a query in another one have no order.
+            if inner is not query.unnest() and not inner.args.get("limit"):
+                inner.set("order", None)
         has_star = any(not isinstance(star.parent, exp.Anonymous) for star in query.find_all(exp.Star))
         named = {identifier.name for identifier in query.find_all(exp.Identifier)}
         self._joiner = Joiner(tables, types, None if has_star else named, lateness)
@@ -86,7 +91,9 @@ class _Translator:
             raise Mistake(f"a union of {len(names)} and {len(others)} columns", query, hint)
         renamed = right.stream.select(**dict(zip(names, others, strict=True)))
         stream = left.stream.union(renamed)
-        return Relation(stream.deduplicate(*names) if query.args.get("distinct") else stream, left.items)
+        order = order_of(query, [item.name for item in left.items])
+        order.refuse_hidden("UNION")
+        return order.applied(Relation(stream.deduplicate(*names) if query.args.get("distinct") else stream, left.items))
 
     def _select(self, query: exp.Select, named: Named) -> Relation:
         if not query.args.get("from_"):
@@ -94,13 +101,15 @@ class _Translator:
         relation, conditions = self._from(query, named)
         for condition in conditions:
             relation = self._where(relation, condition, named)
-        result = self._listed(query, relation, named)
+        listed = expanded(query.expressions, relation)
+        order = order_of(query, [name for _, name in listed])
+        result = self._listed(query, relation, named, listed, order.hidden)
         if query.args.get("distinct"):
             if query.args["distinct"].args.get("on"):
                 raise Mistake("DISTINCT ON", query, "group by the columns")
+            order.refuse_hidden("DISTINCT")
             result = Relation(result.stream.deduplicate(*(item.column for item in result.items)), result.items)
-        limit = query.args.get("limit")
-        return result if limit is None else Relation(result.stream.limit(_number(limit)), result.items)
+        return order.applied(result)
 
     def _from(self, query: exp.Select, named: Named) -> tuple[Relation, list[exp.Expression]]:
         """Return the rows of FROM, and the conditions of WHERE that are still to be met."""
@@ -215,24 +224,26 @@ class _Translator:
             )
         return self._joiner.semi(left, self._joiner.filtered(right, condition.right), condition, node, is_anti)
 
-    def _listed(self, query: exp.Select, relation: Relation, named: Named) -> Relation:
-        """Return the columns that a query lists, of groups if it has any."""
-        listed = expanded(query.expressions, relation)
+    def _listed(
+        self, query: exp.Select, relation: Relation, named: Named, listed: Sequence[Listed], hidden: Sequence[Listed]
+    ) -> Relation:
+        """Return the columns that a query lists, of groups if it has any, and behind them hidden ones."""
+        items = [*listed, *hidden]
         having, group = query.args.get("having"), query.args.get("group")
-        if group is None and having is None and not has_aggregates([tree for tree, _ in listed]):
-            for number, (tree, name) in enumerate(listed):
+        if group is None and having is None and not has_aggregates([tree for tree, _ in items]):
+            for number, (tree, name) in enumerate(items):
                 relation, tree = self._subqueries.met(relation, tree, named)
-                listed[number] = tree, name
-            return self._projected(relation, [(tree, name) for tree, name in resolved_items(listed, relation)])
+                items[number] = tree, name
+            return self._projected(relation, resolved_items(items, relation))
         inlined = list[Inlined]()
-        listed = [(self._without_queries(tree, inlined, named), name) for tree, name in listed]
+        items = [(self._without_queries(tree, inlined, named), name) for tree, name in items]
         having = having and self._without_queries(having.this, inlined, named)
         if group is not None:
             check_clauses(group)
         groups = Groups(relation, self._types, self._lateness)
         for key in group.expressions if group is not None else []:
-            groups.add(group_key(key, listed, relation))
-        bounded = [(with_bounds(tree, relation), name) for tree, name in listed]
+            groups.add(group_key(key, items[: len(listed)], relation))
+        bounded = [(with_bounds(tree, relation), name) for tree, name in items]
         resolved = resolved_items(bounded, relation)
         columns = [(groups.replaced(tree), name) for tree, name in resolved]
         condition = None
@@ -335,10 +346,3 @@ def _without(right: Relation, join: exp.Join) -> Relation:
     """Return the right side without the columns of USING, which are the left side's."""
     names = {identifier.name for identifier in join.args.get("using") or []}
     return Relation(right.stream, tuple(item for item in right.items if item.name not in names)) if names else right
-
-
-def _number(limit: exp.Expression) -> int:
-    number = limit.expression
-    if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdecimal():
-        raise Mistake("LIMIT takes a whole number", limit, "LIMIT 10")
-    return int(number.this)

@@ -147,9 +147,9 @@ class DataStream(KeyedSteps, Joins, Rows):
             >>> stream.filter(col("id") > 1).to_arrow().to_pylist()
             [{'id': 2}]
         """
-        from volley.engine.collect import collect
+        from volley.stream.ordered import collected
 
-        return collect(self._node, optional(count)("limit", limit))
+        return collected(self._node, optional(count)("limit", limit))
 
     def explain(self) -> None:
         """Print the logical plan, and what the sources leave out."""

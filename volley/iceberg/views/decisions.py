@@ -18,6 +18,8 @@ from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.time_travel import IcebergDimension
 from volley.iceberg.views.costs import Cost, Measures, cost_of, scans_of
 from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
+from volley.iceberg.views.distinct import counted_values, without_distinct
+from volley.iceberg.views.first import FirstRows
 from volley.iceberg.views.group import Group, rereading
 from volley.iceberg.views.join import ViewJoin
 from volley.iceberg.views.operators import ViewOperator, ViewSteps, ViewUnion
@@ -89,10 +91,16 @@ class Compiler:
                 return self._scan(node)
             case nodes.Union():
                 return ViewUnion(node, [self.operator(before) for before in node.inputs])
+            case keyed_nodes.Aggregate() if counted_values(node):
+                return self.operator(without_distinct(node))
             case keyed_nodes.Aggregate():
                 return Group(node, self.operator(node.input), self.tally, node is self.query)
             case keyed_nodes.Deduplicate():
                 return self._distinct(node)
+            case nodes.Ordered():
+                before = self.operator(node.input)
+                # The rows of a table have no order.
+                return before if node.rows is None else FirstRows(node, before)
             case nodes.Join():
                 return ViewJoin(node, self.operator(node.input), self._right(node))
         return self._steps(node)
@@ -141,7 +149,9 @@ class Compiler:
 
 
 def _is_step(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Step) and not isinstance(node, nodes.Join | nodes.Repartition | keyed_nodes.Keyed)
+    return isinstance(node, nodes.Step) and not isinstance(
+        node, nodes.Join | nodes.Ordered | nodes.Repartition | keyed_nodes.Keyed
+    )
 
 
 @dataclass(frozen=True)

@@ -130,8 +130,9 @@ class Group(ViewOperator):
     def grouped(self, side: Side, keys: Keys | None = None) -> pa.Table:
         """Return the states of all groups, or of those with some keys and perhaps of others."""
         groups: list[pa.Table] = []
-        keys = keys and keys.renamed({name: name for name in self._sources})
-        for rows in _chunks(self.inputs[0].rows(side, keys and keys.renamed(self._sources))):
+        keys = None if keys is None else keys.renamed({name: name for name in self._sources})
+        before = None if keys is None else keys.renamed(self._sources)
+        for rows in _chunks(self.inputs[0].rows(side, before)):
             inputs = self._inputs_of(rows)
             if keys is not None:
                 batches = map(keys.select, inputs.combine_chunks().to_batches())

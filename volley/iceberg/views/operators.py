@@ -138,7 +138,7 @@ class ViewSteps(ViewOperator):
         self.nodes = tuple(steps)
 
     def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
-        for batch in self.inputs[0].rows(side, keys and self._before(keys)):
+        for batch in self.inputs[0].rows(side, None if keys is None else self._before(keys)):
             rows = self._steps(batch)
             yield rows if keys is None else keys.select(rows)
 

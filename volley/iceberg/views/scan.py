@@ -145,10 +145,10 @@ class Scan(ViewOperator):
 
     def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
         snapshot = self._snapshot(side)
-        if snapshot is None:
+        if snapshot is None or (keys is not None and not len(keys)):
             return
         table = self._pin.table
-        conditions = [*self._conditions, *([within] if keys and (within := keys.predicate()) else [])]
+        conditions = [*self._conditions, *([within] if keys is not None and (within := keys.predicate()) else [])]
         row_filter = pruning(_all(conditions), table.schema())
         planned = plan(table.io, table.metadata, snapshot, row_filter, table.schema())
         reader = replace(self._reader, row_filter=row_filter, filter_schema=table.schema())

@@ -11,6 +11,7 @@ from volley.html_table import settings_html, text_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.time_travel import IcebergDimension
+from volley.iceberg.views.distinct import counted_values
 from volley.plan import keyed_nodes, nodes
 from volley.plan.nodes import Node
 from volley.plan.queried import QueriedTable, walk_all
@@ -29,14 +30,14 @@ __all__ = [
     "obstacles",
 ]
 
-FUNCTIONS = ("count", "sum", "avg", "min", "max")
+FUNCTIONS = ("count", "sum", "avg", "min", "max", "count_distinct")
 """The aggregate functions that a view can have."""
 
 _BY_PYTHON = (nodes.Map, nodes.FlatMap, nodes.MapBatches)
 _STEPS = (
     *(nodes.Filter, nodes.Rest, nodes.Select, nodes.WithColumns, nodes.Drop, nodes.Rename, nodes.Explode),
     # A side stands before a join of streams, which is refused itself.
-    *(nodes.Union, keyed_nodes.Deduplicate, keyed_nodes.Side, *_BY_PYTHON),
+    *(nodes.Union, nodes.Ordered, keyed_nodes.Deduplicate, keyed_nodes.Side, *_BY_PYTHON),
 )
 
 RefreshMode = Literal["auto", "incremental", "full"]
@@ -104,6 +105,11 @@ def _check_aggregate(node: keyed_nodes.Aggregate) -> None:
     for name, aggregate in node.aggregates:
         if aggregate.function not in FUNCTIONS:
             raise PlanError(f"a view can't have {name}={aggregate!r}", hint=f"it can have {', '.join(FUNCTIONS)}")
+    if len(counted := counted_values(node)) > 1:
+        raise PlanError(
+            f"a view can't count the different values of {len(counted)} expressions in one step: {node.label()}",
+            hint="make a view for each, and join them",
+        )
 
 
 @dataclass(frozen=True)
