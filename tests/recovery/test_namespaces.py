@@ -111,16 +111,22 @@ def test_a_catalog_that_only_reads_is_refused_before_anything_is_written(
     assert not proxy.asked("POST", "/namespaces")
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "Namespace does not exist: outer"), (400, "Parent namespace is missing"), (422, "outer was not found")],
+)
 def test_those_around_it_are_made_where_the_catalog_needs_them(
-    remote: RemoteLake, proxy: FaultProxy, seaweed: Seaweed
+    remote: RemoteLake, proxy: FaultProxy, seaweed: Seaweed, status: int, said: str
 ) -> None:
     outer, inner = f"n{uuid.uuid4().hex}", "n2"
     config = replace(remote.config, namespace=[outer, inner])
-    proxy.arm(answer_with(404, "NoSuchNamespaceException"), "POST", CREATION)
+    body = json.dumps({"error": {"message": said, "type": "NoSuchNamespaceException", "code": status}}).encode()
+    refused = Answer(status, {"Content-Type": "application/json"}, body)
+    proxy.arm(named(said, lambda server: refused), "POST", CREATION)
     fill(config)
     catalog = config.ref.load_catalog()
     assert (outer,) in catalog.list_namespaces()
-    assert [exchange.client for exchange in proxy.asked("POST", CREATION)] == [404, 200, 200]
+    assert [exchange.client for exchange in proxy.asked("POST", CREATION)] == [status, 200, 200]
     assert catalog.load_table(config.identifier).scan().to_arrow()["id"].to_pylist() == [1]
 
 

@@ -96,9 +96,9 @@ commit.
 _TAIL = """
 Names where upper case is *no* are written in lower case: `Orders` and `orders` are one table there.
 
-Run against Iceberg's REST fixture 1.11, SeaweedFS 4.48, Nessie 0.99, moto 5 (for AWS Glue: it keeps upper case, which
-AWS documents as folded, and does not check `VersionId`), Hive Metastore 3.1, PostgreSQL and SQLite. How to write the
-settings: [Catalogs and storage](../how-to/catalogs-and-storage.md).
+Run against Iceberg's REST fixture 1.11 and 1.12, SeaweedFS 4.48, Nessie 0.99, moto 5 (for AWS Glue: it keeps upper
+case, which AWS documents as folded, and does not check `VersionId`), Hive Metastore 3.1, PostgreSQL and SQLite. How to
+write the settings: [Catalogs and storage](../how-to/catalogs-and-storage.md).
 
 ## Several tables in one commit
 
@@ -115,6 +115,23 @@ elsewhere, and with `on_error="park"`, table by table. What that means for a job
 
 The first two change one table after the other while they make a commit, so a reader who loads several tables at that
 moment may see one before another; once they have answered, all tables have it. Volley sends a table once.
+
+## Manners
+
+What servers take of the requests that spare them work, and tell them of it. [What a REST catalog is
+sent](../how-to/catalogs-and-storage.md#what-a-rest-catalog-is-sent) says what each is for.
+
+| server | tags of tables (`ETag`) | reports of metrics | `Idempotency-Key` |
+| --- | --- | --- | --- |
+| Iceberg's REST fixture 1.12 | of loads and commits; 304 without a body | announced, taken | known, not announced |
+| Iceberg's REST fixture 1.11 | without quotes: not sent back | announced, taken | known, not announced |
+| SeaweedFS 4.48 | none | not announced | not known |
+| Nessie 0.99 | none | not announced | not known |
+
+Proven by `tests/services/test_unchanged_tables.py`, `tests/services/test_metrics_reports.py` and
+`tests/services/test_idempotency_keys.py`.
+
+## Proofs
 
 | capability | proven by |
 | --- | --- |

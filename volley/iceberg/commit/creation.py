@@ -117,7 +117,7 @@ def make_namespace(catalog: Catalog, namespace: tuple[str, ...], ref: TableRef) 
 def _lacks_parent(error: Exception) -> bool:
     """Return True if a catalog has refused a namespace since the one around it is missing."""
     status = status_of(error)
-    is_said = status in (400, 409, 422) and re.search("parent|not exist|not found", str(error), re.IGNORECASE)
+    is_said = status in (400, 422) and re.search("parent|not exist|not found", str(error), re.IGNORECASE)
     return isinstance(error, NoSuchNamespaceError) or status == 404 or bool(is_said)
 
 

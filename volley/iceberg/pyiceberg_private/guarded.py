@@ -61,6 +61,9 @@ class GuardedCatalog(Catalog):
     endpoints: Collection[str] | None = None
     """The requests that a REST catalog announces, such as "POST /v1/{prefix}/namespaces"; None = it announces none."""
 
+    takes_reports = False
+    """True if the catalog takes reports of metrics."""
+
     @cached_property
     def foreign(self) -> dict[str | None, str]:
         """Why tables can be read only, by the location of their metadata."""
@@ -94,10 +97,10 @@ class GuardedCatalog(Catalog):
         raise NotImplementedError
 
     def report(self, identifier: Identifier, make: Callable[[], Mapping[str, Any]], scan: Hashable = None) -> None:
-        """Let a catalog that takes reports of metrics have one, sometime; whether it arrives does not matter.
+        """Let a catalog that takes reports have one, sometime; whether it arrives does not matter.
 
         Args:
-            make: Makes the report; called in the thread that sends it.
+            make: Makes the report; called in the thread that sends it, for which many may wait.
             scan: What is the same when a scan is planned again; it is reported once. None = no scan.
         """
 

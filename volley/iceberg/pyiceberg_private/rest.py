@@ -80,7 +80,6 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     adapter: type[TimeoutAdapter] = TimeoutAdapter
     _takes_transactions: bool | None = None
-    _takes_reports = False
     _keys: IdempotencyKeys | None = None
 
     def __init__(self, name: str, timeouts: tuple[float, float], **properties: str) -> None:
@@ -95,7 +94,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         # pyiceberg has these two sets for a catalog that announces nothing.
         if self._supported_endpoints not in (_UNANNOUNCED, _UNANNOUNCED | set(rest.VIEW_ENDPOINTS)):
             self.endpoints = frozenset(map(str, self._supported_endpoints))
-            self._takes_reports = REPORTS in self.endpoints and property_as_bool(self.properties, REPORTS_ENABLED, True)
+            self.takes_reports = REPORTS in self.endpoints and property_as_bool(self.properties, REPORTS_ENABLED, True)
 
     def _note_answer(self, response: Response, **_: Any) -> None:
         """Note this thread's last answer: pyiceberg does not pass on the headers of what a commit was answered."""
@@ -274,15 +273,16 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def report(self, identifier: Identifier, make: Callable[[], Mapping[str, Any]], scan: Hashable = None) -> None:
         is_known = scan is not None and self._scans.get(identifier) == scan
-        if self._takes_reports and not is_known:
-            self._scans[identifier] = scan
+        if self.takes_reports and not is_known:
+            if scan is not None:
+                self._scans[identifier] = scan
             url = self.url(_METRICS, prefixed=True, **self._split_identifier_for_path(identifier))
             _reports.send(partial(self._send_report, url, make))
 
     def _send_report(self, url: str, make: Callable[[], Mapping[str, Any]]) -> None:
         response = self._session.post(url, data=json.dumps(make()).encode())
         # If one is refused, so are the others.
-        self._takes_reports = self._takes_reports and not 400 <= response.status_code < 429
+        self.takes_reports = self.takes_reports and not 400 <= response.status_code < 429
         response.raise_for_status()
 
     def _change(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
@@ -35,22 +36,11 @@ def reported_plan(
     planned = plan(table.io, table.metadata, snapshot, row_filter, schema, added_only)
     seconds = time.perf_counter() - began
     catalog = table.catalog
-    if isinstance(catalog, GuardedCatalog):
+    if isinstance(catalog, GuardedCatalog) and catalog.takes_reports:
         names = {field.field_id: field.name for field in fields}
-        scan = snapshot.snapshot_id, row_filter, added_only, frozenset(names)
-        catalog.report(
-            table.name(),
-            lambda: scan_report(
-                ".".join(table.name()),
-                snapshot.snapshot_id,
-                row_filter,
-                schema.schema_id,
-                names,
-                *_numbers(planned),
-                seconds,
-            ),
-            scan,
-        )
+        told = snapshot.snapshot_id, row_filter, schema.schema_id, names, *_numbers(planned), seconds
+        make = partial(scan_report, ".".join(table.name()), *told)
+        catalog.report(table.name(), make, (snapshot.snapshot_id, row_filter, added_only, frozenset(names)))
     return planned
 
 
