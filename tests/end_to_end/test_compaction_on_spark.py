@@ -1,14 +1,16 @@
-"""Compaction and statistics on Spark's executors: the work and the rows are there, the catalog is not."""
+"""Compaction, statistics and erasure on Spark's executors: the work and the rows are there, the catalog is not."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.iceberg.test_compaction import Lake
-from volley import Environment
+from volley import Environment, WriteResult
+from volley.contracts.sink import ExecutorTask
 from volley.errors import SourceError
 
 if TYPE_CHECKING:
@@ -44,4 +46,26 @@ def test_statistics_are_computed_as_tasks(spark: SparkSession, tmp_path: Path) -
     lake.commit([], [lake.files.positions((files[0], 3))])
     found = lake.view.compute_statistics(run=Environment(spark=spark).task_runner())
     assert (found.data_files, found.distinct) == (6, {"id": 59, "part": 1})
+    lake.files.close()
+
+
+def test_rows_to_erase_are_sought_and_proven_gone_as_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    files = lake.append(*range(0, 100, 10))
+    lake.commit([], [lake.files.positions((files[0], 3))])
+    run, numbers = Environment(spark=spark).task_runner(), list[int]()
+
+    def counted(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+        numbers.append(len(tasks))
+        return run(tasks)
+
+    planned = lake.view.erase([{"part": "a"}], dry_run=True, run=counted)
+    assert (planned.rows, planned.files_rewritten) == ({"main": 99}, 10)
+    assert numbers == [1]
+    erasure = lake.view.erase([{"id": 3}, {"id": 4}, {"id": 55}], orphans_older_than="0s", run=counted)
+    assert (erasure.rows, erasure.is_complete) == ({"main": 2}, True)
+    # The search, the files that are written anew, the proof.
+    assert numbers == [1, 1, 2, 1]
+    assert lake.no_orphans()
+    lake.check(set(range(100)) - {3, 4, 55})
     lake.files.close()

@@ -81,7 +81,7 @@ class _Erasure:
 
     @classmethod
     def of(cls, ref: TableRef, table: Table, sought: SoughtRows, options: EraseOptions) -> _Erasure:
-        return cls(ref, table, sought, options, Traces(table.metadata, table.io, sought))
+        return cls(ref, table, sought, options, Traces(table.metadata, table.io, sought, run=options.run))
 
     def check(self) -> None:
         """Raise an error if the rows can't be erased, before anything is changed: all files are looked through."""
@@ -154,7 +154,7 @@ class _Erasure:
             StorageError: It names the files that have some.
         """
         table = self.ref.load()
-        traces = Traces(table.metadata, table.io, self.sought, exact=True)
+        traces = Traces(table.metadata, table.io, self.sought, exact=True, run=self.options.run)
         guilty = dict(erasure.left)
         count = 0
         for path, has_rows in _looked_through(table, traces):
@@ -277,8 +277,7 @@ def _looked_through(table: Table, traces: Traces) -> Iterator[tuple[str, bool]]:
     for snapshot in table.metadata.snapshots:
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         yield snapshot.manifest_list, traces.in_summary(summary)
-        for manifest in manifests_of(table.io, snapshot):
-            manifests.setdefault(manifest.manifest_path, traces.in_manifest(manifest))
+        manifests |= traces.in_manifests(manifests_of(table.io, snapshot))
     yield from manifests.items()
     yield from traces.files.items()
     yield from _old_metadata(table, traces)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -15,7 +16,9 @@ from pyiceberg.table.name_mapping import MappedField, create_mapping_from_schema
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 
+from volley.contracts.epoch import WriteResult
 from volley.errors import SourceError, StorageError
+from volley.iceberg.maintain.options import Runner
 from volley.iceberg.maintain.sought import SoughtRows
 from volley.iceberg.read.avro import JoinedBlocks
 from volley.iceberg.read.data_files import READABLE, open_data_file, open_stored
@@ -31,6 +34,8 @@ from volley.iceberg.upsert.tombstones import concerns_all
 __all__ = ["Traces"]
 
 _THREADS = 8
+# Files that one task reads.
+_FILES_OF_A_TASK = 64
 # The column of position-delete files that has the deleted rows themselves.
 _ROW = "row"
 _PARTITIONS = "partitions."
@@ -42,13 +47,17 @@ class Traces:
 
     Args:
         exact: True: read all files, also those whose bounds say that they have no such row.
+        run: Reads many files as tasks; None = in this process.
     """
 
-    def __init__(self, metadata: TableMetadata, io: FileIO, sought: SoughtRows, exact: bool = False) -> None:
+    def __init__(
+        self, metadata: TableMetadata, io: FileIO, sought: SoughtRows, exact: bool = False, run: Runner | None = None
+    ) -> None:
         self.sought = sought
         self._metadata = metadata
         self._io = io
         self._exact = exact
+        self._run = run
         self._ids = {field.field_id for field in sought.schema.fields}
         self._reader = RowReader.of(metadata, sought.schema)
         # The results by path: a file never changes.
@@ -113,15 +122,42 @@ class Traces:
     def _may_have(self, file: FileEntry) -> bool:
         return self._exact or self.sought.may_have(file)
 
-    def in_manifest(self, manifest: ManifestFile) -> bool:
-        """Return True if a manifest names a file with such rows, or has values of them."""
-        path = manifest.manifest_path
-        if path not in self._manifests:
-            entries = entries_of(self._io, manifest, self._ids)
+    def in_manifests(self, manifests: Iterable[ManifestFile]) -> dict[str, bool]:
+        """Return by its path whether each manifest names a file with such rows, or has values of them."""
+        paths = {manifest.manifest_path: manifest for manifest in manifests}
+        new = {
+            path: entries_of(self._io, manifest, self._ids)
+            for path, manifest in paths.items()
+            if path not in self._manifests
+        }
+        live = {entry.path: entry for entries in new.values() for entry in entries if entry.is_live}
+        self._read([entry for path, entry in live.items() if path not in self.files])
+        for path, entries in new.items():
+            found = any(self.in_file(entry) for entry in entries if entry.is_live)
+            self._manifests[path] = found or any(map(self.in_entry, entries))
+        return {path: self._manifests[path] for path in paths}
+
+    def _read(self, files: Sequence[FileEntry]) -> None:
+        """Look through files, several at a time."""
+        if self._run is None or len(files) <= _THREADS:
             with ThreadPoolExecutor(_THREADS) as pool:
-                found = list(pool.map(self.in_file, (entry for entry in entries if entry.is_live)))
-            self._manifests[path] = any(found) or any(map(self.in_entry, entries))
-        return self._manifests[path]
+                list(pool.map(self.in_file, files))
+            return
+        # Tasks need none of the table's snapshots.
+        metadata = self._metadata.model_copy(
+            update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "statistics": []}
+        )
+        bare = Traces(metadata, self._io, self.sought, self._exact)
+        starts = range(0, len(files), _FILES_OF_A_TASK)
+        tasks = [_LookThrough(bare, tuple(files[start : start + _FILES_OF_A_TASK])) for start in starts]
+        for result in self._run(tasks):
+            for path, has_rows, is_gone in result.committables:
+                self.files[path] = has_rows
+                self._gone |= {path} if is_gone else set()
+
+    def looked_through(self, files: Iterable[FileEntry]) -> list[tuple[str, bool, bool]]:
+        """Return the path of each file, whether it has such rows, and whether it is gone."""
+        return [(file.path, self.in_file(file), file.path in self._gone) for file in files]
 
     def in_entry(self, entry: FileEntry) -> bool:
         """Return True if an entry of a file that is gone, or has such rows, has values of them."""
@@ -143,8 +179,8 @@ class Traces:
         """Return True if a snapshot has such rows, deleted ones too, or values of them."""
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         # All are looked through: what can't be read is an error before anything is changed.
-        found = [self.in_manifest(manifest) for manifest in manifests_of(self._io, snapshot)]
-        return any(found) or self.in_summary(summary)
+        found = self.in_manifests(manifests_of(self._io, snapshot))
+        return any(found.values()) or self.in_summary(summary)
 
     def in_summary(self, summary: Mapping[str, str]) -> bool:
         """Return True if the summary of a snapshot names a partition with the values of such a row."""
@@ -204,6 +240,18 @@ class Traces:
             for entry in entries
             for spec in specs
         )
+
+
+@dataclass(frozen=True)
+class _LookThrough:
+    """Executor work: tells which of some files have such rows."""
+
+    traces: Traces
+    files: tuple[FileEntry, ...]
+
+    def __call__(self) -> WriteResult:
+        """Return what `Traces.looked_through` does as the committables."""
+        return WriteResult(committables=tuple(self.traces.looked_through(self.files)))
 
 
 def _entry(path: str, size: int, format: str) -> FileEntry:
