@@ -20,6 +20,7 @@ from tests.chaos import (
     changelog,
     database,
     debezium,
+    erased,
     joined,
     maintained,
     mariadb,
@@ -42,7 +43,7 @@ from tests.services import lakes
 _RUN_SECONDS = 900
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
 _WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG, _MARIADB = "webhooks", "join", "database", "changelog", "mariadb"
-_TOGETHER = "together"
+_TOGETHER, _ERASURE = "together", "erasure"
 _DEBEZIUM = {f"debezium_{name}": name for name in debezium.KINDS}
 
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
     every = (
         *(*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _CHANGELOG, _ROUTED, _WEBHOOKS, _JOIN, _DATABASE),
-        *(_MARIADB, *_DEBEZIUM, _TOGETHER),
+        *(_MARIADB, *_DEBEZIUM, _TOGETHER, _ERASURE),
     )
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
@@ -85,6 +86,11 @@ def main(arguments: list[str]) -> None:
                     f"chaos: a table of format {version} that is upserted and maintained, no row lost, doubled or "
                     f"changed after {dict(died)}"
                 )
+    if _ERASURE in options.kinds:
+        kills = options.kills // 6 if kinds else options.kills
+        for version, share in {"2": kills // 2, "3": kills - kills // 2}.items():
+            died = erased.run(folder / _ERASURE / version, share, seed, version)
+            print(f"chaos: a table of format {version}, no byte of an erased row is left after {dict(died)}")
     if _VIEW in options.kinds:
         died = viewed.run(folder / _VIEW, options.kills // 3 if kinds else options.kills, seed)
         print(f"chaos: a view of a table that changes, equal to DuckDB's result after each of {dict(died)}")

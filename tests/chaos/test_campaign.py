@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import debezium, maintained, mariadb, mirror, routed, together, webhooks
+from tests.chaos import debezium, erased, maintained, mariadb, mirror, routed, together, webhooks
 from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
 from tests.servers.iceberg_spark import IcebergSpark
@@ -31,6 +31,11 @@ def test_a_table_and_its_copy(drivers: Drivers, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_table_that_is_maintained(iceberg_spark: IcebergSpark, tmp_path: Path, version: str) -> None:
     assert maintained.run(iceberg_spark, tmp_path, 4, seed=2026, check_every=2, version=version).total() == 4
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_rows_that_are_erased(tmp_path: Path, version: str) -> None:
+    assert erased.run(tmp_path, kills=4, seed=2026, version=version).total() >= 4
 
 
 @pytest.mark.usefixtures("spark")
