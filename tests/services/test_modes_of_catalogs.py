@@ -184,18 +184,29 @@ def test_rows_are_erased(lake: Lake) -> None:
 
 def with_text(table: Table, text: str) -> list[str]:
     """The objects below a table's place whose bytes have a text, those of manifests decoded."""
-    store: fs.FileSystem = fs.LocalFileSystem()
-    path = urlsplit(table.location()).path
-    if table.location().startswith("s3://"):
-        path = table.location().removeprefix("s3://")
-        store = fs.S3FileSystem(
-            access_key=table.io.properties["s3.access-key-id"],
-            secret_key=table.io.properties["s3.secret-access-key"],
-            endpoint_override=table.io.properties["s3.endpoint"],
-            region="us-east-1",
-        )
-    files = store.get_file_info(fs.FileSelector(path, recursive=True))
-    return [file.path for file in files if file.is_file and text.encode() in decoded(store, file.path)]
+    store, path = _place_of(table)
+    return [path for path in _files(store, path) if text.encode() in decoded(store, path)]
+
+
+def objects_of(table: Table) -> list[str]:
+    """The objects below a table's place."""
+    return _files(*_place_of(table))
+
+
+def _files(store: fs.FileSystem, path: str) -> list[str]:
+    return [file.path for file in store.get_file_info(fs.FileSelector(path, recursive=True)) if file.is_file]
+
+
+def _place_of(table: Table) -> tuple[fs.FileSystem, str]:
+    if not table.location().startswith("s3://"):
+        return fs.LocalFileSystem(), urlsplit(table.location()).path
+    store = fs.S3FileSystem(
+        access_key=table.io.properties["s3.access-key-id"],
+        secret_key=table.io.properties["s3.secret-access-key"],
+        endpoint_override=table.io.properties["s3.endpoint"],
+        region="us-east-1",
+    )
+    return store, table.location().removeprefix("s3://")
 
 
 def decoded(store: Any, path: str) -> bytes:

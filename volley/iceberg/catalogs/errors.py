@@ -7,7 +7,7 @@ import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -129,7 +129,9 @@ def _translated(error: Exception, place: _Origin, text: str, secrets: Collection
     if isinstance(error, theirs.RESTError | NotImplementedError) and (answer := _answer_of(error)):
         return _by_status(answer, address, text, place.table)
     if isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError):
-        return _not_found(next(answers(error), Answer(404, path=_TABLE)), address, text, place.table)
+        answer = next(answers(error), Answer(404))
+        # Those of AWS have no path.
+        return _not_found(replace(answer, path=answer.path or _TABLE), address, text, place.table)
     if _is_lost(error):
         return _untrusted(address) if "CERTIFICATE_VERIFY_FAILED" in text else _unreachable(address, text)
     if (origin := getattr(error, "orig", None)) is not None:
