@@ -192,6 +192,19 @@ def test_history_without_the_rows_stays(lake: Lake) -> None:
     lake.check_others([name(1), name(2)])
 
 
+def test_files_without_the_rows_that_go_with_the_history(lake: Lake) -> None:
+    """The bounds of a removed file are cut: once it is gone, they may be those of the row."""
+    like = GONE[:-1] + "x"
+    for id in (GONE, like, name(1)):
+        lake.files.ref.load().append(pa.Table.from_pylist([row(id)], SCHEMA))
+    for id in (GONE, like):
+        lake.files.ref.load().delete(f"id == '{id}'")
+    erasure = lake.view.erase([{"id": GONE}])
+    assert (erasure.rows, erasure.is_complete) == ({"main": 0}, True)
+    assert lake.guilty(GONE) == []
+    lake.check_others([name(1)])
+
+
 def test_a_dry_run_changes_nothing(lake: Lake) -> None:
     fill(lake)
     before = lake.files.ref.load().metadata_location
@@ -369,6 +382,43 @@ def test_young_orphans_are_named_and_old_ones_deleted(lake: Lake) -> None:
     assert {Path(each).name for each in erasure.files_deleted} == {path.name, cut.name}
     assert clean.exists()
     assert lake.guilty() == []
+
+
+def test_changes_that_a_killed_task_has_left(tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("op", pa.string()))
+    mode = Upsert(["id"], op_field="op", strategy="merge_on_read")
+    with closing(upserts.Lake(tmp_path, mode, schema, **_UNCOMPRESSED)) as lake:
+        lake.epoch([row(name(1)), row(name(2))])
+        dead = lake.driver()
+        dead.last_epoch(lake.query)
+        lake.write(dead, 7, [row(GONE)], [row(name(3))])
+        lake.write(dead, 8, [row(GONE, 2), row(name(4))])
+        before = {*lake.files()}
+        (cut,) = (
+            path for path in before if GONE.encode() in path.read_bytes() and name(4).encode() in path.read_bytes()
+        )
+        cut.write_bytes(cut.read_bytes()[:-20])
+        view = IcebergTable(lake.config.ref)
+        with pytest.raises(StorageError, match=r"-changes: it belongs to no snapshot"):
+            view.erase([{"id": GONE}])
+        erasure = view.erase([{"id": GONE}], orphans_older_than="0s")
+        assert (len(erasure.files_deleted), erasure.is_complete) == (2, True)
+        assert guilty(lake.folder) == []
+        assert len(before - {*lake.files()}) == 2
+
+
+def test_metadata_of_a_commit_that_has_failed(parted: Lake) -> None:
+    """Its summary names the partition."""
+    parted.append(row(name(1)))
+    parted.append(row(GONE, 1))
+    written = Path(parted.files.ref.load().metadata_location.removeprefix("file://"))
+    left = written.with_name("00009-of-a-failed-commit.metadata.json")
+    left.write_bytes(written.read_bytes())
+    assert str(left) in parted.guilty()
+    with pytest.raises(StorageError, match=r"failed-commit.metadata.json: it belongs to no snapshot"):
+        parted.view.erase([{"id": GONE}])
+    assert parted.view.erase([{"id": GONE}], orphans_older_than="0s").is_complete
+    assert parted.guilty() == []
 
 
 def test_the_proof_finds_what_comes_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

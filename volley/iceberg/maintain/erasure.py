@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from pyiceberg.manifest import ManifestFile
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -25,8 +24,9 @@ from volley.iceberg.maintain.options import EraseOptions, Runner
 from volley.iceberg.maintain.refs import drop_ref
 from volley.iceberg.maintain.sought import SoughtKeys, SoughtLetters, SoughtRows, keys_of
 from volley.iceberg.maintain.told import told
-from volley.iceberg.maintain.traces import Traces
+from volley.iceberg.maintain.traces import Traces, read_metadata
 from volley.iceberg.maintain.unneeded import check_own_files, find_orphans, unneeded_files
+from volley.iceberg.maintain.values import Expiry
 from volley.iceberg.pyiceberg_private.guarded import check_known
 from volley.iceberg.read.entries import manifests_of
 from volley.iceberg.read.history import ancestors_of, head_of
@@ -114,7 +114,7 @@ class _Erasure:
         done = [self._planned_of(branch) for branch in _branches(metadata)]
         expired = [each.snapshot_id for each in self._dirty(metadata) if each.snapshot_id not in _held(metadata)]
         planned = Erasure(self.ref.name, dry_run=True, tags=tuple(self._tags()))
-        planned = _sum(planned, zip(_branches(metadata), done, strict=True))
+        planned = _sum(planned, [*zip(_branches(metadata), done, strict=True)])
         return replace(planned, expired=tuple(expired), left=_holds(metadata, self.traces))
 
     def _planned_of(self, branch: str) -> ErasedRows:
@@ -128,19 +128,25 @@ class _Erasure:
         tags = self._tags()
         for tag in tags:
             drop_ref(self.ref, tag, is_branch=False)
-        branches = list(_branches(self.table.metadata))
-        done = [_erase_from(self.ref.with_branch(branch), self.traces, self.options.run) for branch in branches]
-        erasure = _sum(Erasure(self.ref.name, tags=tuple(tags)), zip(branches, done, strict=True))
-        expiry = expire(self.ref, self._expired, self.options.outside)
+        done, expiries = list[tuple[str, ErasedRows]](), list[Expiry]()
+        while not expiries or expiries[-1].files:
+            # Of files that are gone, manifests may have values that nothing disproves any more.
+            self.traces.note_gone(expiries[-1].files if expiries else ())
+            for branch in _branches(self.table.metadata):
+                done.append((branch, _erase_from(self.ref.with_branch(branch), self.traces, self.options.run)))
+            expiries.append(expire(self.ref, self._expired, self.options.outside))
+        erasure = _sum(Erasure(self.ref.name, tags=tuple(tags)), done)
         reach("before-erasure-of-orphans", 0)
         after = self.ref.load()
         deleted, left = _delete_leftovers(after, self.traces, self.options)
-        outside = ((path, "it is outside of the table's folders: outside=True deletes it") for path in expiry.outside)
+        outside = [path for expiry in expiries for path in expiry.outside]
+        left += [(path, "it is outside of the table's folders: outside=True deletes it") for path in outside]
+        left += [failure for expiry in expiries for failure in expiry.failed]
         return replace(
             erasure,
-            expired=tuple(snapshot.id for snapshot in expiry.snapshots),
-            files_deleted=(*expiry.files, *deleted),
-            left=(*_holds(after.metadata, self.traces), *outside, *expiry.failed, *left),
+            expired=tuple(snapshot.id for expiry in expiries for snapshot in expiry.snapshots),
+            files_deleted=(*(path for expiry in expiries for path in expiry.files), *deleted),
+            left=(*_holds(after.metadata, self.traces), *left),
         )
 
     def _expired(self, metadata: TableMetadata) -> Expired:
@@ -176,14 +182,16 @@ def _branches(metadata: TableMetadata) -> list[str]:
     return sorted(names, key=lambda name: (name != MAIN_BRANCH, name))
 
 
-def _sum(erasure: Erasure, done: Iterable[tuple[str, ErasedRows]]) -> Erasure:
-    by_branch = dict(done)
+def _sum(erasure: Erasure, done: Sequence[tuple[str, ErasedRows]]) -> Erasure:
+    rows = dict.fromkeys((branch for branch, _ in done), 0)
+    for branch, erased in done:
+        rows[branch] += erased.rows
     return replace(
         erasure,
-        rows={branch: erased.rows for branch, erased in by_branch.items()},
-        files_rewritten=sum(erased.files for erased in by_branch.values()),
-        delete_files_removed=sum(erased.delete_files for erased in by_branch.values()),
-        snapshots=tuple(erased.snapshot_id for erased in by_branch.values() if erased.snapshot_id is not None),
+        rows=rows,
+        files_rewritten=sum(erased.files for _, erased in done),
+        delete_files_removed=sum(erased.delete_files for _, erased in done),
+        snapshots=tuple(erased.snapshot_id for _, erased in done if erased.snapshot_id is not None),
     )
 
 
@@ -249,26 +257,25 @@ def _expired_files(table: Table) -> list[str]:
     now = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     before = {
         snapshot.snapshot_id: snapshot
-        for _, metadata in _older(table)
-        for snapshot in metadata.snapshots
+        for path in _older_files(table)
+        for snapshot in read_metadata(table.io, path).snapshots
         if snapshot.snapshot_id not in now
     }
     return unneeded_files(table.io, list(before.values()), table.metadata.snapshots)
 
 
-def _older(table: Table) -> Iterator[tuple[str, TableMetadata]]:
+def _older_files(table: Table) -> Iterator[str]:
     """Yield the older metadata files of a table that are still there."""
     for entry in table.metadata.metadata_log:
         with storage_errors(entry.metadata_file, "reading"):
-            if is_there(table.io, entry.metadata_file):
-                yield entry.metadata_file, FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
+            is_left = is_there(table.io, entry.metadata_file)
+        if is_left:
+            yield entry.metadata_file
 
 
 def _old_metadata(table: Table, traces: Traces) -> Iterator[tuple[str, bool]]:
     """Yield the older metadata files, and whether a summary in them has values of the rows."""
-    for path, metadata in _older(table):
-        summaries = (snapshot.summary for snapshot in metadata.snapshots if snapshot.summary)
-        yield path, any(traces.in_summary(summary.additional_properties) for summary in summaries)
+    yield from ((path, traces.in_metadata(path)) for path in _older_files(table))
 
 
 def _looked_through(table: Table, traces: Traces) -> Iterator[tuple[str, bool]]:

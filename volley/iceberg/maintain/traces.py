@@ -9,8 +9,10 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField, create_mapping_from_schema
 from pyiceberg.table.snapshots import Snapshot
@@ -20,6 +22,7 @@ from volley.contracts.epoch import WriteResult
 from volley.errors import SourceError, StorageError
 from volley.iceberg.maintain.options import Runner
 from volley.iceberg.maintain.sought import SoughtRows
+from volley.iceberg.maintain.unneeded import METADATA
 from volley.iceberg.read.avro import JoinedBlocks
 from volley.iceberg.read.data_files import READABLE, open_data_file, open_stored
 from volley.iceberg.read.delete_files import Mask
@@ -29,9 +32,10 @@ from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.mapping import mapped_fields
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import is_there, name_of
+from volley.iceberg.upsert.changes import are_changes, read_all_changes
 from volley.iceberg.upsert.tombstones import concerns_all
 
-__all__ = ["Traces"]
+__all__ = ["Traces", "read_metadata"]
 
 _THREADS = 8
 # Files that one task reads.
@@ -105,6 +109,11 @@ class Traces:
             return others
         reader = RowReader(RowReader.of(self._metadata, sought.schema).schema, tuple(names))
         return bool(len(reader.find(self._io, FileTask(file), sought.matches, self._may_have)))
+
+    def note_gone(self, paths: Iterable[str]) -> None:
+        """Note that files are deleted."""
+        self._gone |= {*paths}
+        self._manifests.clear()
 
     def positions(self, planned: PlannedFile) -> Positions:
         """Return the positions of such rows in a data file, deleted ones too."""
@@ -202,15 +211,34 @@ class Traces:
         The footer of a file may be missing, whose pages have rows.
         """
         format = _FORMATS.get(name_of(path).rpartition(".")[2])
-        if format is None:
-            return False
         try:
+            if path.endswith(METADATA):
+                return self.in_metadata(path)
+            if are_changes(path):
+                return any(map(self._in_changes, read_all_changes(self._io, path)))
+            if format is None:
+                return False
             if format == "AVRO" and (content := self._avro_kind(path)):
                 return content == "manifest" and self._in_orphan_manifest(path, size)
             names = mapped_fields(self._metadata) or tuple(create_mapping_from_schema(self._metadata.schema()).root)
             return self._in_columns(_entry(path, size, format), names, others=False)
         except (SourceError, StorageError):
             return is_there(self._io, path)
+
+    def in_metadata(self, path: str) -> bool:
+        """Return True if a summary in a file of metadata has values of such rows.
+
+        Raises:
+            StorageError: If it can't be read.
+        """
+        snapshots = read_metadata(self._io, path).snapshots
+        summaries = (snapshot.summary for snapshot in snapshots if snapshot.summary)
+        return any(self.in_summary(summary.additional_properties) for summary in summaries)
+
+    def _in_changes(self, changes: pa.RecordBatch) -> bool:
+        names = changes.schema.names
+        sought = self.sought.of_columns([each.field_id for each in self.sought.schema.fields if each.name in names])
+        return sought is not None and len(sought.matches(pa.Table.from_batches([changes]))) > 0
 
     def _avro_kind(self, path: str) -> str | None:
         """Return what an Avro file of the table's metadata is: a manifest, or a list of them; None = rows."""
@@ -240,6 +268,19 @@ class Traces:
             for entry in entries
             for spec in specs
         )
+
+
+def read_metadata(io: FileIO, path: str) -> TableMetadata:
+    """Return what a file of metadata has.
+
+    Raises:
+        StorageError: If it can't be read.
+    """
+    with storage_errors(path, "reading"):
+        try:
+            return FromInputFile.table_metadata(io.new_input(path))
+        except ValueError as error:
+            raise StorageError(f"{path} can't be read: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import ListedFile, data_folder, files_of_table, listed_files, name_of
 
-__all__ = ["check_own_files", "check_whole", "find_orphans", "is_inside", "owns_files", "unneeded_files"]
+__all__ = ["METADATA", "check_own_files", "check_whole", "find_orphans", "is_inside", "owns_files", "unneeded_files"]
 
 _THREADS = 16
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
@@ -143,7 +143,7 @@ _THREADS = 16
 # The uuid is one of the first fields of a metadata file, which may have megabytes of snapshots.
 _HEAD_BYTES = 4096
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_METADATA = (".metadata.json", ".metadata.json.gz")
+METADATA = (".metadata.json", ".metadata.json.gz")
 
 
 def find_orphans(table: Table, before: datetime) -> OrphanFiles:
@@ -157,7 +157,7 @@ def find_orphans(table: Table, before: datetime) -> OrphanFiles:
         others: set[str] = set()
         for folder in _folders(table):
             for file in listed_files(files_of(folder), folder):
-                if file.path.endswith(_METADATA) and name_of(file.path) not in needed:
+                if file.path.endswith(METADATA) and name_of(file.path) not in needed:
                     others.add(file.path)
                 if file.written < before and name_of(file.path) not in needed:
                     orphans.append(file)

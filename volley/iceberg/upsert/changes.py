@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.io import FileIO
 
 from volley.columns.batches import conform, no_rows
 from volley.columns.exact import stored
@@ -36,7 +37,7 @@ from volley.store.files import checked
 
 __all__ = [
     *("BUCKETS", "DELETED", "EVERYWHERE", "ORDER", "STORED_AT", "STORED_ID", "STORED_IN"),
-    *("ChangeFile", "ChangeWriter", "UpsertWriter", "damaged"),
+    *("ChangeFile", "ChangeWriter", "UpsertWriter", "are_changes", "damaged", "read_all_changes"),
 ]
 
 BUCKETS = 32
@@ -51,6 +52,7 @@ STORED_IN, STORED_AT, STORED_ID = "_volley_stored_in", "_volley_stored_at", "_vo
 """The columns of changes by sequence with the file, by its number, and the position of a row that the table has
 already, and with its id, if rows have ids, which the row that replaces it takes; null for new changes."""
 
+_NAME_END = "-changes"
 _FORMAT = StateFormat("upsert-changes")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _BUFFER_BYTES = 64 << 20
@@ -99,7 +101,7 @@ class UpsertWriter(Writer):
 
     def open(self, task: int) -> ChangeWriter:
         # Table buckets of SeaweedFS take no file with an extension that Iceberg's data files don't have.
-        return ChangeWriter(self, self.rows.new_path(f"{task:05}-{uuid.uuid4()}-changes"))
+        return ChangeWriter(self, self.rows.new_path(f"{task:05}-{uuid.uuid4()}{_NAME_END}"))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -306,6 +308,24 @@ class UpsertWriter(Writer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"rows": self.rows, "mode": self.mode}
+
+
+def are_changes(path: str) -> bool:
+    """Return True if a file has changes of an epoch, by its name."""
+    return path.endswith(_NAME_END)
+
+
+def read_all_changes(io: FileIO, path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the changes in a file that a dead task has left.
+
+    Raises:
+        StorageError: If it can't be read.
+    """
+    with storage_errors(path, "reading"), io.new_input(path).open() as stream, checked(path, damaged):
+        batches = open_batches(pa.PythonFile(stream, "r"), _FORMAT, path)
+        for number in range(0, len(batches), 2):
+            halves = [batches.batch(number + half) for half in range(2)]
+            yield pa.RecordBatch.from_pydict({name: half.column(name) for half in halves for name in half.schema.names})
 
 
 def damaged(path: str, fault: str) -> StorageError:
