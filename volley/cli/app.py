@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from volley.cli import check, head, history, pipelines, replay, tables, top
+from volley.cli import check, head, history, pipelines, replay, statements, tables, top
 from volley.cli.output import FAILED, error, print_json
 
 __all__ = ["app"]
@@ -119,6 +119,7 @@ app = typer.Typer(
 _COMMANDS: list[Callable[..., None]] = [
     *(init, schema),
     *(pipelines.run, check.check, pipelines.show, pipelines.explain, pipelines.preview, head.head),
+    statements.sql,
     replay.replay,
     *(tables.snapshots, tables.health, tables.changes, tables.compact, tables.expire, tables.orphans),
     tables.erase,

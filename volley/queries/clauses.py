@@ -11,7 +11,7 @@ __all__ = ["check_clauses"]
 _CLAUSES = {
     exp.Select: {"expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "order", "with_"},
     exp.Union: {"this", "expression", "distinct", "with_", "order", "limit"},
-    exp.Table: {"this", "alias"},
+    exp.Table: {"this", "db", "catalog", "alias"},
     exp.Subquery: {"this", "alias"},
     exp.Join: {"this", "side", "kind", "on", "using"},
     exp.Group: {"expressions"},

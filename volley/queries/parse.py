@@ -5,13 +5,13 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.parser import Parser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from volley.errors import ExpressionError
 from volley.plan.sql_nodes import ExpressionParser, Mistake
 
-__all__ = ["HINT", "is_decimal", "query_of"]
+__all__ = ["HINT", "is_decimal", "query_of", "tokens_of"]
 
 HINT = "write one query: select …"
 _DECIMAL = "decimal"
@@ -73,13 +73,18 @@ def query_of(text: str) -> exp.Query:
     return tree
 
 
+def tokens_of(text: str) -> list[Token]:
+    """Return the words and marks of a text."""
+    return _Dialect().tokenize(text)
+
+
 def is_decimal(node: exp.Expr) -> bool:
     """Return True for a number that the text has with a point: a decimal."""
     return _DECIMAL in node.meta
 
 
 def _check_quotes(text: str) -> None:
-    for token in _Dialect().tokenize(text):
+    for token in tokens_of(text):
         if token.token_type is TokenType.IDENTIFIER and text[token.start] == '"':
             raise Mistake(
                 f'"{token.text}" is a text in Spark, and a name elsewhere',

@@ -18,7 +18,7 @@ from volley.queries.order import Listed, order_of
 from volley.queries.parse import HINT, query_of
 from volley.queries.scope import Item, Relation, Types, expression
 from volley.queries.subqueries import Inlined, Named, Subqueries, placeholder, queries_in, replaced
-from volley.queries.tables import Tables
+from volley.queries.tables import Tables, full_name
 from volley.stream.stream import DataStream
 
 __all__ = ["stream_of"]
@@ -167,7 +167,7 @@ class _Translator:
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             check_clauses(node)
             names = node.args["alias"].columns if node.args.get("alias") else []
-            relation = named[node.name] if node.name in named else self.tables.relation(node)
+            relation = named.get(full_name(node)) or self.tables.relation(node)
             return _under(relation, node.alias or node.name, names, node)
         if isinstance(node, exp.Subquery):
             names = node.args["alias"].columns if node.args.get("alias") else []

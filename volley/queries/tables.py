@@ -23,7 +23,12 @@ from volley.queries.scope import Item, Relation, Types
 from volley.stream.joins import dimension_of
 from volley.stream.stream import DataStream
 
-__all__ = ["Tables"]
+__all__ = ["Tables", "full_name"]
+
+
+def full_name(table: exp.Table) -> str:
+    """Return the name of a table as the text has it, with its namespace: ``shop.orders``."""
+    return ".".join(part.name for part in table.parts)
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,13 @@ class Tables:
 
     def relation(self, node: exp.Table) -> Relation:
         """Return the rows of a table that the text names."""
-        if node.name not in self._values:
-            raise Mistake(f"there is no table {node.name}", node, near(node.name, self._values))
-        if node.name not in self._used:
-            table = self._used[node.name] = self._opened(node.name, self._values[node.name])
+        name = full_name(node)
+        if name not in self._values:
+            raise Mistake(f"there is no table {name}", node, near(name, self._values))
+        if name not in self._used:
+            table = self._used[name] = self._opened(name, self._values[name])
             self._types.add(table.stream)
-        stream = self._used[node.name].stream
+        stream = self._used[name].stream
         return Relation(stream, tuple(Item(node.name, name, name) for name in self._types.of(stream).names))
 
     def unused(self) -> list[str]:

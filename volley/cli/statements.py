@@ -1,0 +1,143 @@
+"""The command that runs statements in SQL: shows queries, keeps views up to date, writes tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from volley.cli.output import DEFAULT, USAGE, File, error, loaded, reported, say
+from volley.config.values import Config
+from volley.errors import ConfigError, TableNotFoundError, near
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.sink import IcebergSink
+from volley.iceberg.table import TableRef
+
+if TYPE_CHECKING:
+    from volley.queries.statements import Statement
+
+__all__ = ["sql"]
+
+
+def sql(
+    statements: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file with the statements; - = standard input.")
+    ],
+    file: File = DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a row.")] = False,
+) -> None:
+    """Run statements in SQL: show queries, keep views up to date, write tables.
+
+    A statement can name the sources and sinks of the file with the pipelines, and tables of its first sink's catalog as
+    namespace.table. SELECT is shown, and CREATE MATERIALIZED VIEW name AS SELECT makes a view or brings it up to date,
+    both in this process, without Spark. CREATE TABLE name AS SELECT and INSERT INTO name SELECT write by a job.
+
+    Examples:
+
+      volley sql report.sql
+
+      echo 'select * from shop.orders order by at desc limit 3' | volley sql - --json
+    """
+    from volley.queries.statements import statements_of
+
+    config = loaded(file)
+    try:
+        text = sys.stdin.read() if str(statements) == "-" else statements.read_text(encoding="utf-8")
+    except OSError as problem:
+        error(f"{statements} can't be read: {problem.strerror}\n  hint: name a file with statements, or - for input")
+        raise typer.Exit(USAGE) from None
+    with reported(config):
+        for statement in statements_of(text):
+            _run(statement, config, as_json)
+
+
+def _run(statement: Statement, config: Config, as_json: bool) -> None:
+    tables = {name: _table(name, config) for name in statement.tables}
+    match statement.kind:
+        case "select":
+            _show(config.environment.sql(statement.query, **tables).to_arrow(), as_json)
+        case "view":
+            _refresh(statement, tables, config)
+        case "table" | "insert":
+            _write(statement, tables, config)
+
+
+def _table(name: str, config: Config) -> Any:
+    """Return a source, or a table, by its name."""
+    sink = config.sinks.get(name)
+    if name in config.sources:
+        return config.sources[name]
+    if isinstance(sink, IcebergSink):
+        return sink.config.ref
+    if "." not in name:
+        raise ConfigError(f"there is no table {name}", hint=near(name, {*config.sources, *config.sinks}))
+    return _ref(name, config)
+
+
+def _ref(name: str, config: Config) -> TableRef:
+    """Return a table of the first sink's catalog."""
+    for sink in config.sinks.values():
+        if isinstance(sink, IcebergSink):
+            return sink.config.ref.beside(name)
+    raise ConfigError(f"it is not known where table {name} is", hint="the file needs a sink that is an Iceberg table")
+
+
+def _show(rows: Any, as_json: bool) -> None:
+    from volley.columns.readable import json_of, readable_rows
+    from volley.columns.show import show
+
+    if not as_json:
+        show(rows)
+        return
+    for row in readable_rows(rows):
+        print(json_of(row))
+
+
+def _refresh(statement: Statement, tables: Mapping[str, Any], config: Config) -> None:
+    from volley.views.view import MaterializedView
+
+    into = IcebergSinkConfig.from_table(_ref(statement.target, config))
+    view = MaterializedView(statement.target, sql=statement.query, sources=dict(tables), into=into)
+    say(str(view.refresh()), config)
+
+
+def _write(statement: Statement, tables: Mapping[str, Any], config: Config) -> None:
+    """Write the rows of a query to a table, in one commit."""
+    from volley.connectors.memory.source import MemorySource
+
+    ref, environment = _ref(statement.target, config), config.environment
+    names = _columns(ref)
+    if statement.kind == "table" and names is not None:
+        raise ConfigError(f"table {ref.name} is there already", hint=f"insert into {ref.name} select …")
+    rows = environment.sql(statement.query, **tables).to_arrow()
+    if statement.kind == "insert":
+        rows = rows.rename_columns(_by_place(rows.column_names, names, ref))
+    sink = IcebergSink(IcebergSinkConfig.from_table(ref))
+    job = f"sql-{ref.name}"
+    environment.from_source(MemorySource(rows)).to_sink(sink).execute(job, fresh=True, into="append", progress=False)
+    environment.forget(job)
+    say(f"{ref.name}: {rows.num_rows:,} rows written", config)
+
+
+def _columns(ref: TableRef) -> list[str] | None:
+    """Return the names of a table's columns; None if there is no table."""
+    try:
+        return [field.name for field in ref.load().schema().fields]
+    except TableNotFoundError:
+        return None
+
+
+def _by_place(listed: list[str], names: list[str] | None, ref: TableRef) -> list[str]:
+    """Return the columns of a table for those of a query, which fit by their places."""
+    if names is None:
+        raise ConfigError(f"there is no table {ref.name}", hint=f"create table {ref.name} as select …")
+    if len(names) != len(listed):
+        raise ConfigError(
+            f"the query has {len(listed)} columns ({', '.join(listed)}), table {ref.name} has {len(names)} "
+            f"({', '.join(names)})",
+            hint="select a value for each column of the table, in their order",
+        )
+    return names
