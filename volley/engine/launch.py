@@ -169,10 +169,15 @@ def _opened(
         landed=Landed(job.checkpoint.log),
         tables=tables,
         unfinished=job.checkpoint.log.unfinished,
-        speculative=context.getConf().get("spark.speculation", "false") == "true",
+        speculative=_is_speculative(context),
         run_start=_run_start(job),
         levels=_levels(job, plan, end, [sink.metrics for sink in sinks]),
     )
+
+
+def _is_speculative(context: SparkContext) -> bool:
+    """Return True if Spark may run copies of a task; to ask for its settings takes a hundred calls of the JVM."""
+    return not runs_once_locally(context) and context.getConf().get("spark.speculation", "false") == "true"
 
 
 def _prepare_workers(job: JobContext, context: SparkContext, modules: Iterable[str]) -> None:
