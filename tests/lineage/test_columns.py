@@ -155,6 +155,11 @@ def test_rows_that_are_left_out() -> None:
     assert lineage(orders.select("id").limit(5)) == ({"id": {"orders.id IDENTITY"}}, set())
 
 
+def test_processing_time_is_of_no_column() -> None:
+    values, rows = lineage(orders.select("id", "price").with_processing_time("price"))
+    assert (values, rows) == ({"id": {"orders.id IDENTITY"}, "price": set()}, set())
+
+
 def test_changes_from_snapshots() -> None:
     compared = Environment().changes_from_snapshots(ORDERS, "id")
     source = compared._node.input.source  # type: ignore[attr-defined]
@@ -178,6 +183,7 @@ def test_every_kind_of_step_is_known() -> None:
             "Rest",
             "Select",
             "WithColumns",
+            "ProcessingTime",
             "Drop",
             "Rename",
             "Apply",

@@ -1,4 +1,5 @@
-"""A job with steps behind rows that change is killed at every point: all rows are those of one query in DuckDB."""
+"""A job with steps behind rows that change is killed at every point: all rows are those of one query in DuckDB; and an
+epoch that is repeated has the processing time that it had."""
 
 from __future__ import annotations
 
@@ -39,3 +40,12 @@ def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, kills: list[str
         rows = query(expected, events=events).to_arrow_table()
         found = load(tmp_path, f"db.{table}").scan().to_arrow().select(rows.column_names)
         assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, rows.to_pylist())), table
+    rows, again, arrivals = (
+        load(tmp_path, f"db.{name}").scan().to_arrow() for name in ("arrived", "again", "arrivals")
+    )
+    assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, again.to_pylist()))
+    times = query(
+        "select \"user\", date_trunc('second', arrived) as at, count(*) as n from rows group by all", rows=rows
+    )
+    found = arrivals.select(["user", "window_start", "n"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == sorted(times.fetchall())

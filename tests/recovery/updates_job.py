@@ -1,4 +1,4 @@
-"""The job whose steps behind changing rows the recovery tests prove."""
+"""The job whose steps behind changing rows, and whose processing time, the recovery tests prove."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
     events = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
 
-    def sink(table: str, *keys: str) -> IcebergSink:
+    def append(table: str) -> IcebergSink:
         storage = IcebergStorage.Local(str(folder / "lake"))
-        config = IcebergSinkConfig(namespace=["db"], table=table, storage=storage)
-        return IcebergSink(config.with_commit_mode(Upsert(keys)))
+        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage))
+
+    def sink(table: str, *keys: str) -> IcebergSink:
+        return IcebergSink(append(table).config.with_commit_mode(Upsert(keys)))
 
     users = events.key_by("user").aggregate(n=count(), total=sum_("count"))
     tens = events.key_by("user").window(tumbling("10s"), on="at", lateness=LATENESS, emit="updates")
@@ -40,8 +42,13 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     sizes = windows.filter(col("n") > 3).key_by("n").aggregate(windows=count(), most=max_("total"))
     minutes = windows.key_by("user").window(tumbling("1m"), on="window_start").aggregate(n=sum_("n"), most=max_("n"))
     kinds = sizes.key_by("windows").aggregate(sizes=count(), most=max_("n"))
+    timed = events.with_processing_time("arrived")
+    arrivals = timed.key_by("user").window(tumbling("1s"), on="arrived").aggregate(n=count())
     return environment.execute(
         "updates",
+        timed.to_sink(append("arrived")),
+        timed.to_sink(append("again")),
+        arrivals.to_sink(append("arrivals")),
         users.to_sink(sink("users", "user")),
         windows.to_sink(sink("windows", "window_start", "user")),
         sizes.to_sink(sink("sizes", "n")),

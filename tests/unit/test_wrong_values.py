@@ -204,6 +204,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (STREAM.filter_expr, {"predicate": col("id") > 0}, {"predicate": "x"}),
     (STREAM.filter, {"predicate": col("id") > 0}, {"predicate": "x"}),
     (STREAM.select, {"columns": "id"}, {"columns": "x", "named": "x"}),
+    (STREAM.with_processing_time, {"name": "x"}, {"name": "x"}),
     (STREAM.with_columns, {}, {"columns": "None 5 negative 0.5 nan True x empty bytes"}),
     (
         STREAM.with_column,

@@ -547,6 +547,7 @@ def test_a_file_becomes_the_values_that_python_builds(tmp_path: Path) -> None:
           - union: more
           - with_columns: {net: price * 0.8, kind: 5, flag: true}
           - with_column: {upper: upper(item)}
+          - with_processing_time: arrived
           - select: [id, item, at, {net: "round(net, 2)"}]
           - rename: {item: title}
           - drop: at
@@ -606,6 +607,7 @@ def test_a_file_becomes_the_values_that_python_builds(tmp_path: Path) -> None:
         .union(environment.from_source(more))
         .with_columns(net=sql("price * 0.8"), kind=5, flag=True)
         .with_column("upper", sql("upper(item)"))
+        .with_processing_time("arrived")
         .select("id", "item", "at", net=sql("round(net, 2)"))
         .rename({"item": "title"})
         .drop("at")

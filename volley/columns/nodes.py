@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from volley.columns.batches import check_values, conform, no_rows
 from volley.columns.casts import cast
+from volley.columns.clock import epoch_clock
 from volley.columns.compiled import as_array, whole
 from volley.columns.dictionaries import decode_rows, make_batch
 from volley.columns.exact import array_of
@@ -168,6 +169,17 @@ def _with_columns(node: nodes.WithColumns, schema: pa.Schema) -> tuple[_Function
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [columns[name][1](batch) if name in columns else batch.column(name) for name in out.names]
         return make_batch(arrays, out)
+
+    return step, out
+
+
+def _processing_time(node: nodes.ProcessingTime, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    field, index = pa.field(node.column, pa.timestamp("us", "UTC")), schema.get_field_index(node.column)
+    out = schema.append(field) if index < 0 else schema.set(index, field)
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        now = pa.repeat(pa.scalar(epoch_clock(), field.type), batch.num_rows)
+        return make_batch([now if name == node.column else batch.column(name) for name in out.names], out)
 
     return step, out
 
@@ -349,6 +361,7 @@ _LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.
     nodes.Rest: _filter,
     nodes.Select: _select,
     nodes.WithColumns: _with_columns,
+    nodes.ProcessingTime: _processing_time,
     nodes.Explode: _explode,
     nodes.Drop: _drop,
     nodes.Rename: _rename,

@@ -128,6 +128,9 @@ VERBS = {
         dict[str, Expression], _with_columns, "Add or replace columns, all computed from the rows as they were."
     ),
     "with_column": Verb(dict[str, Expression], _with_column, "Add or replace one column: {name: SQL}."),
+    "with_processing_time": Verb(
+        str, lambda stream, name, scope, path: stream.with_processing_time(name), "Add the time of processing: a name."
+    ),
     "drop": Verb(Names, lambda stream, names, scope, path: stream.drop(*names), "Drop these columns."),
     "rename": Verb(
         dict[str, str], lambda stream, names, scope, path: stream.rename(names), "Rename columns: {old: new}."

@@ -274,7 +274,8 @@ class Epochs:
         writers = writers_of(self.sinks, due, epoch)
         behind = [] if self.levels is None else self.levels.behind_inputs
         letters = self.letters.letters(self.job.name, epoch, letters_due, behind)
-        task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
+        now = self.log.clock(epoch.number)
+        task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts, now=now)
         if self.levels is not None:
             task = self.levels.task(task, due)
         inputs = [InputSplit(reader, split) for reader, split in splits]

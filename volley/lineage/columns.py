@@ -153,6 +153,8 @@ def _step(node: nodes.Node, inputs: Sequence[Columns], names: Names) -> Columns:
         case nodes.WithColumns():
             added = {name: before.value(value) for name, value in node.columns}
             return replace(before, values={**before.values, **added})
+        case nodes.ProcessingTime():
+            return replace(before, values={**before.values, node.column: frozenset()})
         case nodes.Drop():
             kept = {name: origins for name, origins in before.values.items() if name not in node.columns}
             return replace(before, values=kept)

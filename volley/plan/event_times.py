@@ -210,6 +210,8 @@ def _before(step: str, node: nodes.Node, column: str | None) -> tuple[str | None
         case nodes.Rename():
             before = {new: old for old, new in node.names}
             value = None if column in before.values() and column not in before else Column(before.get(column, column))
+        case nodes.ProcessingTime() if column == node.column:
+            value = None
         case nodes.Apply():
             value = None
     if value is None or (computed := _computed(value)) is None:

@@ -25,6 +25,7 @@ __all__ = [
     "MapBatches",
     "Node",
     "Ordered",
+    "ProcessingTime",
     "Read",
     "Rename",
     "Repartition",
@@ -172,6 +173,16 @@ class WithColumns(Step):
     def label(self) -> str:
         verb = "with_column" if len(self.columns) == 1 else "with_columns"
         return f"{verb} {', '.join(f'{name!r} = {value!r}' for name, value in self.columns)}"
+
+
+@dataclass(frozen=True)
+class ProcessingTime(Step):
+    """Appends a column with the time of the computer's clock at which a row's epoch was planned, or replaces it."""
+
+    column: str
+
+    def label(self) -> str:
+        return f"with_processing_time {self.column!r}"
 
 
 @dataclass(frozen=True)

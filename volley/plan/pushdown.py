@@ -59,6 +59,9 @@ def used_columns(followers: Followers, read: nodes.Read) -> frozenset[str] | Non
                 further = used_after(step)
                 names, values = {name for name, _ in step.columns}, (value for _, value in step.columns)
                 return None if further is None else (further - names).union(*map(column_names, values))
+            case nodes.ProcessingTime():
+                further = used_after(step)
+                return None if further is None else further - {step.column}
             case keyed_nodes.Series():
                 further = used_after(step)
                 names = {name for name, _ in step.functions}

@@ -59,7 +59,7 @@ class SparkLog:
         self.checkpoint = checkpoint
         with usable(checkpoint):
             self.files, self.root = fsspec.core.url_to_fs(checkpoint)
-        self._read: dict[int, list[str]] = {}
+        self._read: dict[int, tuple[int, list[str]]] = {}
         self._durable: int | None = None
         self._kept: deque[int] | None = None
 
@@ -101,8 +101,17 @@ class SparkLog:
         """
         if epoch not in self._read:
             # Cache one entry: an epoch needs it twice, for its digest and its splits.
-            self._read = {epoch: self._lines(epoch)}
-        return self._read[epoch]
+            self._read = {epoch: self._entry(epoch)}
+        return self._read[epoch][1]
+
+    def clock(self, epoch: int) -> int:
+        """Return when an epoch was planned, by the clock of the driver: microseconds since 1970.
+
+        Raises:
+            StorageError: If the entry is missing or has an unknown format.
+        """
+        self.offsets(epoch)
+        return self._read[epoch][0] * 1_000
 
     def plan(self, epoch: int, offsets: Sequence[str]) -> None:
         """Write the entry of an epoch that is planned, durably.
@@ -114,7 +123,10 @@ class SparkLog:
             JobError: If there is one already: another driver runs the job.
             StorageError: If it can't be written.
         """
-        settings = {"batchWatermarkMs": 0, "batchTimestampMs": round(time.time() * 1000), "conf": {}}
+        # The clock may have been set back since.
+        before = self.clock(epoch - 1) // 1_000 if epoch else 0
+        now = max(round(time.time() * 1000), before)
+        settings = {"batchWatermarkMs": 0, "batchTimestampMs": now, "conf": {}}
         text = "\n".join([_VERSION, json.dumps(settings, separators=(",", ":")), *offsets])
         path, data = f"{self.root}/{OFFSETS}/{epoch}", text.encode()
         with usable(self.checkpoint):
@@ -125,7 +137,7 @@ class SparkLog:
                 f"epoch {epoch} was planned by another driver meanwhile, on checkpoint {self.checkpoint}",
                 hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
             )
-        self._read, self._durable = {epoch: list(offsets)}, epoch
+        self._read, self._durable = {epoch: (now, list(offsets))}, epoch
 
     def finish(self, epoch: int) -> None:
         """Write the entry of an epoch that every sink has, and delete old ones as Spark does.
@@ -149,14 +161,14 @@ class SparkLog:
                 with suppress(FileNotFoundError):
                     self.files.rm_file(name)
 
-    def _lines(self, epoch: int) -> list[str]:
+    def _entry(self, epoch: int) -> tuple[int, list[str]]:
+        """Return when an epoch was planned, in milliseconds since 1970, and a line per source."""
         with usable(self.checkpoint):
             # The version, Spark's settings, a line per source.
-            version, _, *lines = self.files.cat_file(f"{self.root}/{OFFSETS}/{epoch}").decode().splitlines()
+            version, settings, *lines = self.files.cat_file(f"{self.root}/{OFFSETS}/{epoch}").decode().splitlines()
             if version != _VERSION:
                 raise ValueError(f"{OFFSETS}/{epoch} is not in Spark's form {_VERSION}: {version}")
-            offsets: list[str] = lines
-        return offsets
+            return int(json.loads(settings).get("batchTimestampMs", 0)), lines
 
     def digest(self, epoch: int) -> str:
         """Return a hash of the offsets at which an epoch ends."""

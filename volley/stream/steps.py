@@ -157,6 +157,25 @@ class RowSteps:
         named = tuple((name, as_node(value)) for name, value in columns.items())
         return self._then(nodes.WithColumns(self._node, named))
 
+    def with_processing_time(self, name: str) -> Self:
+        """Append the column `name` with the time at which a row is processed, or replace the one of that name.
+
+        All rows of an epoch have one time, that of the computer's clock when the epoch was planned; an epoch that is
+        repeated after a failure has the same one. It never goes back, so windows by it need no `lateness`.
+
+        Args:
+            name: The column's name; it has timestamps in UTC.
+
+        Example:
+            >>> from volley import Environment, MemorySource, count, tumbling
+            >>> clicks = Environment().from_source(MemorySource([{"user": "ada"}])).with_processing_time("arrived")
+            >>> print(clicks.key_by("user").window(tumbling("10s"), on="arrived").aggregate(n=count()))
+            aggregate n=count() by tumbling('10s') of 'arrived', col('user'), emit final
+              with_processing_time 'arrived'
+                read MemorySource(1 row)
+        """
+        return self._then(nodes.ProcessingTime(self._node, check_text(name, "with_processing_time")))
+
     def drop(self, *columns: str) -> Self:
         """Drop these columns."""
         return self._then(nodes.Drop(self._node, tuple(check_text(name, "drop") for name in columns)))

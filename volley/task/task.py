@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from volley.columns.clock import epoch_of
 from volley.columns.letters import shown
 from volley.contracts.epoch import WriteResult
 from volley.contracts.rows import BadRow, has_seen, numbered, taken_letters, taken_notes, taken_seen, taken_tallies
@@ -122,6 +123,7 @@ class Task:
         letters: The destinations of bad rows; None = a bad row fails the job. Their results follow the sinks'.
         counts: Counts what a task wrote while the epoch still runs.
         first: The number of the first task, for file names: the tasks of an earlier stage have those below.
+        now: The epoch's processing time, in microseconds since 1970.
     """
 
     epoch: int
@@ -130,6 +132,7 @@ class Task:
     letters: DeadLetters | None = None
     counts: Counts | None = None
     first: int = 0
+    now: int = 0
 
     def __call__(self, inputs: Iterable[Any]) -> Iterator[tuple[WriteResult, ...]]:
         """Run one task.
@@ -209,7 +212,8 @@ class Task:
         # Those of an attempt that failed.
         taken_notes(), taken_tallies(), taken_letters(), taken_seen()
         try:
-            counted = write(writers)
+            with epoch_of(self.now):
+                counted = write(writers)
             self._reach("in-task", attempt, is_spark_task)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory() if is_spark_task else 0
