@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -105,14 +105,15 @@ class Lake(tables.Lake):
         return guilty(self.folder, text)
 
 
-def guilty(folder: Path, text: str = GONE[:16]) -> list[str]:
-    """The files whose bytes, decoded or as they are, or whose path has a text; the catalog's own is none."""
+def guilty(folder: Path, *texts: str) -> list[str]:
+    """The files whose bytes, decoded or as they are, or whose path has one of some texts; the catalog's own is none."""
+    texts = texts or (GONE[:16],)
     paths = [path for path in folder.rglob("*") if not path.name.startswith("catalog.db")]
-    named = [path for path in paths if text in str(path.relative_to(folder))]
-    return [str(path) for path in [*named, *(path for path in paths if path.is_file() and _has(path, text))]]
+    named = [path for path in paths if any(text in str(path.relative_to(folder)) for text in texts)]
+    return [str(path) for path in [*named, *(path for path in paths if path.is_file() and _has(path, texts))]]
 
 
-def _has(path: Path, text: str) -> bool:
+def _has(path: Path, texts: Sequence[str]) -> bool:
     content = path.read_bytes()
     decoded = content
     if path.suffix == ".avro":
@@ -123,7 +124,7 @@ def _has(path: Path, text: str) -> bool:
         decoded = repr(orc.read_table(io.BytesIO(content)).to_pylist()).encode()
     elif path.suffix == ".gz":
         decoded = gzip.decompress(content)
-    return text.encode() in content or text.encode() in decoded
+    return any(text.encode() in content or text.encode() in decoded for text in texts)
 
 
 @pytest.fixture

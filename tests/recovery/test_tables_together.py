@@ -289,6 +289,68 @@ def test_a_catalog_that_makes_a_part_of_a_commit(tables: Tables, monkeypatch: py
     assert tables.ids() == [[0, 1]] * 3
 
 
+def test_two_jobs_that_write_the_same_tables(tables: Tables) -> None:
+    """Each epoch of each is in all tables once, in whichever order they name them."""
+    errors: list[BaseException] = []
+
+    def job(ours: list[IcebergCommitter], query: str, first: int) -> None:
+        try:
+            for number in range(5):
+                parts = []
+                for each in ours:
+                    task = each.writer(Epoch(query, number)).open(0)
+                    task.write(pa.record_batch({"id": [first + number]}, SCHEMA))
+                    parts.append((each, [task.close()]))
+                ours[0].commit_together(Epoch(query, number), parts)
+        except BaseException as error:
+            errors.append(error)
+
+    jobs = [(tables.drivers(), QUERY, 0), (tables.drivers()[::-1], str(uuid.uuid4()), 100)]
+    threads = [threading.Thread(target=job, args=arguments) for arguments in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert tables.ids() == [[*range(5), *range(100, 105)]] * 3
+
+
+def test_branches_and_main_in_one_commit(tables: Tables) -> None:
+    if tables.lake.name == "nessie":
+        pytest.skip("its tables have no branches")
+    tables.commit(tables.drivers(), 0)
+    first, second, third = tables.configs
+    ours = [driver(first), driver(second.with_branch("audit")), driver(third.with_branch("audit"))]
+
+    def append(server: Server) -> Answer:
+        tables.plain()[1].append(pa.table({"id": [50]}, schema=SCHEMA))
+        return server()
+
+    for number, fault in enumerate([lose_answer, answer_with(503), lose_request, append], 1):
+        tables.proxy.arm(fault, "POST", TOGETHER)
+        tables.commit(ours, number)
+    assert tables.ids() == [[0, 1, 2, 3, 4], [0, 50], [0]]
+    audits = [table.scan().use_ref("audit").to_arrow()["id"].to_pylist() for table in tables.plain()[1:]]
+    assert [sorted(ids) for ids in audits] == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_columns_that_come_with_an_epoch(tables: Tables) -> None:
+    """They are in all tables with its rows, once, whatever a gateway says."""
+    tables.commit(tables.drivers(), 0)
+    wider = pa.schema([*SCHEMA, ("more", pa.string())])
+    ours = [driver(config, wider) for config in tables.configs]
+    parts = []
+    for each in ours:
+        task = each.writer(Epoch(QUERY, 1)).open(0)
+        task.write(pa.record_batch({"id": [1], "more": ["x"]}, wider))
+        parts.append((each, [task.close()]))
+    for fault in (answer_with(409), lose_answer):
+        tables.proxy.arm(fault, "POST", TOGETHER)
+    ours[0].commit_together(Epoch(QUERY, 1), parts)
+    for config in tables.configs:
+        assert tables.lake.rows(config) == [{"id": 0, "more": None}, {"id": 1, "more": "x"}]
+
+
 @pytest.fixture
 def shops(tables: Tables, tmp_path: Path) -> Iterator[Routed]:
     """Tables that a sink routes rows to, in a namespace of their own."""
