@@ -81,6 +81,10 @@ def test_a_view_is_made_and_then_brought_up_to_date(shop: TableRef) -> None:
     assert first.exit_code == 0, first.output
     assert "per_customer: full refresh (it is the first one)" in " ".join(first.stdout.split())
     assert rows_of(shop.beside("rich")) == [{"customer": "Ada"}]
+    assert json.loads(ran("select * from shop.per_customer where cents < 300", "--json").stdout) == {
+        "customer": "Bob",
+        "cents": 250,
+    }
     shop.load().append(pa.table({"id": [4], "customer": ["Bob"], "cents": [5000]}))
     assert ran(text).exit_code == 0
     assert sorted(str(row["customer"]) for row in rows_of(shop.beside("rich"))) == ["Ada", "Bob"]

@@ -127,6 +127,18 @@ def test_explain_and_status_name_the_tables_of_all_queries(tmp_path: Path) -> No
     assert "filter col('y') > lit(1)" in str(view.explain())
 
 
+def test_groups_under_other_names_are_brought_up_to_date_from_what_the_view_keeps(tmp_path: Path) -> None:
+    sources = {"a": Known(tmp_path / "a", SCHEMAS["a"])}
+    rows = [{"id": number, "k": number % 3, "x": 1, "name": f"n{number % 2}"} for number in range(5_000)]
+    sources["a"].change(rows)
+    text = "select sum(x) as s, name as who, count(*) as n from a group by name order by s desc"
+    view = sql_view(text, sources, mode="incremental")
+    checked(view, _query(text), sources)
+    assert list(Environment().from_source(view.to_source()).to_arrow().column_names) == ["s", "who", "n"]
+    sources["a"].change([{"id": 1, "x": 5, "name": "n1"}, {"id": 2, "name": "new"}])
+    assert checked(view, _query(text), sources).rows_read < 10
+
+
 def test_what_a_view_of_a_text_can_not_have_is_refused(tmp_path: Path) -> None:
     table = Known(tmp_path / "a", SCHEMAS["a"])
     iceberg, stream = IcebergTable(table.files.ref), table.stream

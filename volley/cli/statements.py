@@ -14,7 +14,10 @@ from volley.config.values import Config
 from volley.errors import ConfigError, TableNotFoundError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.sink import IcebergSink
+from volley.iceberg.source import IcebergSource
+from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.table import TableRef
+from volley.iceberg.views.states import OWN_PREFIX
 
 if TYPE_CHECKING:
     from volley.queries.statements import Statement
@@ -71,10 +74,16 @@ def _table(name: str, config: Config) -> Any:
     if name in config.sources:
         return config.sources[name]
     if isinstance(sink, IcebergSink):
-        return sink.config.ref
+        return _source(sink.config.ref)
     if "." not in name:
         raise ConfigError(f"there is no table {name}", hint=near(name, {*config.sources, *config.sinks}))
-    return _ref(name, config)
+    return _source(_ref(name, config))
+
+
+def _source(ref: TableRef) -> IcebergSource:
+    """Return the rows of a table; those of a view without the columns that its refreshes need."""
+    visible = [name for name in _columns(ref) or () if not name.startswith(OWN_PREFIX)]
+    return IcebergSource(IcebergSourceConfig(ref).with_columns(visible or None))
 
 
 def _ref(name: str, config: Config) -> TableRef:

@@ -16,7 +16,8 @@ from volley.iceberg.modes import Append
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.values import RefreshMode, View, ViewPlan, ViewRefresh, ViewStatus, check_query, obstacles
-from volley.plan import keyed_nodes
+from volley.plan import keyed_nodes, nodes
+from volley.plan.expression_nodes import output_name
 from volley.stream.stream import DataStream
 
 if TYPE_CHECKING:
@@ -178,7 +179,11 @@ class MaterializedView:
     def to_source(self) -> IcebergSource:
         """Return the view's rows as a source, with the query's columns alone: for jobs, and for views of this view."""
         config, last = IcebergSourceConfig(self.into), self.query._node
-        if isinstance(last, keyed_nodes.Aggregate):
+        while isinstance(last, nodes.Ordered):
+            last = last.input
+        if isinstance(last, nodes.Select):
+            config = config.with_columns([output_name(column) for column in last.columns])
+        elif isinstance(last, keyed_nodes.Aggregate):
             config = config.with_columns(last.names)
         elif isinstance(last, keyed_nodes.Deduplicate):
             config = config.with_columns(last.keys)
@@ -186,6 +191,8 @@ class MaterializedView:
 
     @property
     def _view(self) -> View:
-        return View(self.name, self.query._node, self.into, self.mode, self.strict)
+        from volley.iceberg.views.renamed import with_named_groups
+
+        return View(self.name, with_named_groups(self.query._node), self.into, self.mode, self.strict)
 
     _repr_html_ = settings_html
