@@ -252,3 +252,26 @@ def test_a_query_of_groups_of_groups_runs_as_a_job(native: Environment, tmp_path
     assert sorted(map(repr, map(comparable, found.to_pylist()))) == sorted(
         map(repr, map(comparable, expected.to_pylist()))
     )
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("columns", [None, ["d"]])
+def test_streams_without_times_are_joined_while_they_wait(
+    native: Environment, how: str, columns: list[str] | None, tmp_path: Path
+) -> None:
+    """That of Nexmark's query 4: rows come out of the join once, and feed groups of groups."""
+    tables = {name: random_rows(random.Random(seed)).select(["k", "v", "d"]) for name, seed in (("a", 5), ("b", 6))}
+    a, b = (native.from_source(MemorySource(rows, rows_per_epoch=9)) for rows in tables.values())
+    joined = a.select("k", first="v").join(b, on="k", how=how, ttl="1d", columns=columns, suffix="_b")
+    means = joined.key_by("k", "first").aggregate(most=max_("d_b")).key_by("k").aggregate(mean=avg("most"), n=count())
+    config = IcebergSinkConfig(namespace=["db"], table="means", storage=IcebergStorage.Local(str(tmp_path / "lake")))
+    job = native.execute("means", means.to_sink(IcebergSink(config.with_commit_mode(Upsert("k")))))
+    assert job.metrics.rows_late == 0
+    expected = query(
+        f"""select k, avg(most) as mean, count(*) as n from (
+        select a.k, a.v, max(b.d) as most from a {how} join b on a.k = b.k group by all) group by k""",
+        **tables,
+    )
+    assert sorted(map(repr, map(comparable, load(tmp_path, "db.means").scan().to_arrow().to_pylist()))) == sorted(
+        map(repr, map(comparable, expected.to_arrow_table().to_pylist()))
+    )

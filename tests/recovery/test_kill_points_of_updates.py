@@ -25,6 +25,8 @@ TABLES = {
     "sizes": f"from {SIZES}",
     "minutes": f"""select time_bucket(interval '1 minute', window_start) as window_start, "user",
         sum(n)::bigint as n, max(n) as most from {WINDOWS} group by all""",
+    "pairs": """select a."user", count(*) as pairs, max(b."at") as latest from events a join events b
+        on a."user" = b."user" and a.count = 8 and b.count = 8 group by a."user" """,
     "kinds": f"select windows, count(*) as sizes, max(n) as most from {SIZES} group by windows",
 }
 

@@ -42,6 +42,9 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     sizes = windows.filter(col("n") > 3).key_by("n").aggregate(windows=count(), most=max_("total"))
     minutes = windows.key_by("user").window(tumbling("1m"), on="window_start").aggregate(n=sum_("n"), most=max_("n"))
     kinds = sizes.key_by("windows").aggregate(sizes=count(), most=max_("n"))
+    eights = events.filter(col("count") == 8)
+    pairs = eights.select("user").join(eights, on="user", ttl="1d", columns=["at"])
+    latest = pairs.key_by("user").aggregate(pairs=count(), latest=max_("at"))
     timed = events.with_processing_time("arrived")
     arrivals = timed.key_by("user").window(tumbling("1s"), on="arrived").aggregate(n=count())
     return environment.execute(
@@ -49,6 +52,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         timed.to_sink(append("arrived")),
         timed.to_sink(append("again")),
         arrivals.to_sink(append("arrivals")),
+        latest.to_sink(sink("pairs", "user")),
         users.to_sink(sink("users", "user")),
         windows.to_sink(sink("windows", "window_start", "user")),
         sizes.to_sink(sink("sizes", "n")),

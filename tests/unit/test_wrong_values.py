@@ -232,6 +232,17 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
             **{"other": "list", "on": "x", "how": "", "as_of": "None x", "columns": "None x", "suffix": "x empty"},
             **{"max_bytes": "5", "within": "None", "time": "None", "idle_after": "None"},
             **dict.fromkeys(("lateness", "late", "max_ahead", "buckets"), ""),
+            "ttl": "None",
+        },
+    ),
+    (
+        STREAM.join,
+        {"other": STREAM, "on": "id", "ttl": "1d"},
+        {
+            **{"other": "", "on": "x", "how": "", "as_of": "None", "columns": "None x", "suffix": "x empty"},
+            **{"max_bytes": "", "within": "None", "time": "None", "idle_after": "None", "ttl": DURATION},
+            **dict.fromkeys(("lateness", "late", "max_ahead"), ""),
+            "buckets": COUNT,
         },
     ),
     (
@@ -240,7 +251,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {
             **{"other": "", "on": "x", "how": "", "as_of": "None", "columns": "None x", "suffix": "x empty"},
             **{"max_bytes": "", "within": DURATION, "time": "x", "idle_after": f"None {DURATION}"},
-            **{"lateness": DURATION, "late": "", "max_ahead": f"None {DURATION}", "buckets": COUNT},
+            **{"lateness": DURATION, "late": "", "max_ahead": f"None {DURATION}", "buckets": COUNT, "ttl": "None"},
         },
     ),
     (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self, overload
 
-from volley.checks import Duration, duration_or_zero, names, of_type, one_of, optional
+from volley.checks import Duration, duration, duration_or_zero, names, of_type, one_of, optional
 from volley.connectors.files.source import FileDimension, FileSource
 from volley.connectors.memory.source import MemoryDimension, MemorySource
 from volley.contracts.dimension import Dimension
@@ -25,6 +26,8 @@ MAX_BYTES = 256 << 20
 
 # A column of texts in one Arrow batch has offsets of 31 bits.
 _LARGEST = (1 << 31) - 1
+
+_LEFT, _RIGHT = "_volley_processed", "_volley_processed_right"
 
 Keys = str | Sequence[str] | Mapping[str, str]
 
@@ -48,6 +51,19 @@ class Joins(RowSteps):
         late: LateRows = "drop",
         max_ahead: Duration | None = MAX_AHEAD,
         idle_after: Duration | None = None,
+        buckets: int = 16,
+    ) -> Self: ...
+
+    @overload
+    def join(
+        self,
+        other: RowSteps,
+        on: Keys,
+        how: How = "inner",
+        *,
+        ttl: Duration,
+        columns: Sequence[str] | None = None,
+        suffix: str = "",
         buckets: int = 16,
     ) -> Self: ...
 
@@ -80,6 +96,7 @@ class Joins(RowSteps):
         late: LateRows = "drop",
         max_ahead: Duration | None = MAX_AHEAD,
         idle_after: Duration | None = None,
+        ttl: Duration | None = None,
         buckets: int = 16,
     ) -> Self:
         """Add the columns of a table's, or another stream's, rows with the same key; a row comes once for each match.
@@ -94,7 +111,8 @@ class Joins(RowSteps):
         With a stream, rows match that are near in time, `within` a bound. Rows of both sides wait in the job's state
         until the watermark says that no match can come any more. The watermark is the latest event time so far minus
         `lateness`, of the slower side; a row before it is late, and rejected. Pairs come out as soon as both rows are
-        there, rows of a left join without a match once none can come, or at the end of bounded sources.
+        there, rows of a left join without a match once none can come, or at the end of bounded sources. Without times
+        in the rows, `ttl` says for how long rows of both sides wait, by the time of their processing.
 
         Null matches nothing; NaN matches NaN, and -0.0 matches 0.0. Keys have the same type, int counts as long and
         float as double.
@@ -127,6 +145,8 @@ class Joins(RowSteps):
             max_ahead: With a stream: a row that is further ahead of the computer's clock is rejected, and does not move
                 the watermark. None = no limit.
             idle_after: With a stream: a source that has had no row for so long does not hold the watermark back.
+            ttl: With a stream, in the place of `within` and `time`: the most time between the processing of two rows
+                that match, see `with_processing_time`; no row is late.
             buckets: With a stream: the number of buckets that the state is divided into by key; a task holds one in
                 memory. It can't change while a job has a checkpoint.
 
@@ -154,10 +174,21 @@ class Joins(RowSteps):
         by_key = _by_key(on, how, columns, suffix)
         if isinstance(other, RowSteps):
             _check_no_table(as_of, max_bytes)
+            if ttl is not None:
+                _check_no_times(within, time, timing)
+                return self._join_processed(other, by_key, ttl, buckets)
             return self._join_stream(other, by_key, within, time, timing)
-        _check_untimed(within, time, timing)
+        _check_untimed((within, time, ttl), timing)
         join = TableJoin(**by_key, table=dimension_of(other), as_of=_as_of(as_of), max_bytes=_bytes(max_bytes))
         return self._then(nodes.Join(self._node, join))
+
+    def _join_processed(self, other: RowSteps, by_key: dict[str, Any], ttl: Duration, buckets: int) -> Self:
+        """Join within a bound of processing time; a side without rows for so long holds no rows of the other one."""
+        span = duration("ttl", ttl)
+        timing = Timing(max_ahead=None, idle_after=span, buckets=buckets)
+        left, right = self.with_processing_time(_LEFT), other.with_processing_time(_RIGHT)
+        joined = left._join_stream(right, by_key, span, (_LEFT, _RIGHT), timing)
+        return joined.drop(_LEFT, *([_RIGHT + by_key["suffix"]] if by_key["columns"] is None else []))
 
     def _join_stream(self, other: RowSteps, by_key: dict[str, Any], within: Any, time: Any, timing: Timing) -> Self:
         before, after = _spans(within)
@@ -165,6 +196,14 @@ class Joins(RowSteps):
         check_continues(other._node, self._node)
         sides = keyed_nodes.Side(self._node, is_right=False), keyed_nodes.Side(other._node, is_right=True)
         return self._then(keyed_nodes.JoinStreams(*sides, join))
+
+
+def _check_no_times(within: Any, time: Any, timing: Timing) -> None:
+    if within is not None or time is not None or replace(timing, buckets=1) != Timing(max_ahead=MAX_AHEAD, buckets=1):
+        raise ConfigError(
+            f"a join of streams has a ttl, and within={within!r}, time={time!r}, {timing}",
+            hint="ttl is for rows without times; with times, say within= and time=, and lateness= and so on",
+        )
 
 
 def _check_no_table(as_of: Any, max_bytes: Any) -> None:
@@ -175,8 +214,8 @@ def _check_no_table(as_of: Any, max_bytes: Any) -> None:
         )
 
 
-def _check_untimed(within: Any, time: Any, timing: Timing) -> None:
-    wrong = [repr(value) for value in (within, time) if value is not None]
+def _check_untimed(bounds: Sequence[Any], timing: Timing) -> None:
+    wrong = [repr(value) for value in bounds if value is not None]
     if wrong or timing != Timing(max_ahead=MAX_AHEAD):
         raise ConfigError(
             f"a join with a table has a bound of time: {', '.join(wrong) or timing}",
@@ -203,7 +242,7 @@ def _spans(within: Any) -> tuple[timedelta, timedelta]:
         raise ConfigError(
             "a join of two streams has no bound of time",
             hint='within="10m", the most time between two rows that match; or how much earlier and later than the '
-            'stream\'s row the other one may be: within=("0s", "10m")',
+            'stream\'s row the other one may be: within=("0s", "10m"); or ttl="1d", for how long rows wait',
         )
     spans = within if isinstance(within, tuple) else (within, within)
     if len(spans) != 2:
