@@ -257,7 +257,7 @@ def test_a_query_of_groups_of_groups_runs_as_a_job(native: Environment, tmp_path
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("columns", [None, ["d"]])
 def test_streams_without_times_are_joined_while_they_wait(
-    native: Environment, how: str, columns: list[str] | None, tmp_path: Path
+    native: Environment, how: Any, columns: list[str] | None, tmp_path: Path
 ) -> None:
     """That of Nexmark's query 4: rows come out of the join once, and feed groups of groups."""
     tables = {name: random_rows(random.Random(seed)).select(["k", "v", "d"]) for name, seed in (("a", 5), ("b", 6))}

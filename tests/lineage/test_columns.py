@@ -191,7 +191,19 @@ def test_every_kind_of_step_is_known() -> None:
             "FlatMap",
             "MapBatches",
         ),
-        *("Explode", "Repartition", "SortWithinEpoch", "Join", "Union", "Write", "Step", "Keyed", "Aggregate", "Side"),
+        *(
+            "Explode",
+            "Repartition",
+            "SortWithinEpoch",
+            "Ordered",
+            "Join",
+            "Union",
+            "Write",
+            "Step",
+            "Keyed",
+            "Aggregate",
+            "Side",
+        ),
         *("JoinStreams", "Series", "Deduplicate", "CompareExtracts", "Limit", "Expect"),
     }
 
