@@ -209,11 +209,7 @@ MIXED = pa.table(
     [
         (lambda f, b: f == b, "f", "b", [True, None]),
         (lambda f, b: f == lit(b"1234"), "f", "b", [True, None]),
-        (lambda d, e: d + e, "d", "e", [Decimal("3.5"), None]),
-        (lambda d, e: e - d, "d", "e", [Decimal("-0.5"), None]),
-        (lambda d, e: d > e, "d", "e", [True, None]),
         (lambda d, e: d.is_in(Decimal("2.5"), Decimal("2.0")), "d", "e", [True, None]),
-        (lambda d, s: d > s, "d", "s", [True, None]),
     ],
 )
 def test_the_way_out_of_types_that_do_not_fit_is_one(
@@ -224,6 +220,19 @@ def test_the_way_out_of_types_that_do_not_fit_is_one(
     cast = re.search(r'\.cast\("(.*)"\)', str(error.value.hint))
     assert cast
     assert values_of(combine(col(first).cast(cast[1]), col(second)), MIXED) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (col("d") + col("e"), [Decimal("3.5"), None]),
+        (col("e") - col("d"), [Decimal("-0.5"), None]),
+        (col("d") > col("e"), [True, None]),
+        (col("d") > col("s"), [True, None]),
+    ],
+)
+def test_decimals_of_more_than_38_digits_together_are_combined(expression: Expr, expected: list[Any]) -> None:
+    assert values_of(expression, MIXED) == expected
 
 
 def test_names() -> None:
