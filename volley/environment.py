@@ -152,7 +152,15 @@ class Environment:
         node = compared(source, keys, version, ignore, on_empty, max_deleted, buckets, caller())
         return DataStream(node, self)
 
-    def sql(self, text: str, /, *, lateness: checks.Duration = timedelta(0), **tables: Any) -> DataStream:
+    def sql(
+        self,
+        text: str,
+        /,
+        *,
+        lateness: checks.Duration = timedelta(0),
+        ttl: checks.Duration | None = None,
+        **tables: Any,
+    ) -> DataStream:
         """Return the rows that a query says, in Spark's dialect with case-sensitive names: of streams, or of tables.
 
         The text becomes the steps that the methods of streams record, so the result is a stream like any other: for
@@ -162,8 +170,11 @@ class Environment:
             text: A query: ``select … from … join … on … where … group by … having …``, with queries in FROM and WITH,
                 and UNION ALL.
             lateness: How much older than the latest row before it a row of a window can be and still be on time.
+            ttl: How long rows of streams that are joined without a bound of time wait for each other, by the time of
+                their processing; None = such a join is refused, or has the rows that a stream with an end has now.
             tables: By the name that the query has, a stream of this environment, or a table: an `IcebergTable`, a
-                `TableRef`, a source, a DataFrame, Arrow data or a list of dicts. No table can be named ``lateness``.
+                `TableRef`, a source, a DataFrame, Arrow data or a list of dicts. No table can be named ``lateness`` or
+                ``ttl``.
 
         Raises:
             ExpressionError: If the text is wrong, or says what can't be translated, with the line and column.
@@ -176,15 +187,18 @@ class Environment:
             >>> Environment().sql(query, orders=orders).to_arrow().to_pylist()
             [{'item': 'pen', 'total': 7}]
         """
+        from volley.queries.joins import QueryTiming
         from volley.queries.query import stream_of
 
-        span = checks.duration_or_zero("lateness", lateness)
+        timing = QueryTiming(
+            checks.duration_or_zero("lateness", lateness), checks.optional(checks.duration)("ttl", ttl)
+        )
         for name, table in tables.items():
             if isinstance(table, DataStream) and table._environment != self:
                 raise ConfigError(
                     f"stream {name!r} was made in another environment", hint="begin it with from_source of this one"
                 )
-        return stream_of(checks.text("text", text), tables, self.from_source, span)
+        return stream_of(checks.text("text", text), tables, self.from_source, timing)
 
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
         """Start pipelines as one job, and return the running job at once: for notebooks and services.

@@ -409,13 +409,6 @@ def test_a_stream_of_files_is_joined_and_grouped_by_windows_in_a_job(tmp_path: P
     assert rows == [("Ada", 10, 2, 4), ("Ada", 40, 1, 5), ("Bob", 10, 1, 2)]
 
 
-def test_a_group_without_a_window_is_refused_in_a_job(tmp_path: Path) -> None:
-    environment = Environment(checkpoint_dir=tmp_path)
-    stream = environment.sql("select sum(id) as s from c", c=TABLES["customers"])
-    with pytest.raises(PlanError, match="without a window"):
-        stream.to_sink(MemorySink("out")).execute("sums")
-
-
 def test_a_view_of_a_query_follows_changes(tmp_path: Path) -> None:
     storage = IcebergStorage.Local(str(tmp_path))
     refs = {name: TableRef("shop", name, storage) for name in ("orders", "customers")}

@@ -136,7 +136,7 @@ def test_a_query_over_streams_has_the_rows_of_one_over_all_rows(name: str, seed:
     tables = {table: random_rows(draw) for table in ("bids", "persons", "auctions") if table in expected}
     environment = Environment()
     sources = {name: environment.from_source(stream(draw, rows, tmp_path / name)) for name, rows in tables.items()}
-    rows = environment.sql(text, lateness=LATENESS, **sources).to_arrow()
+    rows = environment.sql(text, lateness=LATENESS, ttl=None, **sources).to_arrow()
     with duckdb.connect() as connection:
         for table, values in tables.items():
             connection.register(table, values)

@@ -191,7 +191,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (
         ENVIRONMENT.sql,
         {"text": "select id from tables", "tables": STREAM},
-        {"text": "", "lateness": DURATION, "tables": ""},
+        {"text": "", "lateness": DURATION, "ttl": f"None {DURATION}", "tables": ""},
     ),
     (
         ENVIRONMENT.changes_from_snapshots,

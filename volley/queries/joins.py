@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import reduce
-from typing import Any
 
 from sqlglot import exp
 
@@ -19,7 +19,7 @@ from volley.queries.scope import Item, Relation, Types, expression
 from volley.queries.tables import Tables
 from volley.stream.joins import MAX_BYTES
 
-__all__ = ["Condition", "Joiner", "conjuncts", "has_queries", "names_only"]
+__all__ = ["Condition", "Joiner", "QueryTiming", "conjuncts", "has_queries", "names_only"]
 
 
 def conjuncts(tree: exp.Expression | None) -> Iterator[exp.Expression]:
@@ -119,16 +119,28 @@ def _pair(tree: exp.Expression, left: Relation, right: Relation) -> tuple[exp.Ex
     return None
 
 
+@dataclass(frozen=True)
+class QueryTiming:
+    """How a query follows time.
+
+    Args:
+        lateness: How late rows of windows and of two streams may be.
+        ttl: How long rows of two streams wait that are joined without a bound of time; None = they are not joined so.
+    """
+
+    lateness: timedelta
+    ttl: timedelta | None
+
+
 class Joiner:
     """Joins relations.
 
     Args:
         needed: The names that the text has; None = all columns are needed.
-        lateness: How late rows of two streams may be.
     """
 
-    def __init__(self, tables: Tables, types: Types, needed: set[str] | None, lateness: Any) -> None:
-        self._tables, self._types, self._needed, self._lateness = tables, types, needed, lateness
+    def __init__(self, tables: Tables, types: Types, needed: set[str] | None, timing: QueryTiming) -> None:
+        self._tables, self._types, self._needed, self._timing = tables, types, needed, timing
 
     def bound(self, left: Relation, right: Relation, condition: Condition) -> Bound | None:
         """Return the bound of time within which two streams are joined; None if the right one is joined as a whole."""
@@ -156,10 +168,19 @@ class Joiner:
         columns = tuple(dict.fromkeys([item.column for item in items] or key_columns[:1]))
         suffix = self._suffix(left, right, columns)
         if bound is not None:
-            timing = {"within": (bound.before, bound.after), "time": bound.times, "lateness": self._lateness}
             stream = left.stream.join(
-                right.stream, on=dict(on), how=how, columns=columns, suffix=suffix, max_ahead=None, **timing
+                right.stream,
+                dict(on),
+                how,
+                within=(bound.before, bound.after),
+                time=bound.times,
+                columns=columns,
+                suffix=suffix,
+                lateness=self._timing.lateness,
+                max_ahead=None,
             )
+        elif self._timing.ttl is not None and self._tables.is_stream(right.stream):
+            stream = left.stream.join(right.stream, dict(on), how, ttl=self._timing.ttl, columns=columns, suffix=suffix)
         else:
             dimension = self._tables.dimension(right.stream, node)
             join = TableJoin(

@@ -12,7 +12,7 @@ from volley.errors import ConfigError
 from volley.plan.sql_nodes import Mistake, mistakes_of
 from volley.queries.clauses import check_clauses
 from volley.queries.groups import Groups, has_aggregates
-from volley.queries.joins import Condition, Joiner, conjuncts, has_queries
+from volley.queries.joins import Condition, Joiner, QueryTiming, conjuncts, has_queries
 from volley.queries.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
 from volley.queries.order import Listed, order_of
 from volley.queries.parse import HINT, query_of
@@ -25,12 +25,12 @@ __all__ = ["stream_of"]
 
 
 def stream_of(
-    text: str, tables: Mapping[str, Any], from_source: Callable[[Source], DataStream], lateness: Any
+    text: str, tables: Mapping[str, Any], from_source: Callable[[Source], DataStream], timing: QueryTiming
 ) -> DataStream:
     """Return the stream that a query says; see `Environment.sql`."""
     with mistakes_of(text, HINT):
         types, query = Types(), query_of(text)
-        translator = _Translator(Tables(tables, from_source, types), types, query, lateness)
+        translator = _Translator(Tables(tables, from_source, types), types, query, timing)
         result = translator.relation(query, {})
         if unused := translator.tables.unused():
             raise ConfigError(f"the query does not name {', '.join(unused)}", hint="leave what it does not read out")
@@ -46,15 +46,15 @@ class _Translator:
         query: All of it.
     """
 
-    def __init__(self, tables: Tables, types: Types, query: exp.Query, lateness: Any) -> None:
-        self.tables, self._types, self._lateness = tables, types, lateness
+    def __init__(self, tables: Tables, types: Types, query: exp.Query, timing: QueryTiming) -> None:
+        self.tables, self._types, self._lateness = tables, types, timing.lateness
         for inner in query.find_all(exp.Select, exp.Union):
             # The rows of a query in another one have no order.
             if inner is not query.unnest() and not inner.args.get("limit"):
                 inner.set("order", None)
         has_star = any(not isinstance(star.parent, exp.Anonymous) for star in query.find_all(exp.Star))
         named = {identifier.name for identifier in query.find_all(exp.Identifier)}
-        self._joiner = Joiner(tables, types, None if has_star else named, lateness)
+        self._joiner = Joiner(tables, types, None if has_star else named, timing)
         self._subqueries = Subqueries(self.relation, self._source, self._joiner, types)
 
     def relation(self, query: exp.Expr, named: Named) -> Relation:

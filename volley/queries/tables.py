@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,9 +68,18 @@ class Tables:
 
     def is_endless(self, stream: DataStream) -> bool:
         """Return True if new rows can come while a job runs, other than those of a table as a whole."""
+        return any(not read.source.bounded for read in self._streams(stream))
+
+    def is_stream(self, stream: DataStream) -> bool:
+        """Return True if rows are not those of a table as a whole."""
+        return any(self._streams(stream))
+
+    def _streams(self, stream: DataStream) -> Iterator[nodes.Read]:
+        """Yield the reads of rows that are not those of a table as a whole."""
         tables = [table.stream._node for table in self._used.values() if table.value is not None]
-        reads = [node for node in walk([stream._node]) if isinstance(node, nodes.Read)]
-        return any(not read.source.bounded and all(read is not table for table in tables) for read in reads)
+        for node in walk([stream._node]):
+            if isinstance(node, nodes.Read) and all(node is not table for table in tables):
+                yield node
 
     def dimension(self, stream: DataStream, node: exp.Expression) -> Dimension:
         """Return rows as a table to join with."""
