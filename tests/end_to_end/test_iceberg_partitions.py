@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
-from volley import ConfigError, Environment, IcebergSink, IcebergSinkConfig, MemorySource
+from volley import ConfigError, Environment, IcebergSink, IcebergSinkConfig, MemorySource, SnapshotManager
 from volley.errors import CommitConflictError
 from volley.iceberg import Partitioning, publish_branch
 
@@ -130,6 +130,24 @@ def test_a_branch_of_an_empty_table(native: Environment, config: IcebergSinkConf
     assert rows() == []
     publish_branch(audit)
     assert rows() == EVENTS
+
+
+def test_a_branch_that_somebody_drops_is_not_made_again_without_its_rows(
+    native: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+) -> None:
+    native.from_source(source(EVENTS[:20])).to_sink(IcebergSink(config)).execute("main")
+    audit = IcebergSink(config.with_branch("audit"))
+    native.from_source(source(EVENTS[20:40])).to_sink(audit).execute("events")
+    last = load().metadata.refs["audit"].snapshot_id
+    SnapshotManager(config.ref).drop_branch("audit")
+    both = native.from_source(source(EVENTS[20:]))
+    with pytest.raises(CommitConflictError, match=r"branch 'audit' of table .* was dropped") as caught:
+        both.to_sink(audit).execute("events")
+    assert f"create_branch('audit', {last})" in str(caught.value.hint)
+    SnapshotManager(config.ref).create_branch("audit", last)
+    both.to_sink(audit).execute("events")
+    assert sorted(load().scan().use_ref("audit").to_arrow()["id"].to_pylist()) == [row["id"] for row in EVENTS]
+    assert rows() == EVENTS[:20]
 
 
 def test_a_job_goes_on_with_its_branch_after_it_was_published(

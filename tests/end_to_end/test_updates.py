@@ -134,7 +134,8 @@ def changing_windows_of_windows(rows: DataStream) -> DataStream:
 
 def groups_of_sessions(rows: DataStream) -> DataStream:
     visits = rows.key_by("k").window(session(7), on="t", lateness=DISORDER, emit="updates").aggregate(n=count())
-    return visits.key_by("k").aggregate(visits=count(), most=max_("n"), n=sum_("n"))
+    named = visits.select("k", "n", "_change").drop("_change")
+    return named.key_by("k").aggregate(visits=count(), most=max_("n"), n=sum_("n"))
 
 
 def busy_windows(rows: DataStream) -> DataStream:

@@ -58,7 +58,7 @@ class Aggregator(Operator):
         return Gaps(microseconds(windowing.window.size), microseconds(windowing.fill_gaps))
 
     @property
-    def is_timed(self) -> bool:  # type: ignore[override]
+    def is_timed(self) -> bool:
         return self.node.windowing is not None
 
     @property

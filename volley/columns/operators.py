@@ -51,8 +51,6 @@ class Operator(ABC):
 
     folder: ClassVar[str]
     """The beginning of the name of the folder for its state."""
-    is_timed: ClassVar[bool] = True
-    """False if what it follows is no event time: its watermark is no figure for users."""
     fills_states: ClassVar[bool] = False
     """True if states that were kept may lack columns, which are null then."""
     faults: ClassVar[tuple[str, str]] = ("", "")
@@ -83,6 +81,11 @@ class Operator(ABC):
     def partials(self) -> tuple[pa.Schema, ...]:
         """For each input, the schema of the states of an epoch's rows: by default that of the states that are kept."""
         return self.states
+
+    @property
+    def is_timed(self) -> bool:
+        """False if what it follows is no event time: its watermark is no figure for users."""
+        return True
 
     @property
     def follows_clock(self) -> bool:

@@ -129,10 +129,13 @@ class ExtractComparer(Operator):
     """
 
     folder: ClassVar[str] = "extracts"
-    is_timed: ClassVar[bool] = False
     fills_states: ClassVar[bool] = True
     node: CompareExtracts
     input: pa.Schema
+
+    @property
+    def is_timed(self) -> bool:
+        return False
 
     @cached_property
     def output(self) -> pa.Schema:

@@ -80,6 +80,8 @@ class _Changes:
             return False
         (start, *_) = replacing
         between = list(_between(write))
+        if any(isinstance(step, nodes.Drop) and CHANGE in step.columns for step in between):
+            return False
         leaving = next(filter(_leaves_out, between), None)
         if leaving is None and id(start) not in self._taking:
             _check_sink(write, start)
@@ -137,7 +139,12 @@ class _Changes:
         if isinstance(node, _TAKE_ANY):
             raise _refused(node, self._replacing(node)[0])
         step = _after(node, [self._carried(source) for source in node.inputs])
-        return replace(step, columns=(*step.columns, Column(CHANGE))) if isinstance(step, nodes.Select) else step
+        match step:
+            case nodes.Select() if Column(CHANGE) not in step.columns:
+                return replace(step, columns=(*step.columns, Column(CHANGE)))
+            case nodes.Drop() if CHANGE in step.columns:
+                return replace(step, columns=tuple(name for name in step.columns if name != CHANGE))
+        return step
 
 
 def _between(node: Node) -> Iterator[Node]:

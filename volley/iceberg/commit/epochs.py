@@ -22,6 +22,7 @@ from volley.iceberg.commit.marks import (
     OFFSETS,
     QUERY,
     RUN,
+    dropped_with,
     epoch_of,
     queries_of,
     run_mark,
@@ -77,6 +78,7 @@ class EpochStage(Stage[Staged]):
 
     def stage(self, table: Table) -> Staged | None:
         self._has_epoch(table)  # raises if another driver was faster
+        self._check_branch(table)
         schema_changes = evolution(self.config, table, self.context.schema)
         evolved = schema_changes.of(table)
         check_layout(evolved, {file.layout for file in self.files})
@@ -110,6 +112,17 @@ class EpochStage(Stage[Staged]):
             f"by another driver (its last epoch there is {last})",
             hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
         )
+
+    def _check_branch(self, table: Table) -> None:
+        """Raise CommitConflictError if somebody has dropped the branch: a new one would lack the rows of before."""
+        branch, query = self.config.branch, self.epoch.query_id
+        if (last := dropped_with(table, branch, query)) is not None:
+            raise CommitConflictError(
+                f"branch {branch!r} of table {self.config.table_name} was dropped, and main lacks what job "
+                f"{self.context.job!r} has written to it",
+                hint=f"make it again, SnapshotManager(…).create_branch({branch!r}, {last.snapshot_id}), before that "
+                "snapshot expires; or start over: fresh=True",
+            )
 
     def _staged(self, table: Table, schema_changes: Evolution, changes: SnapshotFiles) -> Staged:
         """Return a transaction with the manifests and metadata of one snapshot, and the schema changes it needs."""

@@ -25,6 +25,7 @@ __all__ = [
     "OFFSETS",
     "QUERY",
     "RUN",
+    "dropped_with",
     "epoch_before",
     "epoch_of",
     "maintenance_summary",
@@ -62,6 +63,20 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
 def epoch_before(table: Table, head: Snapshot | None, query_id: str) -> int | None:
     """Return the last epoch of a query in a snapshot and its ancestors."""
     return next((epoch for query, epoch in _epochs_before(table.metadata, head) if query == query_id), None)
+
+
+def dropped_with(table: Table, branch: str, query_id: str) -> Snapshot | None:
+    """Return the last snapshot of a query whose branch somebody has dropped, unless main has it; None without one."""
+    if branch in table.metadata.refs or table.properties.get(f"{BRANCH}.{query_id}") != branch:
+        return None
+    known = {snapshot.snapshot_id for snapshot in ancestors_of(table.current_snapshot(), table.metadata)}
+    own = [snapshot for snapshot in table.metadata.snapshots if _is_of(snapshot, query_id)]
+    last = max(own, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
+    return None if last is None or last.snapshot_id in known else last
+
+
+def _is_of(snapshot: Snapshot, query_id: str) -> bool:
+    return snapshot.summary is not None and snapshot.summary.additional_properties.get(QUERY) == query_id
 
 
 def maintenance_summary(action: str, metadata: TableMetadata, head: Snapshot | None) -> dict[str, str]:
