@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from duckdb import DuckDBPyRelation
 
 from tests.duck import query
 from tests.recovery.runs import load
@@ -197,8 +198,21 @@ def random_rows(draw: random.Random) -> pa.Table:
     return pa.table(columns).cast(SCHEMA)
 
 
-def comparable(row: dict[str, Any]) -> list[Any]:
-    return [f"{round(value, 6) + 0.0:.6g}" if isinstance(value, float) else value for value in row.values()]
+def upserted(folder: Path, table: str, *keys: str) -> IcebergSink:
+    """A sink that keeps the last row of each key; without keys, of those that the rows tell."""
+    config = IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
+    return IcebergSink(config.with_commit_mode(Upsert(keys)))
+
+
+def check(folder: Path, table: str, expected: DuckDBPyRelation) -> None:
+    """Compare the rows of a table with those of a query; doubles to six places."""
+    found = load(folder, f"db.{table}").scan().to_arrow()
+    rows = expected.to_arrow_table().rename_columns(found.column_names)
+    assert sorted(map(_text_of, found.to_pylist())) == sorted(map(_text_of, rows.to_pylist())), table
+
+
+def _text_of(row: dict[str, Any]) -> str:
+    return repr([f"{round(value, 6) + 0.0:.6g}" if isinstance(value, float) else value for value in row.values()])
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(3, 60))])
@@ -206,27 +220,20 @@ def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed
     draw = random.Random(seed)
     rows = random_rows(draw)
     stream = native.from_source(MemorySource(rows, rows_per_epoch=draw.choice([8, 20, 40])))
-    lake = IcebergStorage.Local(str(tmp_path / "lake"))
-    pipelines = []
-    for chain, (keys, _) in CHAINS.items():
-        config = IcebergSinkConfig(namespace=["db"], table=chain.__name__, storage=lake)
-        pipelines.append(chain(stream).to_sink(IcebergSink(config.with_commit_mode(Upsert(keys)))))
+    pipelines = [
+        chain(stream).to_sink(upserted(tmp_path, chain.__name__, *keys)) for chain, (keys, _) in CHAINS.items()
+    ]
     job = native.execute("updates", *pipelines)
     assert job.metrics.rows_late == 0
     for chain, (_, sql) in CHAINS.items():
-        expected = query(sql, rows=rows).to_arrow_table()
-        found = load(tmp_path, f"db.{chain.__name__}").scan().to_arrow()
-        assert sorted(map(repr, map(comparable, found.to_pylist()))) == sorted(
-            map(repr, map(comparable, expected.rename_columns(found.column_names).to_pylist()))
-        ), chain.__name__
+        check(tmp_path, chain.__name__, query(sql, rows=rows))
 
 
 def test_an_upsert_takes_the_keys_of_groups(native: Environment, tmp_path: Path) -> None:
     values = [{"k": "a", "v": 3}, {"k": "b", "v": 9}, {"k": "a", "v": -3}]
     rows = native.from_source(MemorySource(values, rows_per_epoch=1))
-    config = IcebergSinkConfig(namespace=["db"], table="totals", storage=IcebergStorage.Local(str(tmp_path / "lake")))
     totals = rows.key_by("k").aggregate(total=sum_("v")).filter(col("total") > 1)
-    native.execute("totals", totals.to_sink(IcebergSink(config.with_commit_mode(Upsert()))))
+    native.execute("totals", totals.to_sink(upserted(tmp_path, "totals")))
     assert load(tmp_path, "db.totals").scan().to_arrow().to_pylist() == [{"k": "b", "total": 9}]
 
 
@@ -261,12 +268,9 @@ def test_query_4_of_nexmark_is_one_job(native: Environment, tmp_path: Path) -> N
     })  # fmt: skip
     streams = {"auctions": (auctions, 4), "bids": (bids, 37)}
     rows = {name: native.from_source(MemorySource(table, rows_per_epoch=n)) for name, (table, n) in streams.items()}
-    config = IcebergSinkConfig(namespace=["db"], table="q4", storage=IcebergStorage.Local(str(tmp_path / "lake")))
-    final = native.sql(QUERY_4, ttl="1d", lateness=0, **rows).to_sink(IcebergSink(config.with_commit_mode(Upsert("k"))))
+    final = native.sql(QUERY_4, ttl="1d", lateness=0, **rows).to_sink(upserted(tmp_path, "q4", "k"))
     native.execute("q4", final)
-    found = load(tmp_path, "db.q4").scan().to_arrow().to_pylist()
-    expected = query(QUERY_4, auctions=auctions, bids=bids).to_arrow_table().to_pylist()
-    assert sorted(map(repr, map(comparable, found))) == sorted(map(repr, map(comparable, expected)))
+    check(tmp_path, "q4", query(QUERY_4, auctions=auctions, bids=bids))
 
 
 def test_a_query_of_groups_of_groups_runs_as_a_job(native: Environment, tmp_path: Path) -> None:
@@ -274,14 +278,9 @@ def test_a_query_of_groups_of_groups_runs_as_a_job(native: Environment, tmp_path
     stream = native.from_source(MemorySource(rows, rows_per_epoch=9))
     text = """select v, avg(most) as mean, count(*) as keys from (
         select k, v, max(d) as most from rows where v is not null group by k, v) group by v having count(*) > 1"""
-    config = IcebergSinkConfig(namespace=["db"], table="means", storage=IcebergStorage.Local(str(tmp_path / "lake")))
-    means = native.sql(text, rows=stream).to_sink(IcebergSink(config.with_commit_mode(Upsert("v"))))
+    means = native.sql(text, rows=stream).to_sink(upserted(tmp_path, "means", "v"))
     native.execute("means", means)
-    found = load(tmp_path, "db.means").scan().to_arrow()
-    expected = query(text.replace("rows", "events"), events=rows).to_arrow_table()
-    assert sorted(map(repr, map(comparable, found.to_pylist()))) == sorted(
-        map(repr, map(comparable, expected.to_pylist()))
-    )
+    check(tmp_path, "means", query(text.replace("rows", "events"), events=rows))
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
@@ -294,14 +293,11 @@ def test_streams_without_times_are_joined_while_they_wait(
     a, b = (native.from_source(MemorySource(rows, rows_per_epoch=9)) for rows in tables.values())
     joined = a.select("k", first="v").join(b, on="k", how=how, ttl="1d", columns=columns, suffix="_b")
     means = joined.key_by("k", "first").aggregate(most=max_("d_b")).key_by("k").aggregate(mean=avg("most"), n=count())
-    config = IcebergSinkConfig(namespace=["db"], table="means", storage=IcebergStorage.Local(str(tmp_path / "lake")))
-    job = native.execute("means", means.to_sink(IcebergSink(config.with_commit_mode(Upsert("k")))))
+    job = native.execute("means", means.to_sink(upserted(tmp_path, "means", "k")))
     assert job.metrics.rows_late == 0
-    expected = query(
+    rows = query(
         f"""select k, avg(most) as mean, count(*) as n from (
         select a.k, a.v, max(b.d) as most from a {how} join b on a.k = b.k group by all) group by k""",
         **tables,
     )
-    assert sorted(map(repr, map(comparable, load(tmp_path, "db.means").scan().to_arrow().to_pylist()))) == sorted(
-        map(repr, map(comparable, expected.to_arrow_table().to_pylist()))
-    )
+    check(tmp_path, "means", rows)
