@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from tests.installs import EXTRAS, OURS, ROOT, installed_by
 from tests.pages import Block, blocks
 from volley.cli.app import app
+from volley.queries.statements import statements_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELL = ("bash", "console", "sh")
@@ -37,7 +38,7 @@ def of(*languages: str) -> pytest.MarkDecorator:
 
 
 def test_each_language_is_looked_at() -> None:
-    assert {block.language for _, block in FOUND} == {"python", *SHELL[:2], "yaml", "dockerfile", "ini"}
+    assert {block.language for _, block in FOUND} == {"python", *SHELL[:2], "yaml", "dockerfile", "ini", "sql"}
 
 
 # --- shell
@@ -107,6 +108,13 @@ SOURCES = {
     "orders": {"schema": "id long, price double"},
     "refunds": {"schema": "id long"},
 }
+
+
+@of("sql")
+def test_sql(page: Path, block: Block) -> None:
+    statements = statements_of(block.text)
+    assert all(statement.query for statement in statements)
+    assert statements
 
 
 @of("yaml")
