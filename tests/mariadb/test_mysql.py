@@ -123,6 +123,21 @@ def test_parts_of_json_values_are_refused(shop: Shop, tmp_path: Path) -> None:
         run.epoch()
 
 
+def test_parts_of_json_values_in_other_tables_are_passed_over(shop: Shop, tmp_path: Path) -> None:
+    shop.run("create table documents (id int primary key, j json)")
+    shop.run("insert into documents values (1, json_object('a', repeat('x', 1000), 'b', 1))")
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+        start = run.start
+    shop.run_with(
+        "set binlog_row_value_options = PARTIAL_JSON, binlog_row_image = MINIMAL",
+        "update documents set j = json_set(j, '$.b', 2)",
+    )
+    shop.run("delete from orders")
+    with running(shop.source(), tmp_path, start) as run:
+        assert {row["_op"] for row in run.epoch()} == {"d"}
+
+
 def test_the_log_of_another_server_is_refused(shop: Shop, tmp_path: Path) -> None:
     with running(shop.source(), tmp_path) as run:
         run.epoch()

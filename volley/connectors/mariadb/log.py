@@ -18,7 +18,8 @@ from volley.errors import SourceError
 
 __all__ = [
     *("DELETE_ROWS", "GTID", "HEARTBEAT", "INSERT_ROWS", "QUERY", "ROTATE", "TABLE_MAP", "UPDATE_ROWS"),
-    *("XA_PREPARE", "XID", "BinaryLog", "Event", "is_gtid", "opens_transaction", "statement"),
+    *("UNREADABLE_ROWS", "XA_PREPARE", "XID", "BinaryLog", "Event", "is_gtid", "opens_transaction", "statement"),
+    "unreadable",
 ]
 
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, XA_PREPARE, GTID = 2, 4, 15, 16, 19, 27, 38, 162
@@ -31,8 +32,9 @@ _INCIDENT = 26
 _COMPRESSED = {165: QUERY, 166: INSERT_ROWS, 167: UPDATE_ROWS, 168: DELETE_ROWS}
 # Rows of version 2: what is said of them beside their columns is left out.
 _VERSION_2 = {30: INSERT_ROWS, 31: UPDATE_ROWS, 32: DELETE_ROWS}
-_COMPRESSED_VERSION_2 = (169, 170, 171)
 _PARTIAL, _PAYLOAD = 39, 40
+UNREADABLE_ROWS = (_PARTIAL, 169, 170, 171)
+"""Events of rows that this source can't read: parts of JSON values, and compressed ones of version 2."""
 _PAYLOAD_SIZE, _PAYLOAD_CODEC, _PAYLOAD_LENGTH = 1, 2, 3
 _ZSTD, _PLAIN = 0, 255
 _HEADER_SIZE = 19
@@ -159,8 +161,8 @@ def _event(kind: int, time: int, end: int, body: bytes, server: int) -> Event:
         kind, body = _COMPRESSED[kind], _decompressed(kind, body)
     elif kind == _LONG_HEARTBEAT:
         kind = HEARTBEAT
-    elif kind in (*_COMPRESSED_VERSION_2, _PARTIAL, _INCIDENT):
-        raise _unreadable(kind)
+    elif kind == _INCIDENT:
+        raise unreadable(kind)
     return Event(kind, time, end, body, server)
 
 
@@ -186,7 +188,8 @@ def _unpacked(body: bytes, end: int) -> Iterator[Event]:
         yield _event(kind, time, end if at == len(payload) else 0, inner, server)
 
 
-def _unreadable(kind: int) -> SourceError:
+def unreadable(kind: int) -> SourceError:
+    """Return the error for an event that can't be read."""
     if kind == _INCIDENT:
         return SourceError(
             "the binary log has an incident: the server could not log changes",

@@ -18,6 +18,7 @@ from volley.connectors.mariadb.log import (
     QUERY,
     ROTATE,
     TABLE_MAP,
+    UNREADABLE_ROWS,
     UPDATE_ROWS,
     XA_PREPARE,
     XID,
@@ -26,6 +27,7 @@ from volley.connectors.mariadb.log import (
     is_gtid,
     opens_transaction,
     statement,
+    unreadable,
 )
 from volley.connectors.mariadb.messages import begin, change, count_numbers, table_message, truncation
 from volley.connectors.mariadb.origin import Origin, check_log
@@ -115,6 +117,9 @@ class Replication:
         kind = event.type
         if kind in _KINDS:
             self._change(_KINDS[kind], event.body)
+        elif kind in UNREADABLE_ROWS:
+            if self._own_number(event.body) is not None:
+                raise unreadable(kind)
         elif kind == TABLE_MAP:
             self._map(event.body)
         elif is_gtid(event):
@@ -222,9 +227,12 @@ class Replication:
             self._open.hold([message])
 
     def _change(self, kind: int, body: bytes) -> None:
-        _, own = self._maps[table_number(body)]
-        if own is not None:
+        if (own := self._own_number(body)) is not None:
             self._hold(change(kind, own, body[_ROWS_HEAD:]))
+
+    def _own_number(self, body: bytes) -> int | None:
+        """Return the number under which the table of an event of rows is captured; None if it is not."""
+        return self._maps[table_number(body)][1]
 
     def _hold(self, message: bytes) -> None:
         if self._open is None:

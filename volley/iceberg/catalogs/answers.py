@@ -80,14 +80,14 @@ class Answer:
 
 
 def answers(error: BaseException) -> Iterator[Answer]:
-    """Yield the HTTP answers that have caused an error."""
+    """Yield the catalogs' HTTP answers that have caused an error; those of storages have no history."""
     for cause in _causes(error):
         response: Any = getattr(cause, "response", None)
         if isinstance(response, dict):
             said = response.get("ResponseMetadata", {})
             if "HTTPStatusCode" in said:
                 yield Answer(said["HTTPStatusCode"], said.get("HTTPHeaders", {}))
-        elif hasattr(response, "status_code"):
+        elif hasattr(response, "history"):
             yield _answer(response)
 
 
