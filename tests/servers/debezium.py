@@ -62,7 +62,7 @@ class Debezium:
         return b'"lsn"' in noted and b'"snapshot"' not in noted
 
     def has_noted(self, file: str, position: int) -> bool:
-        """Whether it has noted that it is behind a position of MariaDB's binary log, and in no incremental snapshot."""
+        """Return True if its noted offset is behind a position of the binary log, and in no incremental snapshot."""
         noted = self._offsets.read_bytes() if self._offsets.exists() else b""
         places = re.findall(rb'"file":"([^"]+)","pos":(\d+)', noted)
         is_behind = any((name.decode(), int(at)) >= (file, position) for name, at in places)

@@ -434,7 +434,7 @@ def test_mariadb_by_type_and_handling_mode(own_mariadb: MariaDb, tmp_path: Path,
         own_mariadb.run(f"insert into signals values ('one', 'execute-snapshot', '{signal}')", database=name)
         ((rows_before,),) = own_mariadb.rows("select count(*) from t", name)
         debezium.wait_for(b'"snapshot":"incremental"', lambda part: lines.read_bytes().count(part) >= rows_before)
-        # What it has not noted it would read again, with the column that is added.
+        # Debezium reads again what it has not noted, and would then read the column that is added.
         ((file, position, *_),) = own_mariadb.rows("show master status", name)
         ids = count(11)
 

@@ -274,7 +274,7 @@ class _Sessions:
 
 @dataclass(frozen=True)
 class _Groups:
-    """One window of all rows that never ends; without a row of a key for `ttl` microseconds, the key's begins anew."""
+    """One window for all rows, without an end; a key that has had no row for `ttl` microseconds begins anew."""
 
     ttl: int | None
 
