@@ -201,7 +201,7 @@ def random_rows(draw: random.Random) -> pa.Table:
 def upserted(folder: Path, table: str, *keys: str) -> IcebergSink:
     """A sink that keeps the last row of each key; without keys, of those that the rows tell."""
     config = IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
-    return IcebergSink(config.with_commit_mode(Upsert(keys)))
+    return IcebergSink(config.with_commit_mode(Upsert(keys) if keys else Upsert()))
 
 
 def check(folder: Path, table: str, expected: DuckDBPyRelation) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.contracts.epoch import Epoch
@@ -66,8 +67,12 @@ def epoch_before(table: Table, head: Snapshot | None, query_id: str) -> int | No
 
 
 def dropped_with(table: Table, branch: str, query_id: str) -> Snapshot | None:
-    """Return the last snapshot of a query whose branch somebody has dropped, unless main has it; None without one."""
-    if branch in table.metadata.refs or table.properties.get(f"{BRANCH}.{query_id}") != branch:
+    """Return the last snapshot of a query whose branch somebody has dropped, unless main has it; None without one.
+
+    Main without a snapshot was set back to nothing, which jobs follow.
+    """
+    is_there = branch in (MAIN_BRANCH, *table.metadata.refs)
+    if is_there or table.properties.get(f"{BRANCH}.{query_id}") != branch:
         return None
     known = {snapshot.snapshot_id for snapshot in ancestors_of(table.current_snapshot(), table.metadata)}
     own = [snapshot for snapshot in table.metadata.snapshots if _is_of(snapshot, query_id)]
