@@ -90,7 +90,7 @@ class _People:
         self.lake.epoch(rows)
 
     def disturb(self) -> None:
-        """What else happens to a table: dead letters, a compaction, a branch, and a file of a killed task."""
+        """Give a table dead letters, a compaction, a branch, and a file that a killed task has left."""
         id = self._dice.choice(self.live)
         letter = {"payload": f'{{"id": "{id}"}}', "error": "no number"}
         self.letters.load().append(pa.Table.from_pylist([letter], LETTERS))

@@ -167,7 +167,7 @@ LIES: list[Fault] = [
     *map(answer_after, (400, 401, 403, 404, 408, 409, 419, 422, 429, 500, 501, 502, 503, 504)),
     *map(answer_with, (409, 429, 500, 502, 503, 504)),
 ]
-"""What a gateway makes of a commit that a client should try again, or find made."""
+"""Faults of a gateway after which a client has to repeat a commit, or to find out that it has landed."""
 
 
 @dataclass

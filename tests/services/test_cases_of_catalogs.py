@@ -1,4 +1,4 @@
-"""What every catalog has to bear: branches that main overtakes, names, dropped names, dead letters, few old files."""
+"""Cases on every catalog: branches that main overtakes, odd and dropped names, dead letters, old metadata files."""
 
 from __future__ import annotations
 

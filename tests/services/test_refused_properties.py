@@ -36,7 +36,7 @@ DEFAULTS = {DELETES: "true", VERSIONS: "100", MERGES: "true"}
 
 @dataclass
 class Rule:
-    """What a catalog refuses, and how it says so."""
+    """The properties that a catalog refuses, and the answer with which it does."""
 
     refuses: Callable[[str], bool]
     status: int
