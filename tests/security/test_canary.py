@@ -260,7 +260,7 @@ def test_a_process_that_fails_prints_no_secret_nor_puts_one_into_sparks_event_lo
         (tmp_path / name).mkdir()
     (tmp_path / "in" / "1.json").write_text('{"id": 1}\n')
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), CANARY, str(tmp_path / "events")]
-    environment = plain_environment()
+    environment = plain_environment(PYSPARK_PYTHON=sys.executable)
     done = subprocess.run(command, capture_output=True, timeout=180, env=environment, cwd=ROOT, check=False)
     assert b"on purpose" in done.stderr, done.stderr[-2000:]
     assert_hidden(done.stdout + done.stderr, CANARY)
