@@ -16,11 +16,12 @@ from pathlib import Path
 
 import psutil
 
-from tests.chaos.job import STOPPED, config, dead_letters, load_table, pipeline, rival, run
+from tests.chaos.job import STOPPED, dead_letters, load_table, pipeline, rival, run
 from tests.chaos.kinds import KINDS
 from tests.drivers import Drivers
 from tests.iceberg.clocks import check_times
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
+from tests.sinks import config_of
 from tests.waiting import wait_until
 from volley import VolleyError
 from volley.iceberg import remove_orphan_files
@@ -176,7 +177,7 @@ class _Campaign:
     def verdict(self) -> Verdict:
         """Remove what is left of dead attempts, then compare all rows with those of the input."""
         tables = [self.kind, *([dead_letters(self.kind)] if KINDS[self.kind].bad else [])]
-        orphans = [path for name in tables for path in remove_orphan_files(config(self.folder, name), _AT_ONCE)]
+        orphans = [path for name in tables for path in remove_orphan_files(config_of(self.folder, name), _AT_ONCE)]
         for name in tables:
             check_times(json.loads(load_table(self.folder, name).metadata.model_dump_json()))
         deaths, faults = self.deaths, self.faults

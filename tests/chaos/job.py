@@ -23,14 +23,13 @@ from requests.exceptions import ConnectionError as Unreachable
 from tests.chaos.kinds import KINDS
 from tests.chaos.rival import Rival
 from tests.iceberg.clocks import AHEAD, clock
+from tests.sinks import config_of
 from volley import (
     CatalogError,
     CommitError,
     Environment,
     FileSource,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     IcebergTable,
     Pipeline,
     SnapshotManager,
@@ -40,7 +39,7 @@ from volley import (
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
 
-__all__ = ["STOPPED", "config", "dead_letters", "load_table", "pipeline", "rival", "run"]
+__all__ = ["STOPPED", "dead_letters", "load_table", "pipeline", "rival", "run"]
 
 STOPPED = 3
 """The exit status of a job that a fault has stopped, as it should."""
@@ -49,11 +48,6 @@ _RIVAL = "rival upsert"
 _USUAL = 0.2
 _OFTEN = 0.08
 _SELDOM = 0.015  # faults that stop the job: most of its ends are to be deaths
-
-
-def config(folder: Path, table: str) -> IcebergSinkConfig:
-    """One of the tables: those of the kinds, and those of their bad rows."""
-    return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
 
 
 def dead_letters(kind: str) -> str:
@@ -67,13 +61,13 @@ def pipeline(folder: Path, kind: str, master: str | None = None) -> Pipeline:
     read = Environment(master, checkpoint_dir=str(folder / "checkpoints")).from_source(
         FileSource(str(folder / "in" / kind), format="parquet", max_files_per_epoch=1)
     )
-    sink = config(folder, kind).with_max_records(100).with_commit_mode(this.mode)
+    sink = config_of(folder, kind).with_max_records(100).with_commit_mode(this.mode)
     return this.steps(read).to_sink(IcebergSink(sink.with_dead_letter(dead_letters(kind) if this.bad else None)))
 
 
 def rival(folder: Path, kind: str) -> Rival:
     """The second job on the table of this kind."""
-    target = config(folder, kind).with_max_records(100).with_commit_mode(KINDS[kind].mode)
+    target = config_of(folder, kind).with_max_records(100).with_commit_mode(KINDS[kind].mode)
     return Rival(folder / f"{kind}.rival-epochs", target, KINDS[kind])
 
 
@@ -184,7 +178,7 @@ class Tormentor:
 
     def _maintain(self) -> None:
         """Compact and expire the table as its own job would, between two commits."""
-        target = config(self._folder, self._kind)
+        target = config_of(self._folder, self._kind)
         self._interferes = True
         try:
             if self._chosen("maintenance: compaction"):

@@ -15,7 +15,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.chaos.mirror import next_epoch
 from tests.drivers import Drivers
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, pack_rows
+from tests.sinks import config_of
+from volley import Environment, FileSource, IcebergSink, Job, pack_rows
 from volley.iceberg import Upsert
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
 
@@ -33,7 +34,7 @@ def write(folder: Path) -> Job:
     """Write the rows of each file to the tables that they name, one file an epoch."""
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     source = FileSource(folder / "in", format="parquet", max_files_per_epoch=1)
-    config = IcebergSinkConfig(namespace="db", table="{name}", storage=IcebergStorage.Local(str(folder / "lake")))
+    config = config_of(folder, "{name}")
     config = config.with_commit_mode(Upsert(["id"], order_by="seq", op_field="op"))
     sink = IcebergSink(config).routed(rows="rows", key_fields="primary_key", on_error="park", commits_at_once=1)
     return environment.from_source(source).to_sink(sink).execute("many")

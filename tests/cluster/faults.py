@@ -13,13 +13,10 @@ import psutil
 import pyarrow as pa
 from pyspark import TaskContext
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
+from tests.sinks import config_of, sink_of
+from volley import Environment, FileSource, IcebergSink, Job, col
 
 Fault = Callable[[pa.RecordBatch], pa.RecordBatch]
-
-
-def config(folder: Path, table: str) -> IcebergSinkConfig:
-    return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
 
 
 def lose_executor(marker: Path, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -68,13 +65,11 @@ def _java_above() -> list[psutil.Process]:
 
 def run(folder: Path, master: str, fault: Fault) -> Job:
     """One run: an epoch is one file, and one task."""
-    first = config(folder, "first").with_max_records(100).with_batch_size(100)
+    first = config_of(folder, "first").with_max_records(100).with_batch_size(100)
     environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
     read = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
     doubled = read.map_batches(fault).filter_expr(col("id") % 7 != 0).with_column("twice", col("id") * 2)
-    return environment.execute(
-        "faults", read.to_sink(IcebergSink(first)), doubled.to_sink(IcebergSink(config(folder, "events")))
-    )
+    return environment.execute("faults", read.to_sink(IcebergSink(first)), doubled.to_sink(sink_of(folder)))
 
 
 if __name__ == "__main__":

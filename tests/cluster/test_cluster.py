@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.faults import config
 from tests.cluster.standalone import HOSTS, Cluster
 from tests.processes import RUN_SECONDS, plain_environment, said
 from tests.recovery import remote_pipeline
 from tests.recovery.remote import RemoteLake
 from tests.recovery.runs import ROWS_PER_FILE, check_exactly_once, load, write_input
 from tests.servers.seaweed import Seaweed
+from tests.sinks import config_of
 from volley.iceberg import orphan_files, remove_orphan_files
 
 AT_ONCE = timedelta(0)
@@ -90,7 +90,7 @@ def unreferenced(folder: Path) -> set[str]:
 
 def remove_orphans(folder: Path) -> set[str]:
     """What maintenance finds in both tables, and removes."""
-    both = [config(folder, table) for table in ("first", "events")]
+    both = [config_of(folder, table) for table in ("first", "events")]
     found = [path for each in both for path in orphan_files(each, AT_ONCE)]
     assert [path for each in both for path in remove_orphan_files(each, AT_ONCE)] == found
     return names(found)

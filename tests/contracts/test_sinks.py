@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from tests.sinks import config_of
 from volley import (
     CommitStateUnknownError,
     Committer,
@@ -22,8 +23,6 @@ from volley import (
     FileSource,
     FunctionSink,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     MemorySink,
     Metrics,
     SourceContext,
@@ -104,7 +103,7 @@ def console(capsys: pytest.CaptureFixture[str]) -> Case:
 
 
 def routed(folder: Path) -> Case:
-    config = IcebergSinkConfig(namespace="db", table="all", storage=IcebergStorage.Local(str(folder / "lake")))
+    config = config_of(folder, "all")
     sink = IcebergSink(config).routed(concat_str("part", (col("id") % 2).cast("string")))
 
     def visible() -> list[int]:

@@ -14,12 +14,11 @@ from duckdb import DuckDBPyRelation
 
 from tests.duck import query
 from tests.recovery.runs import load
+from tests.sinks import config_of
 from volley import (
     DataStream,
     Environment,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     MemorySink,
     MemorySource,
     Upsert,
@@ -200,7 +199,7 @@ def random_rows(draw: random.Random) -> pa.Table:
 
 def upserted(folder: Path, table: str, *keys: str) -> IcebergSink:
     """A sink that keeps the last row of each key; without keys, of those that the rows tell."""
-    config = IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
+    config = config_of(folder, table)
     return IcebergSink(config.with_commit_mode(Upsert(keys) if keys else Upsert()))
 
 

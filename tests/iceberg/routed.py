@@ -11,11 +11,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyspark import cloudpickle
 
+from tests.sinks import config_of
 from volley import (
     Epoch,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     LayoutChangedError,
     Metrics,
     SinkContext,
@@ -39,9 +38,7 @@ class Routed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config = IcebergSinkConfig(
-            namespace="db", table="{shop}", storage=IcebergStorage.Local(str(folder / "lake"))
-        )
+        self.config = config_of(folder, "{shop}")
         self._drivers: list[RoutedCommitter] = []
         self._catalogs: list[Any] = []
 

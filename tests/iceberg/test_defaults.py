@@ -12,10 +12,10 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
+from tests.sinks import config_of
 from volley import (
     ConfigError,
     Environment,
-    IcebergStorage,
     MemorySource,
     SchemaEvolution,
     SchemaMismatchError,
@@ -44,7 +44,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
 
 
 def made(folder: Path, version: str = "3") -> IcebergSinkConfig:
-    table = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+    table = config_of(folder)
     table = table.with_table_properties({"format-version": version})
     write(folder, table, [{"id": 1, "inner": {"a": 1}, "items": [{"a": 1}, None], "by": {"k": {"a": 1}}}])
     return table

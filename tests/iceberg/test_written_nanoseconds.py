@@ -16,10 +16,10 @@ from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, M
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from tests.avro import record
+from tests.sinks import config_of
 from volley import (
     Environment,
     FileSource,
-    IcebergStorage,
     MemorySource,
     Partitioning,
     SchemaMismatchError,
@@ -38,7 +38,7 @@ SCHEMA = "id long, at timestamp(9), wall timestamp_ntz(9)"
 
 
 def config(folder: Path) -> IcebergSinkConfig:
-    table = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+    table = config_of(folder)
     return table.with_table_properties({"format-version": "3"})
 
 

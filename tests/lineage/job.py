@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage
+from tests.sinks import sink_of
+from volley import Environment, FileSource
 from volley.lineage.emitter import configured_emitter
 
 __all__ = ["main"]
@@ -16,9 +17,8 @@ def main(folder: Path, url: str) -> None:
     """One run over the files in a folder, one an epoch; before the next one, all that is told has arrived."""
     os.environ["OPENLINEAGE_URL"] = url
     source = FileSource(folder / "in", format="json", schema="id long", max_files_per_epoch=1)
-    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
     stream = Environment("local[1]", checkpoint_dir=folder / "checkpoints").from_source(source)
-    stream.to_sink(IcebergSink(config)).execute("killed", on_epoch=_arrived, progress=False)
+    stream.to_sink(sink_of(folder)).execute("killed", on_epoch=_arrived, progress=False)
     # A process of multiprocessing ends without what is registered with atexit.
     _arrived(None)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
+from tests.sinks import config_of
+from volley import DataStream, Environment, FileSource, IcebergSink, Job, col
 
 __all__ = ["SCHEMA", "SOURCES", "main"]
 
@@ -20,8 +21,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         return environment.from_source(FileSource(folder / source, "json", SCHEMA, max_files_per_epoch=1))
 
     def table(name: str) -> IcebergSink:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=name, storage=storage).with_max_records(50))
+        return IcebergSink(config_of(folder, name).with_max_records(50))
 
     left, right = map(read, SOURCES)
     paid, rest = left.union(right).split(col("price") > 0)

@@ -6,12 +6,13 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, RateSource
+from tests.sinks import config_of
+from volley import Environment, IcebergSink, RateSource
 
 
 def main(folder: Path) -> None:
     """Run until a signal comes."""
-    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+    config = config_of(folder)
     job = (
         Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
         .from_source(RateSource(rows_per_second=100))

@@ -15,9 +15,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from tests.avro import record
 from tests.drivers import await_end
 from tests.protobuf import compiled, encoded, message_class
-from tests.recovery.lake import EVENTS
+from tests.sinks import config_of
 from tests.waiting import wait_while_it_runs
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, KafkaSource
+from volley import Environment, IcebergSink, Job, KafkaSource
 
 _PROPERTIES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 _PRICE = {"type": "object", "properties": {"units": {"type": "integer"}}}
@@ -87,8 +87,7 @@ def expected(*rounds: tuple[int, range]) -> list[dict[str, Any]]:
 
 
 def sink(folder: Path) -> IcebergSink:
-    storage = IcebergStorage.Local(str(folder / "lake"))
-    return IcebergSink(IcebergSinkConfig(namespace=["db"], table=EVENTS, storage=storage).with_flush_interval("200ms"))
+    return IcebergSink(config_of(folder).with_flush_interval("200ms"))
 
 
 def run(folder: Path, topic: Topic, last: int, later: range | None = None, master: str = "local[2]") -> Job:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
+from tests.sinks import sink_of
+from volley import Environment, FileSource, Job
 
 __all__ = ["expected", "run", "write"]
 
@@ -26,10 +27,9 @@ def write(folder: Path) -> None:
 
 def run(folder: Path, master: str = "local[2]") -> Job:
     """Read all files."""
-    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
     source = FileSource(folder / "in", format="json", schema="infer", max_files_per_epoch=1)
     environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
-    return environment.from_source(source).to_sink(IcebergSink(config)).execute("inferring")
+    return environment.from_source(source).to_sink(sink_of(folder)).execute("inferring")
 
 
 def expected() -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
+from tests.sinks import sink_of
+from volley import Environment, FileSource, Job
 from volley.plan.joins import How
 
 __all__ = ["LATENESS", "WITHIN", "main"]
@@ -21,17 +22,13 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         for name in ("ads", "clicks")
     )
 
-    def sink(table: str) -> IcebergSink:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage))
-
     kinds: tuple[How, ...] = ("inner", "left")
     return environment.execute(
         "joined-streams",
         *(
             ads.join(
                 clicks, {"user": "visitor"}, how, within=(timedelta(0), WITHIN), time=("at", "then"), lateness=LATENESS
-            ).to_sink(sink(how))
+            ).to_sink(sink_of(folder, how))
             for how in kinds
         ),
     )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.sinks import sink_of
 from volley import (
     Environment,
     FileSource,
-    IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     Job,
     col,
     count,
@@ -30,10 +28,6 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     events = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
     users = events.key_by("user")
 
-    def sink(table: str) -> IcebergSink:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage))
-
     # Level 1.
     tens = users.window(tumbling("10s"), on="at", lateness=LATENESS).aggregate(n=count(), total=sum_("count"))
     visits = users.window(session("5s"), on="at", lateness=LATENESS).aggregate(n=count())
@@ -49,8 +43,8 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     ranks = busiest.key_by("user").window(tumbling("1m"), on="window_start").aggregate(times=count())
     return environment.execute(
         "levels",
-        tens.to_sink(sink("tens")),
-        ended.to_sink(sink("ended")),
-        busiest.select("window_start", "user", "n").to_sink(sink("busiest")),
-        ranks.union(ranks.filter(col("times") > 3)).to_sink(sink("ranks")),
+        tens.to_sink(sink_of(folder, "tens")),
+        ended.to_sink(sink_of(folder, "ended")),
+        busiest.select("window_start", "user", "n").to_sink(sink_of(folder, "busiest")),
+        ranks.union(ranks.filter(col("times") > 3)).to_sink(sink_of(folder, "ranks")),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.recovery.lake import EVENTS
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col
+from tests.sinks import config_of
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, col
 from volley.iceberg import Maintenance, Upsert
 
 __all__ = ["KEYS", "config", "main"]
@@ -19,7 +19,7 @@ _OFTEN = Maintenance(commits=3, every="1s", budget=1.0, deletes_above=0.9, expir
 
 def config(folder: Path) -> IcebergSinkConfig:
     """The sink's settings."""
-    table = IcebergSinkConfig(namespace="db", table=EVENTS, storage=IcebergStorage.Local(str(folder / "lake")))
+    table = config_of(folder)
     return table.with_commit_mode(Upsert("key", order_by="id", strategy="merge_on_read")).with_maintenance(_OFTEN)
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.test_told_columns import ID, NOTE, PAID, message
+from tests.sinks import config_of
 from volley import (
     Environment,
     FileSource,
     History,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     Job,
     RoutedSink,
     Upsert,
@@ -72,7 +71,7 @@ def write(folder: Path) -> None:
 
 def run(folder: Path, master: str = "local[2]") -> Job:
     """Read all files."""
-    config = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local(str(folder / "lake")))
+    config = config_of(folder, "t")
     config = config.with_schema_evolution("full")
 
     def tables(namespace: str, mode: CommitMode) -> RoutedSink:

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.recovery.lake import EVENTS
+from tests.sinks import config_of
 from volley import (
     Environment,
     FileSource,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     Job,
     KafkaSource,
     col,
@@ -50,11 +48,7 @@ def main(
     name. With `evolve` the table that is there
     has a column under another name, and one to drop.
     """
-    config = (
-        IcebergSinkConfig(namespace=["db"], table=EVENTS, storage=IcebergStorage.Local(str(folder / "lake")))
-        .with_max_records(250)
-        .with_table_properties({"write.parquet.row-group-limit": "100"})
-    )
+    config = config_of(folder).with_max_records(250).with_table_properties({"write.parquet.row-group-limit": "100"})
     if evolve:
         config = config.with_schema_evolution("full", renames={"label": "name"}, drops=["note"])
     twice = col("id") * 2

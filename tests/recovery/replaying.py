@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, Pipeline, col
+from tests.sinks import config_of
+from volley import Environment, FileSource, IcebergSink, Job, Pipeline, col
 
 __all__ = ["broken", "mended"]
 
@@ -14,8 +15,7 @@ def _pipelines(folder: Path, master: str, schema: str) -> tuple[Environment, lis
     read = environment.from_source(FileSource(folder / "in", "json", schema, max_files_per_epoch=1))
 
     def table(name: str) -> IcebergSink:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=name, storage=storage).with_dead_letter("bad"))
+        return IcebergSink(config_of(folder, name).with_dead_letter("bad"))
 
     prices = read.with_column("price", col("price").cast("long"))
     small = prices.select("id", small=col("price").cast("int"))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.sinks import sink_of
 from volley import (
     Environment,
     FileSource,
-    IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     Job,
     avg,
     count,
@@ -39,12 +37,10 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     events = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
     users = events.key_by("user")
 
-    def sink(table: str) -> IcebergSink:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage))
-
     minutes = users.window(tumbling("1m"), on="at", lateness=LATENESS, fill_gaps=LONGEST).aggregate(
         n=count(), latest=last("id").forward_fill(), mean=avg("count").interpolate()
     )
     series = users.series(on="at", lateness=LATENESS).with_columns(**FUNCTIONS)
-    return environment.execute("series", minutes.to_sink(sink("minutes")), series.to_sink(sink("series")))
+    return environment.execute(
+        "series", minutes.to_sink(sink_of(folder, "minutes")), series.to_sink(sink_of(folder, "series"))
+    )

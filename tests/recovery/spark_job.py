@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.sinks import config_of
 from tests.spark.files import SparkFiles
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
+from volley import Environment, FileSource, IcebergSink, Job, col
 
 __all__ = ["KEYS", "main"]
 
@@ -20,8 +21,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     own = environment.from_source(FileSource(str(folder / "own"), format="parquet", max_files_per_epoch=1))
 
     def sink(table: str) -> IcebergSink:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage).with_max_records(50))
+        return IcebergSink(config_of(folder, table).with_max_records(50))
 
     both = by_spark.union(own)
     first = both.with_column("key", col("id") % KEYS).deduplicate("key").select("key")

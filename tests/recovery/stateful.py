@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col, lit
+from tests.sinks import config_of
+from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, Job, col, lit
 from volley.iceberg import Upsert
 
 __all__ = ["SLOTS", "main"]
@@ -22,8 +23,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         return environment.from_source(FileSource(str(folder / kind), format="parquet", max_files_per_epoch=1))
 
     def sink(table: str) -> IcebergSinkConfig:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSinkConfig(namespace=["db"], table=table, storage=storage).with_max_records(100)
+        return config_of(folder, table).with_max_records(100)
 
     ever = read("deduplicate").deduplicate("id")
     within = read("deduplicate_within").deduplicate("id", event_time="at", within=timedelta(hours=1))

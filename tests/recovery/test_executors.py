@@ -10,14 +10,10 @@ import pytest
 from tests.drivers import Drivers
 from tests.recovery import pipeline
 from tests.recovery.runs import check_exactly_once, load, write_input
-from volley import IcebergSinkConfig, IcebergStorage
+from tests.sinks import config_of
 from volley.iceberg import orphan_files, remove_orphan_files
 
 AT_ONCE = timedelta(0)
-
-
-def config(folder: Path) -> IcebergSinkConfig:
-    return IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local(str(folder / "lake")))
 
 
 def data_files(folder: Path) -> set[str]:
@@ -36,7 +32,7 @@ def test_python_workers_are_killed_and_their_tasks_repeated(drivers: Drivers, tm
     left = data_files(tmp_path) - referenced(tmp_path)
     assert {Path(path).name for path in (tmp_path / "orphans").read_text().split()} == left
     assert len(left) == 4  # two of each of the two attempts, in one case half a file
-    assert {Path(path).name for path in remove_orphan_files(config(tmp_path), AT_ONCE)} >= left
+    assert {Path(path).name for path in remove_orphan_files(config_of(tmp_path), AT_ONCE)} >= left
     check_exactly_once(tmp_path)
 
 
@@ -45,4 +41,4 @@ def test_nothing_is_left_after_a_clean_end(tmp_path: Path) -> None:
     write_input(tmp_path)
     assert list(pipeline.main(tmp_path).orphans) == []
     assert data_files(tmp_path) == referenced(tmp_path)
-    assert orphan_files(config(tmp_path), AT_ONCE) == []
+    assert orphan_files(config_of(tmp_path), AT_ONCE) == []

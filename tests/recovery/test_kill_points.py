@@ -21,8 +21,8 @@ from tests.drivers import Drivers
 from tests.recovery import pipeline
 from tests.recovery.lake import EVENTS
 from tests.recovery.runs import FILES, ROWS_PER_FILE, load, write_input
+from tests.sinks import config_of
 from tests.tiers import some
-from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import Partitioning, orphan_files, remove_orphan_files
 from volley.iceberg.layout.partitioning import partitioning
 from volley.iceberg.layout.specs import spec_of
@@ -213,17 +213,13 @@ def pairs(*values: Any) -> Iterator[tuple[Any, Any]]:
 # --- the table before
 
 
-def lake(folder: Path, table: str = EVENTS) -> IcebergSinkConfig:
-    return IcebergSinkConfig(namespace="db", table=table, storage=IcebergStorage.Local(str(folder / "lake")))
-
-
 def make_table(case: Case, folder: Path) -> None:
     """The job's table, made before the job; ids of an evolving one are narrower, and columns have other names."""
     if not (case.partitioned or case.evolving):
         return
     columns = BEFORE if case.evolving else PLAIN
     schema = to_iceberg_schema(columns)
-    catalog = lake(folder).ref.load_catalog()
+    catalog = config_of(folder).ref.load_catalog()
     catalog.create_namespace("db")
     text = columns.names[1]
     order = SortOrder(SortField(2, IdentityTransform())) if case.partitioned else SortOrder()
@@ -332,8 +328,8 @@ def check_orphans(case: Case, folder: Path) -> None:
     tables = [EVENTS, *(["dead"] if case.letters == "table" else [])]
     left: list[str] = []
     for table in tables:
-        orphans = orphan_files(lake(folder, table), timedelta(0))
-        assert remove_orphan_files(lake(folder, table), timedelta(0)) == orphans
+        orphans = orphan_files(config_of(folder, table), timedelta(0))
+        assert remove_orphan_files(config_of(folder, table), timedelta(0)) == orphans
         left += orphans
     if case.kills == IN_ONE_EPOCH_AND_WHILE_IT_RECOVERS:
         assert left

@@ -18,6 +18,7 @@ import volley.engine.run
 import volley.iceberg.commit.epochs
 from tests.duck import query
 from tests.endpoint import answer
+from tests.sinks import config_of, sink_of
 from tests.waiting import wait_until
 from volley import (
     CatalogUnreachableError,
@@ -26,7 +27,6 @@ from volley import (
     Environment,
     FileSource,
     IcebergSink,
-    IcebergSinkConfig,
     IcebergSource,
     IcebergSourceConfig,
     IcebergStorage,
@@ -58,10 +58,6 @@ def environment(spark: SparkSession, tmp_path: Path) -> Environment:
     return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
 
 
-def table(folder: Path) -> IcebergSinkConfig:
-    return IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
-
-
 def source(folder: Path) -> IcebergSourceConfig:
     return IcebergSourceConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
 
@@ -91,7 +87,7 @@ def test_rows_are_there_once_wherever_a_connection_is_cut(
     faults = Faults(POINTS, monkeypatch)
     rows = [{"id": number} for number in range(2 * len(POINTS))]
     stream = environment.from_source(MemorySource(rows, rows_per_epoch=2))
-    sink = IcebergSink(table(tmp_path))
+    sink = sink_of(tmp_path)
     job = stream.to_sink(sink).execute("cut", restart=SOON)
     assert faults.left == set()
     # The committer itself tries a commit again whose connection was cut.
@@ -117,7 +113,7 @@ def test_a_job_survives_its_killed_workers(native: Environment, tmp_path: Path) 
         return row
 
     source = MemorySource([{"id": number} for number in range(10)], rows_per_epoch=2)
-    sink = IcebergSink(table(tmp_path))
+    sink = sink_of(tmp_path)
     job = native.from_source(source).map(die_once).to_sink(sink).execute("dies", restart=SOON)
     assert (job.progress.restarts, job.progress.rows) == (1, 10)
     assert ids(sink) == list(range(10))
@@ -185,8 +181,8 @@ def test_a_job_is_stopped_while_it_waits(native: Environment, tmp_path: Path) ->
 
 
 def test_failures_that_would_only_be_repeated_are_the_jobs(native: Environment, tmp_path: Path) -> None:
-    native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(table(tmp_path))).execute("first")
-    strict = IcebergSink(table(tmp_path).with_schema_evolution("strict"))
+    native.from_source(MemorySource([{"id": 1}])).to_sink(sink_of(tmp_path)).execute("first")
+    strict = IcebergSink(config_of(tmp_path).with_schema_evolution("strict"))
     other = native.from_source(MemorySource([{"id": 1}])).with_column("more", col("id"))
     with pytest.raises(SchemaMismatchError, match="more"):
         other.to_sink(strict).execute("other", restart=SOON)

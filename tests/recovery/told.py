@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.test_told_columns import ID, NOTE, PAID, message
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, Upsert
+from tests.sinks import config_of
+from volley import Environment, FileSource, IcebergSink, Job, Upsert
 
 __all__ = ["ROWS", "run", "write"]
 
@@ -46,7 +47,7 @@ def write(folder: Path) -> None:
 
 def run(folder: Path, master: str = "local[2]") -> Job:
     """Read all files."""
-    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+    config = config_of(folder)
     config = config.with_commit_mode(Upsert()).with_schema_evolution("full")
     options = {"key_fields": ["id"]}
     source = FileSource(folder / "in", format="debezium", schema="infer", options=options, max_files_per_epoch=1)

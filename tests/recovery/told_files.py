@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.sinks import sink_of
 from tests.waiting import wait_until
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, SqsQueue
+from volley import Environment, FileSource, Job, SqsQueue
 
 __all__ = ["KEYS", "Bucket", "copy"]
 
@@ -65,6 +66,5 @@ def copy(folder: Path, uri: str, bucket: str, queue: str) -> Job:
         notifications=SqsQueue(queue, "us-east-1", endpoint_url=uri, **KEYS),
         storage_options={"key": "id", "secret": "secret", "endpoint_url": uri},
     )
-    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
-    return environment.from_source(source).to_sink(IcebergSink(config)).execute("copy")
+    return environment.from_source(source).to_sink(sink_of(folder)).execute("copy")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.sinks import config_of, sink_of
 from volley import (
     Environment,
     FileSource,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     Job,
     Upsert,
     col,
@@ -29,12 +28,8 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
     events = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
 
-    def append(table: str) -> IcebergSink:
-        storage = IcebergStorage.Local(str(folder / "lake"))
-        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage))
-
-    def sink(table: str, *keys: str) -> IcebergSink:
-        return IcebergSink(append(table).config.with_commit_mode(Upsert(keys)))
+    def upsert(table: str, *keys: str) -> IcebergSink:
+        return IcebergSink(config_of(folder, table).with_commit_mode(Upsert(keys)))
 
     users = events.key_by("user").aggregate(n=count(), total=sum_("count"))
     tens = events.key_by("user").window(tumbling("10s"), on="at", lateness=LATENESS, emit="updates")
@@ -49,13 +44,13 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     arrivals = timed.key_by("user").window(tumbling("1s"), on="arrived").aggregate(n=count())
     return environment.execute(
         "updates",
-        timed.to_sink(append("arrived")),
-        timed.to_sink(append("again")),
-        arrivals.to_sink(append("arrivals")),
-        latest.to_sink(sink("pairs", "user")),
-        users.to_sink(sink("users", "user")),
-        windows.to_sink(sink("windows", "window_start", "user")),
-        sizes.to_sink(sink("sizes", "n")),
-        minutes.to_sink(sink("minutes", "window_start", "user")),
-        kinds.to_sink(sink("kinds", "windows")),
+        timed.to_sink(sink_of(folder, "arrived")),
+        timed.to_sink(sink_of(folder, "again")),
+        arrivals.to_sink(sink_of(folder, "arrivals")),
+        latest.to_sink(upsert("pairs", "user")),
+        users.to_sink(upsert("users", "user")),
+        windows.to_sink(upsert("windows", "window_start", "user")),
+        sizes.to_sink(upsert("sizes", "n")),
+        minutes.to_sink(upsert("minutes", "window_start", "user")),
+        kinds.to_sink(upsert("kinds", "windows")),
     )

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.sinks import config_of
 from volley import (
     Environment,
     FileSource,
     IcebergSink,
     IcebergSinkConfig,
-    IcebergStorage,
     Job,
     col,
     count,
@@ -43,9 +43,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     users = events.key_by("user")
 
     def sink(table: str) -> IcebergSinkConfig:
-        return IcebergSinkConfig(
-            namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake"))
-        ).with_max_records(100)
+        return config_of(folder, table).with_max_records(100)
 
     final = users.window(tumbling("1m"), on="at", lateness=LATENESS).aggregate(
         n=count(), total=sum_("price"), last=last("id")

@@ -21,6 +21,7 @@ from tests.servers.debezium import Debezium, avro_by, of_mariadb, of_postgres
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
+from tests.sinks import config_of
 from tests.tiers import nightly
 from tests.waiting import wait_until
 from volley import (
@@ -282,7 +283,7 @@ def empty(folder: Path) -> Path:
 
 def rows(source: Source, folder: Path, columns: Sequence[str], in_order: bool = False) -> list[tuple[Any, ...]]:
     """The rows of a table that the changes were written to."""
-    table = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local(str(folder / "lake")))
+    table = config_of(folder, "t")
     stream = Environment("local[2]", checkpoint_dir=f"{folder}/checkpoints").from_source(source)
     stream = stream.drop("_seq") if in_order else stream
     stream.to_sink(IcebergSink(table.with_commit_mode(Upsert()))).execute("t")

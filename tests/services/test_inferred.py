@@ -16,13 +16,12 @@ from tests.properties.test_inferred import Stream, read
 from tests.protobuf import compiled, message_class
 from tests.recovery.runs import load
 from tests.servers.kafka import Kafka
+from tests.sinks import config_of
 from volley import (
     Append,
     Contract,
     Environment,
     IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     KafkaSource,
     Upsert,
 )
@@ -41,7 +40,7 @@ def send(kafka: Kafka, topic: str, values: list[Any]) -> None:
 def run(
     folder: Path, source: KafkaSource, mode: Upsert | None = None, properties: dict[str, str] | None = None
 ) -> None:
-    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+    config = config_of(folder)
     config = config.with_commit_mode(mode or Append()).with_table_properties(properties or {})
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
     environment.from_source(source).to_sink(IcebergSink(config)).execute("inferred")

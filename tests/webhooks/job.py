@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.recovery.runs import load
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, WebhookSource
+from tests.sinks import sink_of
+from volley import Environment, Job, WebhookSource
 
 __all__ = ["check", "drain", "log_folder", "receive"]
 
@@ -31,9 +32,8 @@ def _run(folder: Path, **settings: Any) -> Job:
         max_requests_per_epoch=2_000,
         **settings,
     )
-    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), checkpoint_interval="200ms")
-    return environment.from_source(source).to_sink(IcebergSink(config)).execute(_NAME)
+    return environment.from_source(source).to_sink(sink_of(folder)).execute(_NAME)
 
 
 def log_folder(folder: Path) -> Path:
