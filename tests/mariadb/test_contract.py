@@ -26,8 +26,8 @@ from tests.contracts.test_sources import (
 from tests.mariadb.shops import SERVERS, Shop
 from tests.postgres.runs import running
 from volley import MariaDbSource, Reader, Source, SourceContext
+from volley.capture import reader as capture_reader
 from volley.capture import segments
-from volley.connectors.mariadb import reader as mariadb_reader
 from volley.connectors.mariadb.reader import MariaDbReader
 from volley.connectors.mariadb.splits import MariaDbSplit
 
@@ -87,7 +87,7 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder, shop = tmp_path_factory.mktemp("staged"), Shop(server, server.database())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "_SEGMENT_MESSAGES", 1)
-        patch.setattr(mariadb_reader, "_SPLIT_BYTES", 1)
+        patch.setattr(capture_reader, "_SPLIT_BYTES", 1)
         shop.run("create table `rows` (id bigint primary key, name text)")
         stream = shop.source("rows", load="none")
         with running(stream, folder) as run:

@@ -35,8 +35,8 @@ from tests.postgres.runs import running
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import PostgresSource, Reader, Source, SourceContext, SourceError, StorageError
+from volley.capture import reader as capture_reader
 from volley.capture import segments
-from volley.connectors.postgres import reader as postgres_reader
 from volley.connectors.postgres.reader import PostgresReader
 from volley.connectors.postgres.splits import PostgresSplit
 
@@ -100,7 +100,7 @@ def source(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("staged")
     with database(postgres) as shop, pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "_SEGMENT_MESSAGES", 1)
-        patch.setattr(postgres_reader, "_SPLIT_BYTES", 1)
+        patch.setattr(capture_reader, "_SPLIT_BYTES", 1)
         shop.run("create table rows (id bigint primary key, name text)")
         stream = shop.source("public.rows", load="none")
         with running(stream, folder) as run:

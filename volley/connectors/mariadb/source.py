@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from volley.capture.selection import Selection, table_names
-from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
+from volley.capture.source import CaptureSource
+from volley.checks import Duration, count, keep, optional, seconds, secret, text
 from volley.connectors.mariadb.settings import ServerAddress
 from volley.contracts.datasets import Dataset
-from volley.contracts.reports import Probe
-from volley.contracts.source import Reader, Source, SourceContext
+from volley.contracts.source import Reader, SourceContext
 from volley.errors import ConfigError, MissingDependencyError, brief_methods
-from volley.secrets import redacted_html, redacted_repr
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +24,7 @@ __all__ = ["MariaDbSource", "MySqlSource"]
 
 @brief_methods
 @dataclass(frozen=True, repr=False, kw_only=True)
-class MariaDbSource(Source):
+class MariaDbSource(CaptureSource):
     """Captures tables of MariaDB 10.5 or newer: their rows first, then every change, by the binary log.
 
     Of one table, the rows are its columns, and three more: ``_op`` is ``"r"`` for a row of a load, ``"i"``, ``"u"`` or
@@ -112,39 +109,14 @@ class MariaDbSource(Source):
 
     def __post_init__(self) -> None:
         keep(self, host=text, port=count, user=text, password=optional(secret), server_id=count)
-        keep(self, tables=optional(table_names), exclude=optional(table_names), packed=optional(flag))
-        keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "reload", "ignore")))
-        keep(self, changelog=flag, bounded=flag, sequence=flag)
-        keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
-        keep(self, max_segments_per_epoch=optional(count))
+        super().__post_init__()
         if self.server_id >= 1 << 32:
             raise ConfigError(f"server_id is {self.server_id}", hint="below 4294967296")
-        if self.packed is False and self._selection.only is None:
-            raise ConfigError("packed is False, and tables are several", hint="rows of several tables are packed")
-        if self.on_rewrite == "reload" and self.load == "none":
-            raise ConfigError('on_rewrite="reload" with load="none"', hint='load="snapshot", or on_rewrite="stop"')
-        if self.sequence and self.on_rewrite == "reload":
-            raise ConfigError(
-                'on_rewrite="reload" with sequence=True: the rows of a reload have no place in the log',
-                hint='on_rewrite="stop", or leave sequence out',
-            )
-        if self.sequence and self.changelog:
-            raise ConfigError("changelog and sequence are both True", hint="a changelog has lsn and seq: leave it out")
-
-    @property
-    def _selection(self) -> Selection:
-        return Selection.of(self.tables or (), self.exclude or ())
-
-    @property
-    def _is_packed(self) -> bool:
-        return bool(self.packed) or self._selection.only is None
 
     @property
     def identity(self) -> str:
-        # Without the host: it may move. Another server is recognised by its log. Without the names of several tables:
-        # there may be more of them later.
-        rows = "*" if self._is_packed else str(self._selection.only)
-        return f"{self.connector}:{self.server_id}/{rows}"
+        # Without the host: it may move. Another server is recognised by its log.
+        return f"{self.connector}:{self.server_id}/{self._rows}"
 
     def datasets(self) -> Sequence[Dataset]:
         server, tables = f"{self.connector}://{self.host}:{self.port}", self._selection.patterns or ("*.*",)
@@ -162,18 +134,6 @@ class MariaDbSource(Source):
 
         return MariaDbReader(inspect(self._capture(context)), context.parallelism, self.max_segments_per_epoch)
 
-    def probes(self) -> Sequence[Probe]:
-        # Opening looks at server, rights and tables; only a job's start keeps anything.
-        return [Probe("source", self._look)]
-
-    def _look(self) -> str:
-        with TemporaryDirectory(prefix="volley-") as state:
-            self.open(SourceContext(state))
-        return f"{self._selection} can be captured"
-
-    __repr__ = redacted_repr
-    _repr_html_ = redacted_html
-
     def _capture(self, context: SourceContext) -> Capture:
         from volley.connectors.mariadb import dialects
         from volley.connectors.mariadb.capture import Capture
@@ -189,16 +149,7 @@ class MariaDbSource(Source):
                 server_id=self.server_id,
                 options=dict(self.options),
             ),
-            selection=self._selection,
-            packed=self._is_packed,
-            loads=self.load == "snapshot",
-            nulls=self.unrepresentable == "null",
-            on_rewrite=self.on_rewrite,
-            changelog=self.changelog,
-            sequence=self.sequence,
-            bounded=self.bounded,
-            max_staged=int(self.max_staged),
-            state=context.state,
+            **self._captured(context),
         )
 
     def _check_installed(self) -> None:

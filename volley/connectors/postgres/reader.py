@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-import pyarrow as pa
 from psycopg2.extensions import connection as Connection
 
+from volley.capture.reader import CaptureReader, StagedReader
 from volley.capture.rows import ManyTables, OneTable, form_of
-from volley.capture.segments import Segment, grouped
+from volley.capture.segments import grouped
 from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import (
     KeptConnection,
@@ -34,18 +33,16 @@ from volley.connectors.postgres.receiver import SlotReceiver
 from volley.connectors.postgres.requirements import check_changes, check_server, check_tables
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.slot import Origin, ensure_slot, origin_record
-from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, StagedChanges, TableLoad, TableLoads
+from volley.connectors.postgres.splits import ChangeReader, PostgresSplit, TableLoad, TableLoads
 from volley.connectors.postgres.tables import describe_all
 from volley.connectors.postgres.watch import Watch
 from volley.contracts.reports import Lag
-from volley.contracts.source import Offset, Reader, SplitReader
+from volley.contracts.source import Offset
 from volley.errors import SourceError
-from volley.storage.remembered import FailureRecord
 
 __all__ = ["PostgresReader", "inspect"]
 
 _log = logging.getLogger(__name__)
-_SPLIT_BYTES = 1 << 20
 _NOTICE_SECONDS = 10.0
 
 
@@ -84,93 +81,35 @@ def _check_names(capture: Capture) -> None:
             )
 
 
-class PostgresReader(Reader):
+class PostgresReader(CaptureReader[Capture]):
     """Plans loads and segments; the driver's own also receives the stream."""
 
-    acknowledges = True
-    knows_lag = True
+    _loads: Loads
 
-    def __init__(self, rows: ChangeReader, parallelism: int, limit: int | None) -> None:
-        self.rows = rows
-        self.schema = rows.output.schema
-        self.parallelism = parallelism
-        # Never None: that asks for all there is, where a run has a limit and an epoch reads loads or changes.
-        self.limit = limit or sys.maxsize
-        self._loads = Loads(rows.capture.state)
-        self._receiver: SlotReceiver | None = None
+    def __init__(self, rows: StagedReader[Capture], parallelism: int, limit: int | None) -> None:
+        super().__init__(rows, Loads(rows.capture.state), parallelism, limit)
         self._snapshot: ExportedSnapshot | None = None
         self._snapshot_loads = 0
         self._kept: KeptConnection | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_receiver": None, "_snapshot": None, "_kept": None}
-
-    def split_reader(self) -> SplitReader:
-        return self.rows
-
-    @property
-    def capture(self) -> Capture:
-        """What it captures."""
-        return self.rows.capture
-
-    def read(self, split: PostgresSplit) -> Iterator[pa.RecordBatch]:
-        return self.rows.read(split)
-
-    def initial_offset(self) -> Offset:
-        return {"loads": 0, "next": 1}
+        return {**super().__getstate__(), "_snapshot": None, "_kept": None}
 
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        if failure := self._failure.read():
-            raise failure
-        nexts = self._nexts(start["next"])
-        # After the segments are listed: a table's load is recorded before a segment with its changes is there.
-        loads = len(self._loads.listed())
-        if target is not None:
-            nexts = [number for number in nexts if number <= target["next"]]
-            loads = self._loads.with_repetitions(min(loads, target["loads"]))
         if start["loads"] >= self._snapshot_loads:
             self._close_snapshot()
-        if limit is not None:
-            # Loads have an epoch of their own: what comes instead of one that is repeated, comes before all changes.
-            nexts = nexts[:limit] if start["loads"] >= loads else []
-        return {"loads": loads, "next": nexts[-1] if nexts else start["next"]}
+        return super().latest_offset(start, limit, target)
 
-    def splits(self, start: Offset, end: Offset) -> list[PostgresSplit]:
-        loads = self._load_splits(start, end)
-        segments = [
-            segment for segment in self.capture.segments.listed() if start["next"] <= segment.first < end["next"]
-        ]
-        if start["next"] < end["next"] and (not segments or segments[0].first != start["next"]):
-            # Reading it says that it is gone.
-            segments.insert(0, Segment(start["next"], 0))
-        if not segments:
-            return [*loads]
-        # By sequence, what a load has seen may come again: it settles whatever the load has.
-        fences = {} if self.capture.sequence else self._loads.fences(end["loads"])
-        # Nor more of changes, if they are small.
-        share = max(_SPLIT_BYTES, sum(segment.size for segment in segments) / self.parallelism)
-        groups = grouped(segments, attrgetter("size"), share)
-        return [*loads, *(StagedChanges(tuple(segment.first for segment in group), fences) for group in groups)]
+    def _with_repetitions(self, loads: int) -> int:
+        return self._loads.with_repetitions(loads)
 
     def committed(self, offset: Offset) -> None:
         if offset["loads"] >= self._snapshot_loads:
             self._close_snapshot()
-        self.capture.segments.delete_before(offset["next"])
+        super().committed(offset)
 
     def lag(self, offset: Offset) -> Lag:
-        segments = self.capture.segments
-        unread = [segment for segment in segments.listed() if segment.first >= offset["next"]]
-        rows, seconds = 0, 0.0
-        if unread:
-            rows = segments.chain(0).next - offset["next"]
-            seconds = max(0.0, time.time() - segments.last_commit(unread[0].first))
-        return Lag(
-            str(self.capture.selection.only or self.capture.slot),
-            rows=rows,
-            seconds=seconds,
-            staged_bytes=sum(segment.size for segment in unread),
-            retained_bytes=self._retained(),
-        )
+        return replace(super().lag(offset), retained_bytes=self._retained())
 
     def start(self) -> None:
         capture, server = self.capture, self.capture.server
@@ -182,30 +121,13 @@ class PostgresReader(Reader):
             ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
             end = max(lsn_number(position), watch.undecided)
         self._failure.clear()
-        self._receiver = SlotReceiver(capture, origin, watch, self._failure)
-        try:
-            self._receiver.start()
-            if capture.bounded:
-                self._receiver.wait_for(end)
-        except BaseException:
-            # Also if the user interrupts the wait: it would take the slot from the next run.
-            self._receiver.stop()
-            raise
+        self._receive(SlotReceiver(capture, origin, watch, self._failure), end)
 
     def stop(self) -> None:
-        if self._receiver:
-            self._receiver.stop()
+        super().stop()
         if self._kept:
             self._kept.close()
         self._close_snapshot()
-
-    def _nexts(self, start: int) -> list[int]:
-        """Return where the segments from a message on end: the number of the message after each."""
-        listed = self.capture.segments.listed()
-        if not listed or listed[-1].first < start:
-            return []
-        firsts = [segment.first for segment in listed if segment.first > start]
-        return [*firsts, self.capture.segments.chain(0).next]
 
     def _load_splits(self, start: Offset, end: Offset) -> list[PostgresSplit]:
         listed = self._loads.listed()
@@ -275,11 +197,6 @@ class PostgresReader(Reader):
         if status == "unreserved":
             _log.warning("slot %s is about to be invalidated: it is too far behind", self.capture.slot)
         return int(retained)
-
-    @property
-    def _failure(self) -> FailureRecord:
-        """The receiver's error, for the copy of the reader that is asked for offsets, maybe in another process."""
-        return FailureRecord(f"{self.capture.state}/failure.json")
 
 
 @contextmanager

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from volley.capture.selection import Selection, table_names
-from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
+from volley.capture.source import CaptureSource
+from volley.checks import Duration, count, duration, keep, optional, seconds, secret, text
 from volley.connectors.postgres.settings import ServerAddress, identifier
 from volley.contracts.datasets import Dataset
-from volley.contracts.reports import Probe
-from volley.contracts.source import Reader, Source, SourceContext
-from volley.errors import ConfigError, MissingDependencyError, brief_methods
-from volley.secrets import redacted_html, redacted_repr
+from volley.contracts.source import Reader, SourceContext
+from volley.errors import MissingDependencyError, brief_methods
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +24,7 @@ __all__ = ["PostgresSource"]
 
 @brief_methods
 @dataclass(frozen=True, repr=False, kw_only=True)
-class PostgresSource(Source):
+class PostgresSource(CaptureSource):
     """Captures tables of PostgreSQL 13 or newer: their rows first, then every change, by logical replication.
 
     Of one table, the rows are its columns, and three more: ``_op`` is ``"r"`` for a row of a load, ``"i"``, ``"u"`` or
@@ -126,38 +123,13 @@ publication='volley_orders', tables=('public.orders',))
     def __post_init__(self) -> None:
         keep(self, host=text, port=count, database=text, user=text, password=optional(secret))
         keep(self, slot_name=identifier, publication=identifier)
-        keep(self, tables=optional(table_names), exclude=optional(table_names), packed=optional(flag))
-        keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "reload", "ignore")))
-        keep(self, changelog=flag, bounded=flag, sequence=flag)
-        keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
-        keep(self, max_segments_per_epoch=optional(count), heartbeat=optional(duration))
-        selection = self._selection
-        if self.packed is False and selection.only is None:
-            raise ConfigError("packed is False, and tables are several", hint="rows of several tables are packed")
-        if self.on_rewrite == "reload" and self.load == "none":
-            raise ConfigError('on_rewrite="reload" with load="none"', hint='load="snapshot", or on_rewrite="stop"')
-        if self.sequence and self.on_rewrite == "reload":
-            raise ConfigError(
-                'on_rewrite="reload" with sequence=True: the rows of a reload have no place in the log',
-                hint='on_rewrite="stop", or leave sequence out',
-            )
-        if self.sequence and self.changelog:
-            raise ConfigError("changelog and sequence are both True", hint="a changelog has lsn and seq: leave it out")
-
-    @property
-    def _selection(self) -> Selection:
-        return Selection.of(self.tables or (), self.exclude or ())
-
-    @property
-    def _is_packed(self) -> bool:
-        return bool(self.packed) or self._selection.only is None
+        keep(self, heartbeat=optional(duration))
+        super().__post_init__()
 
     @property
     def identity(self) -> str:
-        # Without the host: it may move. Another server is recognised by its identifier. Without the names of several
-        # tables: there may be more of them later.
-        rows = "*" if self._is_packed else str(self._selection.only)
-        return f"postgres:{self.database}/{self.slot_name}/{rows}"
+        # Without the host: it may move. Another server is recognised by its identifier.
+        return f"postgres:{self.database}/{self.slot_name}/{self._rows}"
 
     def datasets(self) -> Sequence[Dataset]:
         server, tables = f"postgres://{self.host}:{self.port}", self._selection.patterns or ("*.*",)
@@ -175,18 +147,6 @@ publication='volley_orders', tables=('public.orders',))
 
         return PostgresReader(inspect(self._capture(context)), context.parallelism, self.max_segments_per_epoch)
 
-    def probes(self) -> Sequence[Probe]:
-        # Opening looks at server, rights and table; only a job's start makes the publication and the slot.
-        return [Probe("source", self._look)]
-
-    def _look(self) -> str:
-        with TemporaryDirectory(prefix="volley-") as state:
-            self.open(SourceContext(state))
-        return f"{self._selection} can be captured"
-
-    __repr__ = redacted_repr
-    _repr_html_ = redacted_html
-
     def _capture(self, context: SourceContext) -> Capture:
         from volley.connectors.postgres.capture import Capture
 
@@ -194,19 +154,10 @@ publication='volley_orders', tables=('public.orders',))
         timeout = seconds("timeout", self.timeout)
         return Capture(
             server=ServerAddress(self.host, self.port, self.database, self.user, self.password, timeout, options),
-            selection=self._selection,
-            packed=self._is_packed,
             slot=self.slot_name,
             publication=self.publication,
-            loads=self.load == "snapshot",
-            nulls=self.unrepresentable == "null",
-            on_rewrite=self.on_rewrite,
-            changelog=self.changelog,
-            sequence=self.sequence,
-            bounded=self.bounded,
-            max_staged=int(self.max_staged),
             heartbeat=None if self.heartbeat is None else seconds("heartbeat", self.heartbeat),
-            state=context.state,
+            **self._captured(context),
         )
 
 

@@ -9,18 +9,16 @@ from typing import cast
 
 import pyarrow as pa
 
-from volley.capture.changes import TableChanges, Truncation
-from volley.capture.rows import Form, Output, load_place
+from volley.capture.reader import StagedChanges, StagedReader
+from volley.capture.rows import Form, load_place
 from volley.columns.batches import conform
 from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.decode import ChangeDecoder
 from volley.connectors.postgres.load import PageRange, SnapshotReader
 from volley.connectors.postgres.loads import Fence
 from volley.connectors.postgres.tables import Table
-from volley.contracts.source import SplitReader
-from volley.errors import SourceError
 
-__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad", "TableLoads"]
+__all__ = ["ChangeReader", "PostgresSplit", "TableLoad", "TableLoads"]
 
 
 @dataclass(frozen=True)
@@ -46,27 +44,12 @@ class TableLoads:
     ranges: tuple[TableLoad, ...]
 
 
-@dataclass(frozen=True)
-class StagedChanges:
-    """A split: staged segments."""
-
-    firsts: tuple[int, ...]  # the numbers of their first messages
-    fences: Mapping[int, Fence]  # by the oids of tables, what their loads have seen
-
-
 PostgresSplit = TableLoads | StagedChanges
 
 
 @dataclass(frozen=True)
-class ChangeReader(SplitReader):
+class ChangeReader(StagedReader[Capture]):
     """Reads splits on executors: ranges of a table's pages, or staged segments."""
-
-    capture: Capture
-    output: Output
-
-    def read(self, split: PostgresSplit) -> Iterator[pa.RecordBatch]:
-        rows = self._loaded(split) if isinstance(split, TableLoads) else self._changed(split)
-        return (self.output.of(form, batch) for form, batch in rows)
 
     def _loaded(self, split: TableLoads) -> Iterator[tuple[Form, pa.RecordBatch]]:
         with closing(SnapshotReader(self.capture.server, self.capture.nulls)) as reader:
@@ -79,21 +62,5 @@ class ChangeReader(SplitReader):
                 for rows in reader.rows(table, load.pages):
                     yield form, form.loaded(conform(rows, form.table.schema), place, load.position)
 
-    def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:
-        for first in split.firsts:
-            decoder = ChangeDecoder(split.fences)
-            segment = self.capture.segments.opened(first)
-            for number in range(len(segment)):
-                batch = segment.batch(number)
-                for changes in decoder.changes(batch):
-                    if not self.capture.selection.excludes(changes.table.name):
-                        yield self._rows(changes, first)
-                first += batch.num_rows
-
-    def _rows(self, changes: TableChanges | Truncation, first: int) -> tuple[Form, pa.RecordBatch]:
-        form = self.output.form(changes.table)
-        try:
-            rows = form.truncated(changes, first) if isinstance(changes, Truncation) else form.changed(changes, first)
-        except SourceError as error:
-            raise error.within(f"table {changes.table.name}") from error
-        return form, rows
+    def _decoder(self, fences: Mapping[int, Fence]) -> ChangeDecoder:
+        return ChangeDecoder(fences)
