@@ -128,6 +128,10 @@ def test_those_around_it_are_made_where_the_catalog_needs_them(
     assert (outer,) in catalog.list_namespaces()
     assert [exchange.client for exchange in proxy.asked("POST", CREATION)] == [status, 200, 200]
     assert catalog.load_table(config.identifier).scan().to_arrow()["id"].to_pylist() == [1]
+    # The refusal is known from then on.
+    fill(replace(remote.config, namespace=[outer, "n3"]))
+    fill(replace(remote.config, namespace=[f"{outer}2", "n3", "n4"]))
+    assert [exchange.client for exchange in proxy.asked("POST", CREATION)[3:]] == [200] * 4
 
 
 @pytest.mark.parametrize("catalog", [GlueCatalog("eu"), HiveCatalog("thrift://h:1")], ids=["glue", "hive"])

@@ -13,9 +13,9 @@ from volley.checks import keep, mapping, names, of_type, optional, text
 from volley.columns.rows import Rows
 from volley.contracts.datasets import Dataset
 from volley.errors import ConfigError, brief
-from volley.iceberg.catalogs import refusals
 from volley.iceberg.catalogs.capabilities import Capabilities
 from volley.iceberg.catalogs.config import CatalogConfig
+from volley.iceberg.catalogs.refusals import PROPERTIES
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
 from volley.registry import load
@@ -98,7 +98,7 @@ class TableRef(Rows):
     def capabilities(self) -> Capabilities:
         """What the catalog can do, as far as its name tells, and as it has shown since this process runs."""
         known = self._catalog.capabilities
-        return replace(known, bounds=False) if refusals.of(self.catalog, self.warehouse) else known
+        return replace(known, bounds=False) if PROPERTIES.of(self.catalog, self.warehouse) else known
 
     def require(self, capability: str, purpose: str, hint: str | None = None) -> None:
         """Raise ConfigError if the catalog is known to lack a capability; `Capabilities.require` has the arguments."""

@@ -13,9 +13,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
 from volley.errors import CatalogAuthError
-from volley.iceberg.catalogs import refusals
 from volley.iceberg.catalogs.answers import status_of
 from volley.iceberg.catalogs.capabilities import Capabilities
+from volley.iceberg.catalogs.refusals import NAMESPACES, PROPERTIES
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog
 from volley.iceberg.settings import format_version
@@ -30,6 +30,7 @@ _BOUNDED = {
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
 }
+_PARENTLESS = "without a parent"
 
 
 def capabilities_of(ref: TableRef, catalog: Catalog) -> Capabilities:
@@ -44,7 +45,7 @@ def create_table(catalog: Catalog, config: IcebergSinkConfig, schema: Schema, sp
         TableAlreadyExistsError: If there is one of this name.
     """
     ref = config.ref
-    left_out = set(refusals.of(ref.catalog, ref.warehouse))
+    left_out = set(PROPERTIES.of(ref.catalog, ref.warehouse))
     while True:
         added = {
             name: value for name, value in _BOUNDED.items() if name not in left_out | config.table_properties.keys()
@@ -60,7 +61,7 @@ def create_table(catalog: Catalog, config: IcebergSinkConfig, schema: Schema, sp
                 raise
             left_out |= refused
         else:
-            if new := refusals.add(ref.catalog, ref.warehouse, left_out):
+            if new := PROPERTIES.add(ref.catalog, ref.warehouse, left_out):
                 _log.warning(
                     "catalog %s refuses the table properties %s: table %s is made without them, and so are those that "
                     "follow; where the catalog does not see to it, old metadata files and small manifests pile up",
@@ -98,6 +99,8 @@ def make_namespace(catalog: Catalog, namespace: tuple[str, ...], ref: TableRef) 
         return
     missing = f"namespace {'.'.join(namespace)} is missing, and can't be made"
     capabilities_of(ref, catalog).require("namespaces", f"catalog {ref.address}", missing)
+    if len(namespace) > 1 and NAMESPACES.of(ref.catalog, ref.warehouse):
+        make_namespace(catalog, namespace[:-1], ref)
     try:
         catalog.create_namespace_if_not_exists(namespace)
     except ForbiddenError as error:
@@ -110,6 +113,7 @@ def make_namespace(catalog: Catalog, namespace: tuple[str, ...], ref: TableRef) 
         if len(namespace) == 1 or not _lacks_parent(error):
             raise
         # Nessie, for one, makes a namespace only inside one that is there.
+        NAMESPACES.add(ref.catalog, ref.warehouse, [_PARENTLESS])
         make_namespace(catalog, namespace[:-1], ref)
         catalog.create_namespace_if_not_exists(namespace)
 
