@@ -194,7 +194,11 @@ def objects_of(table: Table) -> list[str]:
 
 
 def _files(store: fs.FileSystem, path: str) -> list[str]:
-    return [file.path for file in store.get_file_info(fs.FileSelector(path, recursive=True)) if file.is_file]
+    return [
+        file.path
+        for file in store.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+        if file.is_file
+    ]
 
 
 def _place_of(table: Table) -> tuple[fs.FileSystem, str]:
